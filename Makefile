@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+HOST ?= 127.0.0.1
+PORT ?= 8080
+
+.PHONY: serve test lint types train bench clean
+.DEFAULT_GOAL := serve
+
+serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
+	$(BIN)/forerun serve --host $(HOST) --port $(PORT)
+
+test: $(VENV)/.dev lint types  ## lint, types and tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
+	$(BIN)/forerun train --output models/pretrained
+
+bench: $(VENV)/.dev  ## timed benchmarks, apart from the tests
+	$(BIN)/python -m tests.benchmarks
+
+$(VENV)/.base: pyproject.toml constraints.txt scripts/install
+	PYTHON=$(PYTHON) scripts/install base
+
+$(VENV)/.dev: pyproject.toml constraints.txt scripts/install
+	PYTHON=$(PYTHON) scripts/install dev
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

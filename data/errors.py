@@ -1,0 +1,123 @@
+"""The one tree of errors that the asker can mend.
+
+    InputError
+    ├── UnknownDevice
+    ├── UnknownPrecision
+    ├── UnknownDataset
+    ├── UnknownGraph
+    ├── UnreadableModel
+    │   └── ModelTooLarge
+    ├── UnanswerableQuery
+    ├── BadTable
+    ├── MissingData
+    ├── MissingExtra
+    └── BadArtifact
+
+The same object becomes the command line's one line and the service's problem+json. Anything that
+does not derive from `InputError` is our fault and says so.
+"""
+
+import difflib
+from collections.abc import Collection
+
+
+class InputError(Exception):
+    """What was asked cannot be answered as it stands; the message says what, where and how to mend.
+
+    Attributes:
+        slug: stable end of the problem type's URI.
+        status: HTTP status.
+        exit_code: exit code of the command line.
+    """
+
+    slug = "bad-input"
+    status = 422
+    exit_code = 2
+
+
+class UnknownDevice(InputError):
+    """No spec sheet has that name."""
+
+    slug, status = "unknown-device", 404
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        super().__init__(f"No device named {name!r}. {hint}`forerun devices` lists all.")
+
+
+class UnknownPrecision(InputError):
+    """The device's spec sheet has no peak for a precision."""
+
+    slug = "unknown-precision"
+
+    def __init__(self, device: str, precision: str, known: Collection[str]) -> None:
+        super().__init__(
+            f"{device} has no arithmetic peak for {precision}; it has {', '.join(known)}."
+        )
+
+
+class UnknownDataset(InputError):
+    """No dataset has that name."""
+
+    slug, status = "unknown-dataset", 404
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        super().__init__(f"No dataset named {name!r}; there are {', '.join(known)}.")
+
+
+class UnknownGraph(InputError):
+    """No uploaded graph has that digest."""
+
+    slug, status = "unknown-graph", 404
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(f"No graph with digest {digest!r}; upload it with POST /v1/graphs first.")
+
+
+class UnreadableModel(InputError):
+    """The bytes are no model that a reader understands."""
+
+    slug, status = "unreadable-model", 422
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"Cannot read {where}: {why}")
+
+
+class ModelTooLarge(UnreadableModel):
+    """The model is over a size limit."""
+
+    slug, status = "model-too-large", 413
+
+
+class UnanswerableQuery(InputError):
+    """No predictor answers this kind of workload on this device."""
+
+    slug = "unanswerable-query"
+
+
+class BadTable(InputError):
+    """A table of measurements does not have the columns, types or values it must have."""
+
+    slug = "bad-table"
+
+
+class MissingData(InputError):
+    """A dataset's files are not on this machine."""
+
+    slug, status = "missing-data", 404
+
+
+class MissingExtra(InputError):
+    """An optional part of the installation is needed."""
+
+    slug, status = "missing-extra", 501
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the {extra!r} extra: pip install 'forerun[{extra}]'.")
+
+
+class BadArtifact(InputError):
+    """A saved predictor is damaged, of another version, or holds a forbidden file."""
+
+    slug, status = "bad-artifact", 500

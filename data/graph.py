@@ -1,0 +1,152 @@
+"""Operator graphs as plain data: nodes are operators, edges are tensors.
+
+The readers that make graphs from ONNX, torch or Hugging Face files stand in
+`forerun.features.readers`; the plain type stands here because a network workload holds one.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+Shape = tuple[int, ...]
+Attribute = int | float | str | tuple[int, ...]
+
+FORMAT = "forerun.graph/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator with the shapes it runs at.
+
+    Attributes:
+        kind: canonical kind, a name in `forerun.features.operators.KINDS` (`unknown` when the
+            reader does not know the operator: it is counted and reported, never dropped).
+        name: the operator's own name where it came from, such as `aten.addmm` or `Conv`.
+        input_shapes: shapes of activation operands; parameters are not among them.
+        output_shapes: shapes of what it writes.
+        parameter_elements: elements of weights it reads.
+        attributes: what the kind needs beyond shapes (`kernel`, `stride`, `groups`, ...).
+        inputs: positions in the graph of the operators whose outputs it reads.
+        batched: False when it does not depend on the graph's input, so batch leaves it alone.
+        repeat: how often it runs in one pass.
+    """
+
+    kind: str
+    name: str
+    input_shapes: tuple[Shape, ...]
+    output_shapes: tuple[Shape, ...]
+    parameter_elements: int = 0
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    inputs: tuple[int, ...] = ()
+    batched: bool = True
+    repeat: int = 1
+
+
+@dataclass(frozen=True)
+class OperatorGraph:
+    """A network as operators in execution order.
+
+    Attributes:
+        operators: in topological order, so `inputs` of each point backwards.
+        batch_size: batch size of the shapes in `operators`.
+        training: True when the operators already include the backward pass.
+        source: the format it was read from (`onnx`, `torch_export`, `huggingface`, `table`, ...).
+        parameter_elements: elements of all weights, each shared weight once; None when not known.
+    """
+
+    operators: tuple[Operator, ...]
+    batch_size: int = 1
+    training: bool = False
+    source: str = "table"
+    parameter_elements: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    @cached_property
+    def digest(self) -> str:
+        """Stable content hash: 32 hexadecimal digits. The source format does not enter it."""
+        content = self.to_json()
+        content.pop("source")
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @cached_property
+    def unknown(self) -> Mapping[str, int]:
+        """Names of operators that no kind describes -> how often each stands in the graph."""
+        counts: dict[str, int] = {}
+        for op in self.operators:
+            if op.kind == "unknown":
+                counts[op.name] = counts.get(op.name, 0) + 1
+        return counts
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists, ready for `json.dumps`."""
+        return {
+            "format": FORMAT,
+            "batch_size": self.batch_size,
+            "training": self.training,
+            "source": self.source,
+            "parameter_elements": self.parameter_elements,
+            "operators": [_operator_to_json(op) for op in self.operators],
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "OperatorGraph":
+        """The graph that `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: `content` is not in this format; the reader
+                `forerun.features.readers.operator_json` turns these into one clear line.
+        """
+        if content.get("format") != FORMAT:
+            raise ValueError(f"format is {content.get('format')!r}, not {FORMAT!r}")
+        total = content.get("parameter_elements")
+        return cls(
+            operators=tuple(_operator_from_json(op) for op in content["operators"]),
+            batch_size=int(content.get("batch_size", 1)),
+            training=bool(content.get("training", False)),
+            source=str(content.get("source", "table")),
+            parameter_elements=None if total is None else int(total),
+        )
+
+
+def _operator_to_json(op: Operator) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "kind": op.kind,
+        "name": op.name,
+        "input_shapes": [list(s) for s in op.input_shapes],
+        "output_shapes": [list(s) for s in op.output_shapes],
+        "inputs": list(op.inputs),
+    }
+    if op.parameter_elements:
+        row["parameter_elements"] = op.parameter_elements
+    if op.attributes:
+        row["attributes"] = {
+            k: list(v) if isinstance(v, tuple) else v for k, v in sorted(op.attributes.items())
+        }
+    if not op.batched:
+        row["batched"] = False
+    if op.repeat != 1:
+        row["repeat"] = op.repeat
+    return row
+
+
+def _operator_from_json(row: Mapping[str, Any]) -> Operator:
+    return Operator(
+        kind=str(row["kind"]),
+        name=str(row.get("name", row["kind"])),
+        input_shapes=tuple(tuple(int(d) for d in s) for s in row["input_shapes"]),
+        output_shapes=tuple(tuple(int(d) for d in s) for s in row["output_shapes"]),
+        parameter_elements=int(row.get("parameter_elements", 0)),
+        attributes={
+            k: tuple(v) if isinstance(v, list) else v
+            for k, v in dict(row.get("attributes", {})).items()
+        },
+        inputs=tuple(int(i) for i in row.get("inputs", ())),
+        batched=bool(row.get("batched", True)),
+        repeat=int(row.get("repeat", 1)),
+    )

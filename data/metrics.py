@@ -1,0 +1,66 @@
+"""The one table of metrics: unit, printed form, and how operators combine into a workload.
+
+Everything that needs to know a metric (schemas, scores, HTTP, documentation) reads `METRICS`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Combine = Literal["sum", "max", "time_mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measurable quantity of a run.
+
+    Attributes:
+        name: column and field name; ends in its unit where it has one.
+        unit: printed unit.
+        combine: how operators make a workload: `sum`, `max`, or `time_mean` (weighted by latency).
+        meaning: one line for schemas and documentation.
+    """
+
+    name: str
+    unit: str
+    combine: Combine
+    meaning: str
+
+    def text(self, value: float | None) -> str:
+        """The value as people read it, or `not known` when it is None."""
+        return "not known" if value is None else f"{value:,.4g} {self.unit}".rstrip()
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("latency_ms", "ms", "sum", "wall time of one run (one batch, or one training step)"),
+    Metric("peak_memory_mib", "MiB", "max", "peak device memory in use, as nvidia-smi shows it"),
+    Metric("allocated_memory_mib", "MiB", "max", "peak of live tensors in the allocator"),
+    Metric("reserved_memory_mib", "MiB", "max", "peak of memory the allocator holds"),
+    Metric("power_w", "W", "time_mean", "average power of the device during the run"),
+    Metric("energy_j", "J", "sum", "energy of the device over the run"),
+    Metric("utilisation", "", "time_mean", "share of the time the device was busy, 0 to 1"),
+)
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name.
+
+    Raises:
+        KeyError: no metric has that name.
+    """
+    for known in METRICS:
+        if known.name == name:
+            return known
+    raise KeyError(name)
+
+
+def energy_disagreement(values: Mapping[str, float | None]) -> float | None:
+    """Relative gap between `energy_j` and `power_w` x `latency_ms`; None where one is missing.
+
+    Args:
+        values: metric name -> value of one run.
+    """
+    power, latency, energy = (values.get(n) for n in ("power_w", "latency_ms", "energy_j"))
+    if power is None or latency is None or not energy:
+        return None
+    return abs(power * latency / 1e3 - energy) / energy

@@ -1,0 +1,1 @@
+"""First floor: numbers and graphs made from workloads and devices."""

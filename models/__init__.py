@@ -1,0 +1,1 @@
+"""Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""

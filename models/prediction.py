@@ -1,0 +1,82 @@
+"""Answers with intervals, as columns; one row is a `Prediction`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One metric's answer: `low` <= `value` <= `high`, and how often the truth lies between.
+
+    `low`, `high` and `coverage` are None when the predictor gives no interval.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    coverage: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answer to one query.
+
+    Attributes:
+        estimates: metric name -> estimate.
+        in_domain: False when an input lies outside what training saw.
+        limits: one line per input that does, saying which and how far.
+        breakdown_ms: operator class -> milliseconds; empty when the predictor gives none.
+    """
+
+    estimates: Mapping[str, Estimate]
+    in_domain: bool = True
+    limits: tuple[str, ...] = ()
+    breakdown_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Answers to n queries.
+
+    Attributes:
+        values: metric name -> n values; NaN where the predictor gives no answer.
+        low, high: metric name -> n bounds, for metrics with intervals.
+        coverage: share of truths that the intervals are meant to hold; None without intervals.
+        limits: n tuples of lines, empty where the query is inside the training range.
+        breakdowns_ms: n mappings operator class -> milliseconds, or empty.
+    """
+
+    values: Mapping[str, Column]
+    low: Mapping[str, Column] = field(default_factory=dict)
+    high: Mapping[str, Column] = field(default_factory=dict)
+    coverage: float | None = None
+    limits: Sequence[tuple[str, ...]] = ()
+    breakdowns_ms: Sequence[Mapping[str, float]] = ()
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    def __getitem__(self, row: int) -> Prediction:
+        estimates = {}
+        for name, column in self.values.items():
+            if np.isnan(column[row]):
+                continue
+            low, high = self.low.get(name), self.high.get(name)
+            estimates[name] = Estimate(
+                float(column[row]),
+                None if low is None else float(low[row]),
+                None if high is None else float(high[row]),
+                None if low is None else self.coverage,
+            )
+        limits = self.limits[row] if self.limits else ()
+        return Prediction(
+            estimates=estimates,
+            in_domain=not limits,
+            limits=limits,
+            breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
+        )

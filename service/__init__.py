@@ -1,0 +1,1 @@
+"""Top floor: answers over HTTP and on the command line."""

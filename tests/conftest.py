@@ -1,0 +1,30 @@
+"""Fixtures shared by all floors: few, small, built in front of the reader."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def _reference_root() -> Path:
+    return Path(os.environ.get("FORERUN_REFERENCE", REPOSITORY.parent / "shared" / "datasets"))
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """The folder of reference bundles, or a skip that says why."""
+    root = _reference_root()
+    if not root.is_dir():
+        pytest.skip(f"no reference bundles at {root}; set FORERUN_REFERENCE")
+    return root
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """The folder of upstream files, or a skip that says why."""
+    root = Path(os.environ.get("FORERUN_MIRROR", _reference_root().parent / "mirror"))
+    if not (root / "MANIFEST.json").is_file():
+        pytest.skip(f"no mirror of upstream files at {root}; set FORERUN_MIRROR")
+    return root

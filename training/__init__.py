@@ -1,0 +1,1 @@
+"""Third floor: fit, judge, track and promote predictors."""
