@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.costs import operator_cost
+from forerun.features.costs import OperatorCost, operator_cost
 from forerun.features.operators import CLASS_OF_KIND, KIND_CODE
 
 Column = NDArray[np.float64]
@@ -56,9 +56,12 @@ class OperatorTable:
         """The table of these operators, in their order, at the shapes they hold."""
         ops = list(operators)
         costs = np.array([operator_cost(op) for op in ops], dtype=np.float64).reshape(len(ops), 10)
+        columns = dict(zip(OperatorCost._fields, np.ascontiguousarray(costs.T), strict=True))
         return cls(
-            np.array([KIND_CODE.get(op.kind, KIND_CODE["unknown"]) for op in ops], dtype=np.intp),
-            *np.ascontiguousarray(costs.T),
+            kind=np.array(
+                [KIND_CODE.get(op.kind, KIND_CODE["unknown"]) for op in ops], dtype=np.intp
+            ),
+            **columns,
             repeat=np.array([op.repeat for op in ops], dtype=np.float64),
             batched=np.array([op.batched for op in ops], dtype=np.bool_),
             operands=np.array([len(op.input_shapes) for op in ops], dtype=np.float64),

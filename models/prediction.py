@@ -46,7 +46,8 @@ class Predictions:
     Attributes:
         values: metric name -> n values; NaN where the predictor gives no answer.
         low, high: metric name -> n bounds, for metrics with intervals.
-        coverage: share of truths that the intervals are meant to hold; None without intervals.
+        coverage: share of truths that the intervals are meant to hold, one for all metrics or
+            one each; None where an interval makes no such claim.
         limits: n tuples of lines, empty where the query is inside the training range.
         breakdowns_ms: n mappings operator class -> milliseconds, or empty.
     """
@@ -54,12 +55,18 @@ class Predictions:
     values: Mapping[str, Column]
     low: Mapping[str, Column] = field(default_factory=dict)
     high: Mapping[str, Column] = field(default_factory=dict)
-    coverage: float | None = None
+    coverage: float | Mapping[str, float | None] | None = None
     limits: Sequence[tuple[str, ...]] = ()
     breakdowns_ms: Sequence[Mapping[str, float]] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
+
+    def coverage_of(self, metric: str) -> float | None:
+        """Share of truths that one metric's interval is meant to hold."""
+        if self.coverage is None or isinstance(self.coverage, float):
+            return self.coverage
+        return self.coverage.get(metric)
 
     def __getitem__(self, row: int) -> Prediction:
         estimates = {}
@@ -71,7 +78,7 @@ class Predictions:
                 float(column[row]),
                 None if low is None else float(low[row]),
                 None if high is None else float(high[row]),
-                None if low is None else self.coverage,
+                None if low is None else self.coverage_of(name),
             )
         limits = self.limits[row] if self.limits else ()
         return Prediction(

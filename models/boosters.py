@@ -1,0 +1,80 @@
+"""LightGBM boosters as a bag: several seeds, one averaged answer, one thread, text on disk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BoosterBag:
+    """Boosters fitted with different seeds; the answer is their mean.
+
+    Attributes:
+        texts: each booster in LightGBM's own text format.
+    """
+
+    texts: tuple[str, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        matrix: Matrix,
+        target: Column,
+        *,
+        parameters: Mapping[str, Any],
+        trees: int,
+        seeds: Sequence[int],
+        weights: Column | None = None,
+        threads: int = 1,
+    ) -> "BoosterBag":
+        """Fit one booster a seed, deterministically.
+
+        Args:
+            matrix: n rows of features.
+            target: n values.
+            parameters: LightGBM parameters; seed, threads and verbosity are set here.
+            trees: boosting rounds.
+            seeds: one booster each.
+            weights: n positive weights, or None for equal ones.
+            threads: LightGBM threads while fitting.
+        """
+        import lightgbm
+
+        texts = []
+        for seed in seeds:
+            settings = dict(parameters)
+            settings.update(
+                seed=seed,
+                num_threads=threads,
+                verbosity=-1,
+                deterministic=True,
+                force_row_wise=True,
+            )
+            data = lightgbm.Dataset(matrix, label=target, weight=weights, params=settings)
+            booster = lightgbm.train(settings, data, num_boost_round=trees)
+            texts.append(booster.model_to_string())
+        return cls(tuple(texts))
+
+    def predict(self, matrix: Matrix) -> Column:
+        """Mean over the bag, shape (n,). A row does not depend on its neighbours."""
+        total = np.zeros(len(matrix))
+        for booster in self._boosters:
+            total += booster.predict(matrix, num_threads=1)
+        return total / len(self._boosters)
+
+    @cached_property
+    def _boosters(self) -> tuple[Any, ...]:
+        import lightgbm
+
+        # The parameters in the text would bring back the threads used for fitting.
+        return tuple(
+            lightgbm.Booster(model_str=text, params={"num_threads": 1, "verbosity": -1})
+            for text in self.texts
+        )

@@ -1,0 +1,136 @@
+"""Which predictor answers which query: one object for the service to hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.artifact import load_part, read_content, write_content
+from forerun.models.prediction import Column, Predictions
+from forerun.models.predictor import Predictor
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """For each metric, the first of several predictors that answers the query.
+
+    Energy is never predicted beside power and latency, it follows from them, so the three cannot
+    contradict each other.
+
+    Attributes:
+        parts: in order of preference.
+    """
+
+    parts: tuple[Predictor, ...]
+    name: ClassVar[str] = "chosen"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics of the parts, and energy where power and latency are among them."""
+        names = dict.fromkeys(m for part in self.parts for m in part.metrics)
+        if "power_w" in names and "latency_ms" in names:
+            names["energy_j"] = None
+        return tuple(names)
+
+    def answers(self, query: Query) -> bool:
+        """True when any part answers."""
+        return any(part.answers(query) for part in self.parts)
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Every part fitted on the rows that it answers."""
+        return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Every part adapted on the rows that it answers."""
+        return replace(self, parts=tuple(p.adapt(_own(p, measurements)) for p in self.parts))
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Each metric from the first part that answers the query.
+
+        Raises:
+            UnanswerableQuery: no part answers one of the queries.
+        """
+        unanswered = [q for q in queries if not self.answers(q)]
+        if unanswered:
+            kind, device = unanswered[0].workload.kind, unanswered[0].device.name
+            raise UnanswerableQuery(f"No predictor answers a {kind} workload on {device}.")
+        answer = _Merge(len(queries), self.metrics)
+        for part in self.parts:
+            rows = [
+                row
+                for row, query in enumerate(queries)
+                if any(answer.wants(row, m) for m in part.metrics) and part.answers(query)
+            ]
+            if rows:
+                answer.add(rows, part.predict([queries[row] for row in rows]))
+        return answer.predictions()
+
+    def save(self, folder: Path) -> None:
+        """Each part in a folder of its own."""
+        names = [f"{place:02d}-{part.name}" for place, part in enumerate(self.parts)]
+        write_content(folder, self.name, {"parts": names})
+        for name, part in zip(names, self.parts, strict=True):
+            part.save(folder / name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote."""
+        names = read_content(folder, cls.name)["parts"]
+        return cls(tuple(load_part(folder / Path(name).name) for name in names))
+
+
+def _own(part: Predictor, measurements: Measurements) -> Measurements:
+    measured = np.zeros(len(measurements), dtype=np.bool_)
+    for name in part.metrics:
+        if name in measurements.values:
+            measured |= ~np.isnan(measurements.values[name])
+    answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
+    return measurements.take(measured & answered)
+
+
+class _Merge:
+    """Columns being filled, part by part; the first answer to a metric of a row stays."""
+
+    def __init__(self, rows: int, metrics: Sequence[str]) -> None:
+        self.values = {m: np.full(rows, np.nan) for m in metrics}
+        self.low = {m: np.full(rows, np.nan) for m in metrics}
+        self.high = {m: np.full(rows, np.nan) for m in metrics}
+        self.limits: list[tuple[str, ...]] = [()] * rows
+        self.breakdowns: list[Mapping[str, float]] = [{}] * rows
+        self.coverage: dict[str, float | None] = {}
+
+    def wants(self, row: int, metric: str) -> bool:
+        return metric in self.values and bool(np.isnan(self.values[metric][row]))
+
+    def add(self, rows: Sequence[int], part: Predictions) -> None:
+        for metric in part.values:
+            self.coverage.setdefault(metric, part.coverage_of(metric))
+            for place, row in enumerate(rows):
+                if not self.wants(row, metric):
+                    continue
+                self.values[metric][row] = part.values[metric][place]
+                if metric in part.low:
+                    self.low[metric][row] = part.low[metric][place]
+                    self.high[metric][row] = part.high[metric][place]
+                if metric == "latency_ms" and part.breakdowns_ms:
+                    self.breakdowns[row] = part.breakdowns_ms[place]
+        for place, row in enumerate(rows):
+            if part.limits and part.limits[place]:
+                self.limits[row] = tuple(dict.fromkeys(self.limits[row] + part.limits[place]))
+
+    def predictions(self) -> Predictions:
+        for columns in (self.values, self.low, self.high):
+            if "energy_j" in columns:
+                columns["energy_j"] = _energy(columns)
+        return Predictions(
+            self.values, self.low, self.high, self.coverage, self.limits, self.breakdowns
+        )
+
+
+def _energy(columns: Mapping[str, Column]) -> Column:
+    return columns["power_w"] * columns["latency_ms"] / 1e3

@@ -1,0 +1,121 @@
+"""What every predictor promises, written once; a new one proves it in a handful of lines.
+
+    class TestMyPredictor(PredictorContract):
+        def make(self):
+            return MyPredictor(...).fit(rows)
+
+        def queries(self):
+            return [...]
+
+pytest collects the inherited promises from the subclass.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from forerun.data.measurements import Measurements
+from forerun.data.metrics import METRICS
+from forerun.data.query import Query
+from forerun.models.artifact import load_predictor, seal
+from forerun.models.prediction import Predictions
+from forerun.models.predictor import Predictor
+
+
+class PredictorContract(ABC):
+    """Promises of a predictor, as tests."""
+
+    @abstractmethod
+    def make(self) -> Predictor:
+        """A fitted predictor, made anew with the same seeds at every call."""
+
+    @abstractmethod
+    def queries(self) -> Sequence[Query]:
+        """At least three queries that it answers."""
+
+    def test_it_satisfies_the_protocol(self) -> None:
+        """Metrics are known, and every query given is answered."""
+        predictor = self.make()
+        assert isinstance(predictor, Predictor)
+        assert set(predictor.metrics) <= {m.name for m in METRICS}
+        assert all(predictor.answers(query) for query in self.queries())
+
+    def test_answers_are_positive_and_inside_their_intervals(self) -> None:
+        """0 < low <= value <= high wherever they are given, one answer a query."""
+        answers = self.make().predict(self.queries())
+        assert len(answers) == len(self.queries())
+        for metric, values in answers.values.items():
+            known = ~np.isnan(values)
+            assert (values[known] > 0).all()
+            if metric in answers.low:
+                assert (answers.low[metric][known] <= values[known] * (1 + 1e-12)).all()
+                assert (answers.high[metric][known] >= values[known] * (1 - 1e-12)).all()
+
+    def test_a_row_does_not_depend_on_its_neighbours(self) -> None:
+        """One by one, all at once, or in another order: the same answers."""
+        predictor, queries = self.make(), list(self.queries())
+        together = predictor.predict(queries)
+        backwards = predictor.predict(queries[::-1])
+        for row, query in enumerate(queries):
+            alone = predictor.predict([query])
+            for metric in together.values:
+                _same(alone.values[metric][:1], together.values[metric][row : row + 1])
+                mirrored = len(queries) - 1 - row
+                _same(backwards.values[metric][mirrored : mirrored + 1], alone.values[metric][:1])
+
+    def test_renaming_a_device_changes_nothing(self) -> None:
+        """Names are keys, never features."""
+        renamed = [
+            replace(
+                q,
+                device=q.device.model_copy(
+                    update={
+                        "name": "renamed",
+                        "title": "Renamed",
+                        "aliases": (),
+                        "vendor": "nobody",
+                    }
+                ),
+            )
+            for q in self.queries()
+        ]
+        _equal(self.make().predict(renamed), self.make().predict(self.queries()))
+
+    def test_adapt_leaves_the_original_alone(self) -> None:
+        """A service may hold the old predictor while a new one warms."""
+        predictor = self.make()
+        before = predictor.predict(self.queries())
+        values = {m: before.values[m] * 2.0 for m in predictor.metrics if m in before.values}
+        predictor.adapt(Measurements(list(self.queries()), values))
+        _equal(predictor.predict(self.queries()), before)
+
+    def test_save_and_load_keep_every_answer(self, tmp_path: Path) -> None:
+        """Through a sealed folder without pickles."""
+        predictor = self.make()
+        folder = tmp_path / "artifact"
+        predictor.save(folder)
+        seal(folder, "2000-01-01")
+        _equal(load_predictor(folder).predict(self.queries()), predictor.predict(self.queries()))
+
+    def test_the_same_seed_gives_the_same_answers(self) -> None:
+        """Made twice, answered twice."""
+        _equal(self.make().predict(self.queries()), self.make().predict(self.queries()))
+
+
+def _equal(one: Predictions, other: Predictions) -> None:
+    assert set(one.values) == set(other.values)
+    for columns, others in (
+        (one.values, other.values),
+        (one.low, other.low),
+        (one.high, other.high),
+    ):
+        for metric in columns:
+            _same(columns[metric], others[metric])
+    assert [tuple(x) for x in one.limits] == [tuple(x) for x in other.limits]
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> None:
+    np.testing.assert_allclose(one, other, rtol=1e-9)

@@ -1,0 +1,89 @@
+"""What training saw: ranges of features and the devices, and what a query does outside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+
+Matrix = NDArray[np.float64]
+SAME_DEVICE = 0.02
+
+
+@dataclass(frozen=True)
+class FeatureRange:
+    """Lowest and highest value of each feature in training, in the order of `names`."""
+
+    names: tuple[str, ...]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, names: Sequence[str], matrix: Matrix) -> Self:
+        """Range over the rows of an (n, len(names)) matrix; NaN entries do not count."""
+        return cls(tuple(names), np.nanmin(matrix, axis=0), np.nanmax(matrix, axis=0))
+
+    def clip(self, matrix: Matrix) -> Matrix:
+        """Features moved to the nearest value that training saw; trees cannot extrapolate."""
+        return np.clip(matrix, self.low, self.high)
+
+    def outside(self, row: NDArray[np.float64], tolerance: float = 0.1) -> tuple[str, ...]:
+        """One line for each feature of one row that leaves the range.
+
+        Args:
+            row: one value a feature.
+            tolerance: share of the range's width that is still inside.
+        """
+        slack = tolerance * (self.high - self.low) + 1e-9
+        far = (row < self.low - slack) | (row > self.high + slack)
+        return tuple(
+            f"{self.names[i]} is {row[i]:.3g}, training saw {self.low[i]:.3g} to {self.high[i]:.3g}"
+            for i in np.flatnonzero(far)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return {"names": self.names, "low": self.low.tolist(), "high": self.high.tolist()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """The range that `to_json` wrote."""
+        return cls(tuple(content["names"]), np.array(content["low"]), np.array(content["high"]))
+
+
+@dataclass(frozen=True)
+class KnownDevices:
+    """Devices that training saw, by their spec sheets: names are keys, never features.
+
+    Attributes:
+        sheets: one row a device: log bandwidth, log fp32 peak, log compute units.
+    """
+
+    sheets: tuple[tuple[float, float, float], ...] = ()
+
+    @classmethod
+    def of(cls, devices: Sequence[Device]) -> Self:
+        """The distinct spec sheets among these devices."""
+        return cls(tuple(sorted({_sheet(device) for device in set(devices)})))
+
+    def __contains__(self, device: object) -> bool:
+        if not isinstance(device, Device):
+            return False
+        sheet = _sheet(device)
+        return any(
+            all(abs(a - b) <= SAME_DEVICE for a, b in zip(sheet, known, strict=True))
+            for known in self.sheets
+        )
+
+
+def _sheet(device: Device) -> tuple[float, float, float]:
+    peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
+    units = float(device.compute_units or 1)
+    return (
+        round(float(np.log(device.memory_bandwidth_gbs)), 6),
+        round(float(np.log(peak)), 6),
+        round(float(np.log(units)), 6),
+    )

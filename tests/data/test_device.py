@@ -1,0 +1,449 @@
+"""Spec sheets and the catalog: laws of the figures, and lookup by the names that people use."""
+
+import csv
+import itertools
+import math
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from forerun.data.device import (
+    FALLBACK_PRECISIONS,
+    PRECISIONS,
+    Device,
+    DeviceCatalog,
+    lookup_key,
+)
+from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
+
+CATALOG = DeviceCatalog.load()
+REPOSITORY = Path(__file__).parents[2]
+SHEETS = yaml.safe_load((REPOSITORY / "data" / "devices.yaml").read_text(encoding="utf-8"))
+
+REQUIRED = """
+    p4 p40 p100-pcie-16gb v100-pcie-16gb v100-pcie-32gb v100-sxm2-16gb v100-sxm2-32gb t4
+    a10 a10g a30 a40 a100-pcie-40gb a100-sxm-40gb a100-pcie-80gb a100-sxm-80gb rtx-a6000
+    rtx-6000-ada l4 l40 l40s h100-pcie-80gb h100-sxm-80gb h100-nvl-94gb gh200-96gb
+    h200-sxm-141gb h200-nvl-141gb b200-sxm-180gb b300-sxm-288gb gb200-186gb gb300-279gb
+    gtx-1080-ti rtx-2080-ti rtx-3060 rtx-3070 rtx-3080 rtx-3090 rtx-3090-ti rtx-4070 rtx-4080
+    rtx-4090 rtx-5080 rtx-5090 rtx-pro-6000-workstation rtx-pro-6000-max-q rtx-pro-6000-server
+    mi100 mi210 mi250 mi250x mi300a mi300x mi325x mi350x mi355x jetson-agx-orin-64gb
+    jetson-orin-nx-16gb jetson-orin-nano-8gb tpu-v4 tpu-v5e tpu-v5p tpu-v6e core-i9-10940x
+    core-i7-12700h xeon-platinum-8480-plus xeon-platinum-8380 epyc-7763 epyc-9654
+"""
+
+DATASET_NAMES = {
+    "NVIDIA A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA_A100-PCIE-40GB": "a100-pcie-40gb",
+    "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA_A100-SXM4-40GB": "a100-sxm-40gb",
+    "NVIDIA A100 80GB PCIe": "a100-pcie-80gb",
+    "NVIDIA_A100_80GB_PCIe": "a100-pcie-80gb",
+    "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+    "NVIDIA H100 80GB HBM3": "h100-sxm-80gb",
+    "NVIDIA_H100_80GB_HBM3": "h100-sxm-80gb",
+    "NVIDIA H100 PCIe": "h100-pcie-80gb",
+    "NVIDIA L4": "l4",
+    "NVIDIA_L4": "l4",
+    "Tesla P100-PCIE-16GB": "p100-pcie-16gb",
+    "Tesla_P100-PCIE-16GB": "p100-pcie-16gb",
+    "Tesla P4": "p4",
+    "Tesla_P4": "p4",
+    "Tesla T4": "t4",
+    "Tesla_T4": "t4",
+    "Tesla V100-PCIE-32GB": "v100-pcie-32gb",
+    "Tesla_V100-PCIE-32GB": "v100-pcie-32gb",
+    "AMD Instinct MI100": "mi100",
+    "AMD_Instinct_MI210": "mi210",
+    "AMD Instinct MI250": "mi250",
+    "AMD MI300X GPU": "mi300x",
+    "Nvidia A100 GPU": "a100-sxm-80gb",
+    "rtx3090": "rtx-3090",
+    "rtx4090": "rtx-4090",
+    "4090": "rtx-4090",
+    "pro6000maxq": "rtx-pro-6000-max-q",
+    "cpu-i9_10940x": "core-i9-10940x",
+    "cpu-i7_12700h": "core-i7-12700h",
+    "A30_tf32": "a30",
+    "A30_fp32": "a30",
+    "RTX2080Ti_fp32": "rtx-2080-ti",
+    "nvidia_geforce_rtx_3060_ti": "rtx-3060-ti",
+    "nvidia_geforce_gtx_1650": "gtx-1650",
+    "Quadro RTX 8000": "quadro-rtx-8000",
+    "Quadro RTX 6000": "quadro-rtx-6000",
+    "H200_140GB_SXM": "h200-sxm-141gb",
+    "rtx_pro_6000_server": "rtx-pro-6000-server",
+    "b200_sxm": "b200-sxm-180gb",
+    "a100": "a100-sxm-80gb",
+    "h100": "h100-sxm-80gb",
+    "v100": "v100-sxm2-16gb",
+    "mi300x": "mi300x",
+    "rtx5090": "rtx-5090",
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA A100 Tensor Core GPU": "a100-sxm-80gb",
+    "Intel(R) Core(TM) i9-10940X CPU @ 3.30GHz": "core-i9-10940x",
+    "12th Gen Intel(R) Core(TM) i7-12700H": "core-i7-12700h",
+    "AMD EPYC 7763 64-Core Processor": "epyc-7763",
+}
+
+# Peaks that fall where they should rise with a narrower precision, and why.
+MATRIX_FP64 = "matrix cores do fp64 twice as fast as the vector units do fp32"
+NOT_MONOTONE = {
+    ("mi210", "fp64", "fp32"): MATRIX_FP64,
+    ("mi250", "fp64", "fp32"): MATRIX_FP64,
+    ("mi250x", "fp64", "fp32"): MATRIX_FP64,
+}
+HALVES_DIFFER = {
+    "mi100": "CDNA runs bf16 at half the fp16 rate",
+    "xeon-platinum-8480-plus": "AMX has bf16 and no fp16",
+}
+
+# Rows of accelerators_checked.csv by our name.
+CHECKED = {
+    "Tesla T4": "t4",
+    "V100 SXM2 32GB": "v100-sxm2-32gb",
+    "A100 PCIe 40GB": "a100-pcie-40gb",
+    "A100 SXM4 80GB": "a100-sxm-80gb",
+    "A10": "a10",
+    "A30": "a30",
+    "L4": "l4",
+    "L40S": "l40s",
+    "RTX 4090": "rtx-4090",
+    "RTX 3090": "rtx-3090",
+    "H100 SXM5 80GB": "h100-sxm-80gb",
+    "H100 PCIe 80GB": "h100-pcie-80gb",
+    "H200 SXM": "h200-sxm-141gb",
+    "B200 SXM": "b200-sxm-180gb",
+    "MI250X": "mi250x",
+    "MI300X": "mi300x",
+    "MI325X": "mi325x",
+    "MI355X": "mi355x",
+    "Jetson AGX Orin 64GB": "jetson-agx-orin-64gb",
+}
+WHOLE_MODULE = "the row is the module, our device one of its two dies"
+CHECKED_EXCEPTIONS = {
+    ("MI250X", column): WHOLE_MODULE
+    for column in (
+        "fp32_tflops",
+        "fp16_tensor_tflops_dense",
+        "mem_gb",
+        "mem_bw_gb_s",
+        "tdp_w",
+        "sms_or_cus",
+        "l2_mb",
+    )
+}
+CHECKED_COLUMNS = {
+    "fp32_tflops": lambda device: device.peak_tflops.get("fp32"),
+    "tf32_tensor_tflops_dense": lambda device: device.peak_tflops.get("tf32"),
+    "fp16_tensor_tflops_dense": lambda device: device.peak_tflops.get("fp16"),
+    "fp8_tensor_tflops_dense": lambda device: device.peak_tflops.get("fp8"),
+    "mem_gb": lambda device: device.memory_gib,
+    "mem_bw_gb_s": lambda device: device.memory_bandwidth_gbs,
+    "tdp_w": lambda device: device.tdp_w,
+    "sms_or_cus": lambda device: device.compute_units,
+    "l2_mb": lambda device: device.l2_mib,
+}
+
+every_device = pytest.mark.parametrize("device", CATALOG.devices, ids=lambda device: device.name)
+
+
+def sheet(**changes):
+    given_figures = {
+        "name": "my-board",
+        "vendor": "me",
+        "kind": "gpu",
+        "memory_bandwidth_gbs": 100.0,
+        "peak_tflops": {"fp32": 1.0},
+    }
+    return Device.model_validate(given_figures | changes)
+
+
+class TestTheCatalog:
+    def test_is_large_and_has_what_it_must_have(self):
+        assert len(CATALOG) >= 45
+        assert set(REQUIRED.split()) <= set(CATALOG.names())
+
+    def test_names_are_unique_and_every_device_answers_to_all_its_names(self):
+        assert len(set(CATALOG.names())) == len(CATALOG)
+        for device in CATALOG:
+            for label in (device.name, device.title, *device.aliases):
+                assert CATALOG.get(label) is device
+
+    def test_every_source_id_is_in_the_table_and_is_used(self):
+        used = {block["source"] for block in SHEETS["devices"]}
+        for block in SHEETS["devices"]:
+            used |= set(block.get("figure_sources", {}).values())
+        used = {source for source in used if not source.startswith("derived: ")}
+        assert used == set(SHEETS["sources"])
+
+    def test_figure_sources_name_figures_of_their_device(self):
+        for block, device in zip(SHEETS["devices"], CATALOG, strict=True):
+            known = set(device.figures()) | {"peak_tflops"}
+            assert set(block.get("figure_sources", {})) <= known, device.name
+
+    def test_loads_quickly(self):
+        start = time.perf_counter()
+        yaml.load(
+            (REPOSITORY / "data" / "devices.yaml").read_text(encoding="utf-8"),
+            Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),
+        )
+        DeviceCatalog.load()
+        # Some 25 ms on an idle machine; the limit leaves room for a busy one.
+        assert time.perf_counter() - start < 0.5
+
+
+@every_device
+class TestEverySheet:
+    def test_every_figure_is_positive_and_has_a_source(self, device):
+        assert device.origin == "catalog"
+        assert set(device.sources) == set(device.figures())
+        for figure, value in device.figures().items():
+            assert value > 0, figure
+            assert math.isfinite(value), figure
+            assert len(device.sources[figure]) > 20, figure
+
+    def test_peaks_rise_as_precision_narrows(self, device):
+        ladder = [
+            (precision, device.peak_tflops[precision])
+            for precision in ("fp64", "fp32", "tf32", "fp16", "fp8", "fp4")
+            if precision in device.peak_tflops
+        ]
+        for (wide, slower), (narrow, faster) in itertools.pairwise(ladder):
+            if (device.name, wide, narrow) in NOT_MONOTONE:
+                assert slower > faster, "the exception is stale"
+            else:
+                assert slower <= faster * 1.001, f"{wide} over {narrow}"
+
+    def test_both_halves_run_at_one_rate(self, device):
+        if {"fp16", "bf16"} <= set(device.peak_tflops):
+            same = device.peak_tflops["fp16"] == device.peak_tflops["bf16"]
+            assert same is (device.name not in HALVES_DIFFER)
+
+    def test_figures_are_of_a_size_that_hardware_has(self, device):
+        assert 10 <= device.memory_bandwidth_gbs <= 10_000
+        assert device.memory_gib is None or 2 <= device.memory_gib <= 300
+        assert device.tdp_w is None or 10 <= device.tdp_w <= 1500
+        assert device.boost_clock_mhz is None or 500 <= device.boost_clock_mhz <= 6000
+        assert device.year is not None
+        assert 2016 <= device.year <= 2025
+        # FLOP per byte where arithmetic and traffic take equally long.
+        ridge = max(device.peak_tflops.values()) * 1e3 / device.memory_bandwidth_gbs
+        assert 10 <= ridge <= 3000
+
+    def test_vector_rate_of_nvidia_gpus_is_lanes_times_clock(self, device):
+        if device.vendor != "nvidia" or None in (device.boost_clock_mhz, device.compute_units):
+            return
+        sixty_four = device.architecture in ("volta", "turing") or device.name.startswith(
+            ("p100", "a100", "a800", "a30")
+        )
+        lanes = 64 if sixty_four else 128
+        expected = device.compute_units * lanes * 2 * device.boost_clock_mhz / 1e6
+        assert device.peak_tflops["fp32"] == pytest.approx(expected, rel=0.05)
+
+    def test_survives_json(self, device):
+        assert Device.model_validate_json(device.model_dump_json()) == device
+
+
+class TestLookup:
+    @pytest.mark.parametrize(("name", "expected"), DATASET_NAMES.items())
+    def test_finds_the_names_that_datasets_and_tools_use(self, name, expected):
+        assert CATALOG.get(name).name == expected
+
+    @given(st.sampled_from(list(CATALOG)), st.data())
+    def test_ignores_case_spaces_and_punctuation(self, device, data):
+        label = data.draw(st.sampled_from((device.name, device.title, *device.aliases)))
+        # A trade mark in brackets is one token, and so is a clock at the end.
+        tokens = [token for token in re.split(r"[^A-Za-z0-9]+", label) if token]
+        if "(" in label or "@" in label:
+            tokens = [device.name]
+        separators = st.text(alphabet=" -_./,", max_size=2)
+        spelled = "".join(
+            data.draw(separators) + "".join(data.draw(st.sampled_from((c.lower(), c.upper()))))
+            for token in tokens
+            for c in token
+        )
+        assert CATALOG.get(spelled) is device
+
+    @given(st.text(max_size=40))
+    def test_a_key_is_its_own_key(self, name):
+        key = lookup_key(name)
+        assert re.fullmatch(r"[a-z0-9]*", key)
+        assert len(key) <= len(name.lower())
+
+    @pytest.mark.parametrize(
+        ("typo", "meant"),
+        [
+            ("rtx 4091", "rtx-4090"),
+            ("h100 sxn", "h100-sxm-80gb"),
+            ("NVIDIA GeForce RTX 4091", "nvidia geforce rtx 4090"),
+            ("mi300y", "mi300x"),
+        ],
+    )
+    def test_suggests_what_may_have_been_meant(self, typo, meant):
+        with pytest.raises(UnknownDevice, match=re.escape(meant)) as caught:
+            CATALOG.get(typo)
+        assert meant in caught.value.did_you_mean
+        assert all(CATALOG.get(name) for name in caught.value.did_you_mean)
+
+    @pytest.mark.parametrize("name", ["", " ", "-", "gpu", "nvidia", "NVIDIA_H100_80GB_HBM3_TP"])
+    def test_guesses_nothing(self, name):
+        with pytest.raises(UnknownDevice):
+            CATALOG.get(name)
+
+
+class TestPeak:
+    @pytest.mark.parametrize(
+        ("name", "precision", "tflops"),
+        [
+            ("a100", "fp16", 312),
+            ("a100", "fp8", 312),
+            ("rtx-3090", "fp16", 71.2),
+            ("rtx-4090", "bf16", 165.2),
+            ("rtx-5090", "fp16", 209.5),
+            ("h100", "fp8", 1979),
+            ("p4", "fp16", 5.5),
+            ("t4", "bf16", 8.1),
+            ("t4", "tf32", 8.1),
+            ("v100", "int8", 125),
+            ("tpu-v5e", "fp8", 197),
+            ("b200", "fp4", 9000),
+        ],
+    )
+    def test_is_dense_and_falls_back_to_what_frameworks_do(self, name, precision, tflops):
+        assert CATALOG.get(name).peak(precision) == pytest.approx(tflops, rel=2e-3)
+
+    def test_matrix_cores_in_true_fp32_count_for_matrix_work_only(self):
+        mi100 = CATALOG.get("mi100")
+        assert mi100.peak("fp32") == 23.1
+        assert mi100.peak("fp32", matrix=True) == 46.1
+        assert mi100.peak("tf32", matrix=True) == 46.1
+        assert mi100.peak("fp16", matrix=True) == mi100.peak("fp16")
+        a100 = CATALOG.get("a100")
+        assert a100.peak("fp32", matrix=True) == a100.peak("fp32") == 19.5
+
+    @pytest.mark.parametrize(("name", "precision"), [("tpu-v5e", "fp32"), ("p4", "fp64")])
+    def test_says_so_when_nothing_sensible_stands(self, name, precision):
+        with pytest.raises(UnknownPrecision, match=precision):
+            CATALOG.get(name).peak(precision)
+
+    def test_substitutes_never_narrow_what_was_asked(self):
+        bits = {"fp64": 64, "fp32": 32, "tf32": 19, "fp16": 16, "bf16": 16}
+        bits |= {"fp8": 8, "int8": 8, "fp4": 4}
+        assert set(FALLBACK_PRECISIONS) == set(PRECISIONS) == set(bits)
+        for asked, substitutes in FALLBACK_PRECISIONS.items():
+            assert all(bits[substitute] > bits[asked] for substitute in substitutes)
+
+
+class TestRegistering:
+    def test_a_small_sheet_is_enough(self):
+        board = sheet()
+        assert (board.origin, board.title, board.memory_gib) == ("registered", "my-board", None)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"memory_bandwidth_gbs": 0},
+            {"memory_bandwidth_gbs": None},
+            {"memory_bandwidth_gbs": math.inf},
+            {"peak_tflops": {}},
+            {"peak_tflops": {"fp32": 0}},
+            {"peak_tflops": {"fp12": 1}},
+            {"tdp_w": 0},
+            {"compute_units": 1.5},
+            {"name": "My Board"},
+            {"aliases": ["--"]},
+            {"sources": {"tdp_w": "the vendor"}},
+            {"colour": "green"},
+        ],
+    )
+    def test_refuses_zeros_blanks_and_strangers(self, changes):
+        with pytest.raises(ValidationError):
+            sheet(**changes)
+
+    def test_gives_a_new_catalog_and_leaves_the_old_alone(self):
+        board = sheet(aliases=["My First Board"])
+        grown = CATALOG.with_device(board)
+        assert grown.get("my first board") is board
+        assert len(grown) == len(CATALOG) + 1
+        with pytest.raises(UnknownDevice):
+            CATALOG.get("my-board")
+
+    def test_the_same_name_replaces(self):
+        grown = CATALOG.with_device(sheet()).with_device(sheet(tdp_w=75))
+        assert grown.get("my-board").tdp_w == 75
+        assert len(grown) == len(CATALOG) + 1
+
+    def test_a_name_that_means_another_device_is_refused(self):
+        with pytest.raises(InputError, match="a100-sxm-80gb"):
+            CATALOG.with_device(sheet(aliases=["A100"]))
+
+    def test_a_device_is_frozen_and_can_be_a_key(self):
+        board = sheet()
+        with pytest.raises(ValidationError):
+            board.tdp_w = 5.0
+        assert {board: 1}[sheet()] == 1
+
+    def test_every_field_says_what_it_is(self):
+        for name, prop in Device.model_json_schema()["properties"].items():
+            assert len(prop["description"]) > 8, name
+
+
+@pytest.mark.reference
+class TestAgainstTheReference:
+    @pytest.fixture
+    def read(self, reference):
+        def rows(path):
+            if not (reference / path).exists():
+                pytest.skip(f"the reference bundles have no {path}")
+            with (reference / path).open(newline="", encoding="utf-8") as lines:
+                return list(csv.DictReader(lines))
+
+        return rows
+
+    def test_agrees_with_the_checked_accelerators(self, read):
+        rows = read("gpu_specs/accelerators_checked.csv")
+        assert {row["name"] for row in rows} == set(CHECKED)
+        for row in rows:
+            device = CATALOG.get(CHECKED[row["name"]])
+            for column, figure in CHECKED_COLUMNS.items():
+                if not row[column] or (row["name"], column) in CHECKED_EXCEPTIONS:
+                    continue
+                ours, theirs = figure(device), float(row[column])
+                # Sheets round to two digits, and B200 is quoted with 7.7 and 8 TB/s.
+                assert ours == pytest.approx(theirs, rel=0.04), (row["name"], column)
+
+    def test_halving_a_module_gives_its_die(self, read):
+        rows = {row["name"]: row for row in read("gpu_specs/accelerators_checked.csv")}
+        die = CATALOG.get("mi250x")
+        for name, column in CHECKED_EXCEPTIONS:
+            whole = float(rows[name][column])
+            assert CHECKED_COLUMNS[column](die) * 2 == pytest.approx(whole, rel=0.01)
+
+    def test_knows_the_devices_of_neusight_and_their_figures(self, read):
+        for row in read("neusight/devices.csv"):
+            if row["device_key"].endswith("_TP"):
+                continue  # two GPUs written as one
+            device = CATALOG.get(row["device"])
+            assert CATALOG.get(row["device_key"]) is device
+            assert device.memory_bandwidth_gbs == pytest.approx(float(row["mem_bw_gbs"]), rel=0.03)
+            # T4: what programs see with error correction, 15 of 16 GiB.
+            assert device.memory_gib == pytest.approx(float(row["mem_gb"]), rel=0.07)
+            matrix = device.peak("fp32", matrix=True) * 1e3
+            assert matrix == pytest.approx(float(row["fp32_gflops_mm"]), rel=0.04)
+
+    def test_agrees_with_the_serving_tables_on_peaks(self, read):
+        for row in read("aiconfigurator/gpu_specs.csv"):
+            device = CATALOG.get(row["system"])
+            bf16 = float(row["bf16_dense_flops"]) / 1e12
+            assert device.peak("bf16") == pytest.approx(bf16, rel=0.01), row["system"]
+            assert device.tdp_w == float(row["power_w"])
+            memory = float(row["mem_capacity_B"]) / 2**30
+            # L40S: the table writes what is left for programs, 45 of 48 GiB.
+            assert device.memory_gib == pytest.approx(memory, rel=0.07), row["system"]
