@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from forerun.data.graph import Operator
 from forerun.features.operator_table import OperatorTable
-from forerun.features.operators import KINDS
+from forerun.features.operators import IS_GEMM
 
 ADAM_READS = 4
 """Weight, gradient and two moments."""
 ADAM_WRITES = 3
-
-_IS_GEMM = np.array([kind.view == "gemm" for kind in KINDS])
 
 
 def training_table(forward: OperatorTable) -> OperatorTable:
@@ -30,8 +28,8 @@ def training_table(forward: OperatorTable) -> OperatorTable:
     Returns:
         The forward operators, their backward ones, and one optimizer step over all parameters.
     """
-    gemm = forward.take(_IS_GEMM[forward.kind])
-    other = forward.take(~_IS_GEMM[forward.kind])
+    gemm = forward.take(IS_GEMM[forward.kind])
+    other = forward.take(~IS_GEMM[forward.kind])
     parts = [forward, _gradient_of_first(gemm), _gradient_of_second(gemm), _gradient(other)]
     parameters = int(forward.parameter_elements.sum())
     if parameters:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 View = Literal["gemm", "rows", "none"]
 
 
@@ -61,6 +63,9 @@ OPERATOR_CLASSES: tuple[str, ...] = (
     "recurrent",
     "unknown",
 )
+
+IS_GEMM = np.array([kind.view == "gemm" for kind in KINDS])
+"""Position in `KINDS` -> whether the kind is a matrix product (or convolution, or attention)."""
 
 CLASS_CODE = {name: code for code, name in enumerate(OPERATOR_CLASSES)}
 CLASS_OF_KIND: tuple[int, ...] = tuple(CLASS_CODE[kind.op_class] for kind in KINDS)

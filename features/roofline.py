@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from forerun.data.device import Device, Precision
 from forerun.data.workload import NumberFormat
 from forerun.features.operator_table import OperatorTable
+from forerun.features.operators import IS_GEMM
 
 COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
     "fp32": "fp32",
@@ -57,7 +58,7 @@ def power_capped_tflops(device: Device, precision: Precision) -> float:
     Raises:
         UnknownPrecision: the sheet has no peak for the precision.
     """
-    peak = device.peak(precision)
+    peak = device.peak(precision, matrix=True)
     if device.tdp_w is None or device.process_nm is None:
         return peak
     per_watt = float(np.interp(device.process_nm, _NODE_NM, _FP32_GFLOP_PER_W))
@@ -81,7 +82,8 @@ def roofline_ms(
     Raises:
         UnknownPrecision: the device's sheet has no peak for the precision.
     """
-    peak = device.peak(COMPUTE_PRECISION[precision])
-    compute = table.flops / (peak * 1e9)
+    matrix = device.peak(COMPUTE_PRECISION[precision], matrix=True)
+    vector = device.peak_tflops.get("fp32", matrix)
+    compute = table.flops / (np.where(IS_GEMM[table.kind], matrix, vector) * 1e9)
     memory = traffic_bytes(table, precision) / (device.memory_bandwidth_gbs * 1e6)
     return np.maximum(compute, memory)

@@ -51,6 +51,7 @@ class PredictorContract(ABC):
             known = ~np.isnan(values)
             assert (values[known] > 0).all()
             if metric in answers.low:
+                known &= ~np.isnan(answers.low[metric])
                 assert (answers.low[metric][known] <= values[known] * (1 + 1e-12)).all()
                 assert (answers.high[metric][known] >= values[known] * (1 - 1e-12)).all()
 

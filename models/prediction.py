@@ -69,17 +69,11 @@ class Predictions:
         return self.coverage.get(metric)
 
     def __getitem__(self, row: int) -> Prediction:
-        estimates = {}
-        for name, column in self.values.items():
-            if np.isnan(column[row]):
-                continue
-            low, high = self.low.get(name), self.high.get(name)
-            estimates[name] = Estimate(
-                float(column[row]),
-                None if low is None else float(low[row]),
-                None if high is None else float(high[row]),
-                None if low is None else self.coverage_of(name),
-            )
+        estimates = {
+            name: self._estimate(name, float(column[row]), row)
+            for name, column in self.values.items()
+            if not np.isnan(column[row])
+        }
         limits = self.limits[row] if self.limits else ()
         return Prediction(
             estimates=estimates,
@@ -87,3 +81,9 @@ class Predictions:
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
         )
+
+    def _estimate(self, metric: str, value: float, row: int) -> Estimate:
+        if metric not in self.low or np.isnan(self.low[metric][row]):
+            return Estimate(value)
+        low, high = float(self.low[metric][row]), float(self.high[metric][row])
+        return Estimate(value, low, high, self.coverage_of(metric))

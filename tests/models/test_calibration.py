@@ -1,0 +1,69 @@
+"""Intervals hold what they claim on groups they did not see, and groups stay whole."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.models.calibration import (
+    Intervals,
+    LogQuantiles,
+    held_out_folds,
+    held_out_residuals,
+)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.05, 1.0))
+@settings(max_examples=20, deadline=None)
+def test_the_interval_holds_nine_in_ten_of_fresh_rows(seed, spread):
+    random = np.random.default_rng(seed)
+    residuals = random.normal(0.1, spread, 2000)
+    quantiles = LogQuantiles.of(residuals, np.full(2000, "a"))
+    truth = np.exp(random.normal(0.1, spread, 4000))
+    low, high = quantiles.around(np.ones(4000), ["a"] * 4000)
+    assert 0.87 < np.mean((low <= truth) & (truth <= high)) < 0.93
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=60), st.floats(0.01, 1e4))
+def test_the_value_is_always_inside(residuals, value):
+    quantiles = LogQuantiles.of(np.array(residuals), np.full(len(residuals), "a"))
+    low, high = quantiles.around(np.array([value]), ["a"])
+    assert low[0] <= value <= high[0]
+
+
+def test_a_stratum_with_few_rows_takes_the_pooled_quantiles():
+    residuals = np.concatenate([np.full(5, 3.0), np.linspace(-0.1, 0.1, 500)])
+    strata = np.array(["rare"] * 5 + ["common"] * 500)
+    quantiles = LogQuantiles.of(residuals, strata)
+    assert "rare" not in quantiles.bounds
+    assert quantiles.around(np.ones(1), ["rare"])[1] == quantiles.around(np.ones(1), ["new"])[1]
+
+
+def test_an_unseen_device_takes_the_wider_interval():
+    intervals = Intervals(LogQuantiles({"all": (-0.1, 0.1)}), LogQuantiles({"all": (-0.5, 0.7)}))
+    low, high = intervals.around(np.ones(2), ["a", "a"], np.array([True, False]))
+    np.testing.assert_allclose(low, np.exp([-0.1, -0.5]))
+    np.testing.assert_allclose(high, np.exp([0.1, 0.7]))
+    again = Intervals.from_json(intervals.to_json())
+    assert again == intervals
+
+
+@given(st.lists(st.sampled_from("abcdefg"), min_size=2, max_size=80), st.integers(2, 6))
+def test_folds_hold_out_every_row_once_and_keep_groups_whole(names, folds):
+    groups = np.array(names)
+    masks = list(held_out_folds(groups, folds))
+    assert (np.sum(masks, axis=0) == 1).all()
+    for mask in masks:
+        assert not set(groups[mask]) & set(groups[~mask])
+
+
+def test_residuals_come_from_predictors_that_did_not_see_the_group():
+    groups = np.array(["a", "a", "b", "b", "c"])
+    seen = []
+
+    def fit_predict(fit, answer):
+        seen.append((set(groups[fit]), set(groups[answer])))
+        return np.zeros(answer.sum())
+
+    residuals = held_out_residuals(np.arange(5.0), held_out_folds(groups, 3), fit_predict)
+    np.testing.assert_array_equal(residuals, np.arange(5.0))
+    assert all(not fitted & answered for fitted, answered in seen)

@@ -1,0 +1,201 @@
+"""Score predictors under a dataset's protocol, with baselines and published systems beside them.
+
+On a bundle that the current predictors were trained on, each protocol fits anew on the rows that it
+allows. On any other folder nothing is fitted: the current predictors answer, rows that they have
+seen are left out, and with `shots` they first adapt on that many rows of the device under test.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle, find
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.models.bundled import LoadedPredictor
+from forerun.models.constant import Constant
+from forerun.models.predictor import Predictor
+from forerun.models.roofline import Roofline
+from forerun.training.record import TrainingRecord
+from forerun.training.scores import mean_and_standard_error, score
+from forerun.training.tasks import Examiner, Task, examiner
+
+Column = NDArray[np.float64]
+Progress = Callable[[str], None]
+AVERAGED = ("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Answers to one task's rows by one fit.
+
+    `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict.
+    """
+
+    task: Task
+    seed: int
+    columns: Mapping[str, Column]
+    baselines: Mapping[str, Column]
+
+
+def evaluate(
+    name: str,
+    *,
+    current: LoadedPredictor,
+    record: TrainingRecord,
+    data_dir: Path | None = None,
+    shots: int = 0,
+    seeds: int = 1,
+    protocols: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+) -> dict[str, Any]:
+    """Scores of one dataset's tasks, ready for JSON.
+
+    Args:
+        name: dataset.
+        current: the predictors in use, for folders that they were not trained on.
+        record: what those were trained on.
+        data_dir: folder with the bundle's files; the pulled bundle when None.
+        shots: rows of the device under test to adapt on first; they are not scored.
+        seeds: how many fits (or draws of shots) are averaged.
+        protocols: protocols to run; all when empty.
+        progress: takes a line for people.
+
+    Raises:
+        UnknownDataset: no protocol is written for that name.
+        MissingData: the bundle is not here.
+    """
+    judge = examiner(name)
+    bundle = find(name, data_dir)
+    whole = data_dir is None or record.knows(bundle)
+    if whole:
+        answered = sit_exams(judge, bundle, shots, seeds, protocols, progress)
+    else:
+        seen = record.seen(name)
+        answered = _judge_only(judge, bundle, current.predictor, seen, shots, seeds, progress)
+    return {
+        "dataset": name,
+        "fitted_on": "the rows each protocol allows" if whole else None,
+        "predictor": None if whole else current.version,
+        "shots": shots,
+        "seeds": seeds,
+        "tasks": rows(list(answered)),
+    }
+
+
+def sit_exams(
+    judge: Examiner,
+    bundle: Bundle,
+    shots: int = 0,
+    seeds: int = 1,
+    protocols: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+) -> Iterator[Answered]:
+    """Fit on what each protocol allows, then answer its tasks, once a seed."""
+    for exam in judge.exams(bundle, DeviceCatalog.load()):
+        if protocols and exam.protocol not in protocols:
+            continue
+        constant = Constant().fit(exam.train)
+        for seed in range(seeds):
+            progress(f"{exam.protocol}: fitting on {len(exam.train):,} rows, seed {seed}")
+            fitted = judge.predictor(seed).fit(exam.train)
+            for task in exam.tasks:
+                answer = _answer(task, fitted, constant, seed, shots)
+                if answer is not None:
+                    yield answer
+
+
+def _judge_only(
+    judge: Examiner,
+    bundle: Bundle,
+    predictor: Predictor,
+    seen: Mapping[str, Sequence[str]],
+    shots: int,
+    seeds: int,
+    progress: Progress,
+) -> Iterator[Answered]:
+    for task in judge.judged_only(bundle, DeviceCatalog.load(), seen):
+        progress(f"{task.name}, {task.device or 'all devices'}: {len(task.judged):,} rows")
+        for seed in range(seeds if shots else 1):
+            answer = _answer(task, predictor, None, seed, shots)
+            if answer is not None:
+                yield answer
+
+
+def _answer(
+    task: Task, predictor: Predictor, constant: Predictor | None, seed: int, shots: int
+) -> Answered | None:
+    judged, keep = task.judged, np.ones(len(task.judged), dtype=np.bool_)
+    if shots:
+        drawn = np.random.default_rng(seed).permutation(len(judged))[:shots]
+        keep[drawn] = False
+        predictor = predictor.adapt(judged.take(drawn))
+        judged = judged.take(keep)
+    if not len(judged):
+        return None
+    given = predictor.predict(judged.queries)
+    nothing = np.full(len(judged), np.nan)
+    columns = {
+        "measured": judged.values[task.metric],
+        "predicted": given.values.get(task.metric, nothing),
+        "low": given.low.get(task.metric, nothing),
+        "high": given.high.get(task.metric, nothing),
+    }
+    baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
+    baselines.update(_baselines(judged, task.metric, constant))
+    return Answered(task, seed, columns, baselines)
+
+
+def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
+    found: dict[str, Column] = {}
+    if metric == "latency_ms":
+        found["roofline"] = Roofline().predict(judged.queries).values[metric]
+    if constant is not None:
+        found["constant"] = constant.predict(judged.queries).values[metric]
+    return found
+
+
+def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
+    """One row a task and device: folds are pooled, seeds averaged.
+
+    Returns:
+        Dictionaries with the fields of `forerun evaluate --json`; percentages are 0 to 100.
+    """
+    by_task: dict[tuple[str, str | None], list[Answered]] = {}
+    for answer in answered:
+        by_task.setdefault((answer.task.name, answer.task.device), []).append(answer)
+    return [_row(name, device, mine) for (name, device), mine in by_task.items()]
+
+
+def _row(name: str, device: str | None, answered: Sequence[Answered]) -> dict[str, Any]:
+    per_seed, others = [], []
+    for seed in sorted({a.seed for a in answered}):
+        mine = [a for a in answered if a.seed == seed]
+        columns = {c: np.concatenate([a.columns[c] for a in mine]) for c in mine[0].columns}
+        per_seed.append(score(**columns))
+        others.append(
+            {
+                system: score(
+                    columns["measured"],
+                    np.concatenate([a.baselines[system] for a in mine]),
+                )["mape"]
+                for system in mine[0].baselines
+            }
+        )
+    row: dict[str, Any] = {"task": name, "device": device, "metric": answered[0].task.metric}
+    row["n"] = per_seed[0]["n"]
+    for field in AVERAGED:
+        values = [s[field] for s in per_seed if s[field] is not None]
+        row[field] = float(np.mean(values)) if values else None
+    row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
+    row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
+    return row
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else None

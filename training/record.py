@@ -1,0 +1,54 @@
+"""What a set of predictors was trained on: bundles by digest, and the values of grouping keys."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from forerun.data.bundle import Bundle
+from forerun.data.measurements import Measurements
+
+FILE = "training.json"
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Kept beside saved predictors, so that evaluation can leave out what they have seen.
+
+    Attributes:
+        digests: dataset -> digest of the bundle.
+        keys: dataset -> grouping key -> values that stood in the training rows.
+    """
+
+    digests: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+
+    def knows(self, bundle: Bundle) -> bool:
+        """True when exactly this bundle was trained on."""
+        return self.digests.get(bundle.name) == bundle.digest
+
+    def seen(self, dataset: str) -> Mapping[str, Sequence[str]]:
+        """Grouping key -> values that training saw; empty for a dataset that did not teach."""
+        return self.keys.get(dataset, {})
+
+    def with_rows(self, bundle: Bundle, rows: Measurements) -> "TrainingRecord":
+        """A record that also holds these rows of a bundle."""
+        keys = {key: sorted(set(map(str, values))) for key, values in rows.groups.items()}
+        return TrainingRecord(
+            {**self.digests, bundle.name: bundle.digest}, {**self.keys, bundle.name: keys}
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `training.json` into a predictor's folder."""
+        content: dict[str, Any] = {"digests": dict(self.digests), "keys": dict(self.keys)}
+        (folder / FILE).write_text(json.dumps(content, sort_keys=True) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> "TrainingRecord":
+        """The record in a predictor's folder; empty where there is none."""
+        path = folder / FILE
+        if not path.is_file():
+            return cls()
+        content = json.loads(path.read_text())
+        return cls(content["digests"], content["keys"])

@@ -1,0 +1,23 @@
+"""Datasets as exams: what may teach, what is judged, what others published."""
+
+from forerun.data.errors import UnknownDataset
+from forerun.training.tasks.neusight import NeuSightExaminer
+from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.timm_bench import TimmBenchExaminer
+
+EXAMINERS: tuple[type[Examiner], ...] = (NeuSightExaminer, TimmBenchExaminer)
+
+
+def examiner(dataset: str) -> Examiner:
+    """The examiner of a dataset.
+
+    Raises:
+        UnknownDataset: no protocol is written for a dataset of that name.
+    """
+    for cls in EXAMINERS:
+        if cls.dataset == dataset:
+            return cls()
+    raise UnknownDataset(dataset, [cls.dataset for cls in EXAMINERS])
+
+
+__all__ = ["EXAMINERS", "Exam", "Examiner", "Task", "examiner"]

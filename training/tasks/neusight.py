@@ -1,0 +1,144 @@
+"""NeuSight's protocol: operators of five GPUs teach, unseen GPUs and whole networks are judged."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.neusight import NeuSight
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Kernel, Network
+from forerun.features.readers.bundle_tables import neusight_graphs, neusight_kernels
+from forerun.models.operator_boost import OperatorBoost
+from forerun.models.predictor import Predictor
+from forerun.training.tasks.task import Exam, Examiner, Task
+
+PUBLISHED = ("neusight", "roofline", "habitat", "lietal")
+
+
+class NeuSightExaminer(Examiner):
+    """Operator level by class, and end to end as the sum of operators."""
+
+    dataset = "neusight"
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`OperatorBoost`, unfitted."""
+        return OperatorBoost(seed=seed)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Each published or leave-one-GPU-out split of the operator table.
+
+        End-to-end rows are judged beside the published split, since no end-to-end row teaches.
+        """
+        ops = bundle.table("ops")
+        networks = _network_tasks(bundle, catalog)
+        for split in NeuSight().splits(bundle):
+            if split.table != "ops" or not split.train.any():
+                continue
+            train = operator_measurements(ops[split.train], catalog)
+            tasks = list(_operator_tasks(ops[split.judged], catalog, split.protocol))
+            if split.protocol == "unseen_device":
+                tasks += networks
+            yield Exam(split.protocol, train, tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Operators of devices never seen, and every end-to-end row (none ever teaches)."""
+        if bundle.has("ops"):
+            ops = bundle.table("ops")
+            unseen = ~_device_names(ops["device"], catalog).isin(list(seen.get("device", ())))
+            yield from _operator_tasks(ops[unseen], catalog, "unseen_device")
+        if bundle.has("e2e") and bundle.has("opgraphs"):
+            yield from _network_tasks(bundle, catalog)
+
+
+def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Rows of the `ops` table as measured kernels, with `device` and `op_class` as groups."""
+    devices = {name: catalog.get(str(name)) for name in ops["device"].unique()}
+    software = {name: _software(str(name)) for name in ops["software"].unique()}
+    queries = [
+        Query(Kernel(operator, "fp32"), devices[device], software[version])
+        for operator, device, version in zip(
+            neusight_kernels(ops), ops["device"], ops["software"], strict=True
+        )
+    ]
+    return Measurements(
+        queries=queries,
+        values={"latency_ms": ops["latency_ms"].to_numpy(dtype=np.float64)},
+        groups={
+            "device": np.array([q.device.name for q in queries], dtype=np.str_),
+            "op_class": ops["op_class"].astype(str).to_numpy(dtype=np.str_),
+            "role": np.where(ops["in_published_filter"].to_numpy(dtype=np.bool_), "kept", "small"),
+        },
+    )
+
+
+def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Iterator[Task]:
+    for (device, op_class), rows in ops.groupby(["device", "op_class"], observed=True):
+        judged = operator_measurements(rows, catalog)
+        name = f"{protocol}/{op_class}"
+        yield Task(name, "latency_ms", judged, device=catalog.get(str(device)).name)
+
+
+def _network_tasks(bundle: Bundle, catalog: DeviceCatalog) -> list[Task]:
+    rows = bundle.table("e2e")
+    graphs = neusight_graphs(bundle.table("opgraphs"))
+    rows = rows.assign(option=rows["option"].fillna("").astype(str))
+    keys = list(
+        zip(*(rows[c] for c in ("model", "mode", "seqlen", "batch", "option")), strict=True)
+    )
+    rows = rows[[key in graphs for key in keys]]
+    tasks = [_network_task("end_to_end/all", rows, graphs, catalog)]
+    nvidia = ~rows["device_key"].str.startswith("AMD")
+    shared = rows["pub_neusight_e2e_ms"].notna() if "pub_neusight_e2e_ms" in rows else nvidia
+    if (nvidia & shared).any():
+        tasks.append(_network_task("end_to_end/nvidia", rows[nvidia & shared], graphs, catalog))
+    for device, part in rows.groupby("device_key"):
+        name = catalog.get(str(device)).name
+        tasks.append(_network_task("end_to_end/device", part, graphs, catalog, name))
+    return tasks
+
+
+def _network_task(
+    name: str,
+    rows: pd.DataFrame,
+    graphs: Mapping[tuple[str, str, int, int, str], object],
+    catalog: DeviceCatalog,
+    device: str | None = None,
+) -> Task:
+    queries = []
+    for row in rows.itertuples():
+        graph = graphs[row.model, row.mode, row.seqlen, row.batch, row.option]
+        network = Network(graph, int(row.batch), "fp32", row.mode)  # type: ignore[arg-type]
+        queries.append(Query(network, catalog.get(str(row.device_key))))
+    columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
+    return Task(
+        name,
+        "latency_ms",
+        Measurements(
+            queries=queries,
+            values={"latency_ms": rows["e2e_latency_ms"].to_numpy(dtype=np.float64)},
+            groups={
+                "device": np.array([q.device.name for q in queries], dtype=np.str_),
+                "model": rows["model"].to_numpy(dtype=np.str_),
+            },
+        ),
+        device=device,
+        published={s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()},
+    )
+
+
+def _device_names(column: "pd.Series[str]", catalog: DeviceCatalog) -> "pd.Series[str]":
+    names = {name: catalog.get(str(name)).name for name in column.unique()}
+    return column.map(names).astype(str)
+
+
+def _software(text: str) -> Software:
+    """`torch2.1.0+cu121` -> framework, version, CUDA or ROCm."""
+    version, _, cuda = text.removeprefix("torch").partition("+")
+    return Software(version=version or None, cuda=cuda or None)

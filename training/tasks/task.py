@@ -1,0 +1,77 @@
+"""A task: which rows may teach, which are judged, and what others published for the same rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.models.predictor import Predictor
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows judged together, under one protocol.
+
+    Attributes:
+        name: `protocol/part`, such as `unseen_device/bmm`.
+        metric: column of `judged.values` that is compared.
+        judged: rows to answer for.
+        device: the one device judged, or None for several.
+        published: other systems' predictions of the same rows, NaN where they give none.
+    """
+
+    name: str
+    metric: str
+    judged: Measurements
+    device: str | None = None
+    published: Mapping[str, Column] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Tasks that one training set prepares for.
+
+    Attributes:
+        protocol: name of the protocol.
+        train: rows that the predictor under test may be fitted on.
+        tasks: what is judged afterwards.
+    """
+
+    protocol: str
+    train: Measurements
+    tasks: Sequence[Task]
+
+
+class Examiner(ABC):
+    """Turns one dataset's bundle into exams; one class a dataset."""
+
+    dataset: ClassVar[str]
+
+    @abstractmethod
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The predictor under test, unfitted."""
+
+    @abstractmethod
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """The published and our own protocols on a whole bundle: each fits before it is judged."""
+
+    @abstractmethod
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Tasks on a bundle that nothing is fitted on.
+
+        Args:
+            bundle: rows of devices and workloads that the current predictors may never have met.
+            catalog: spec sheets.
+            seen: grouping key -> values that the current predictors were trained on; rows that
+                they have seen are left out.
+        """

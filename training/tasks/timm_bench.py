@@ -1,0 +1,133 @@
+"""timm_bench: whole vision networks on unseen devices, of unseen families, of unseen models."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.timm_bench import TimmBench, family
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network
+from forerun.features.readers.bundle_tables import timm_graphs
+from forerun.models.network_boost import NetworkBoost
+from forerun.models.predictor import Predictor
+from forerun.training.tasks.task import Exam, Examiner, Task
+
+
+class TimmBenchExaminer(Examiner):
+    """Latency of whole networks, by runtime and precision."""
+
+    dataset = "timm_bench"
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`NetworkBoost`, unfitted."""
+        return NetworkBoost(seed=seed)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """One exam a split; folds of one protocol are pooled by their tasks' names."""
+        bench = bundle.table("bench")
+        measured, kept = network_measurements(bench, bundle.table("graphs"), catalog)
+        place = np.full(len(bench), -1)
+        place[kept] = np.arange(len(kept))
+        for split in TimmBench().splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            train = place[split.train & (place >= 0)]
+            judged = place[split.judged & (place >= 0)]
+            if len(train) and len(judged):
+                tasks = list(_tasks(measured.take(judged), protocol))
+                yield Exam(protocol, measured.take(train), tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Rows by what is new in them: the device, the family, the model, or several of these."""
+        measured, _ = network_measurements(bundle.table("bench"), bundle.table("graphs"), catalog)
+        new = {
+            key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
+            for key in ("device", "family", "model")
+        }
+        parts = {
+            "unseen_device": new["device"] & ~new["model"],
+            "unseen_device_and_family": new["device"] & new["family"],
+            "unseen_device_and_model": new["device"] & new["model"] & ~new["family"],
+            "unseen_family": ~new["device"] & new["family"],
+            "unseen_model": ~new["device"] & new["model"] & ~new["family"],
+        }
+        for protocol, rows in parts.items():
+            if rows.any():
+                yield from _tasks(measured.take(rows), protocol, by_device=True)
+
+
+def network_measurements(
+    bench: pd.DataFrame, graphs: pd.DataFrame, catalog: DeviceCatalog
+) -> tuple[Measurements, NDArray[np.intp]]:
+    """Rows of the `bench` table as measured networks, and the positions of rows with a graph.
+
+    Groups: `device`, `model`, `family`, `part` (runtime, and precision or phase where not the
+    usual one).
+    """
+    known = timm_graphs(graphs)
+    devices = {name: catalog.get(str(name)) for name in bench["device"].unique()}
+    queries, kept = [], []
+    for position, row in enumerate(bench.itertuples()):
+        graph = known.get((row.model, row.img_size))
+        if graph is not None:
+            queries.append(_query(row, graph, devices[row.device]))
+            kept.append(position)
+    rows = bench.iloc[kept]
+    return Measurements(
+        queries=queries,
+        values={"latency_ms": rows["step_time_ms"].to_numpy(dtype=np.float64)},
+        groups={
+            "device": np.array([q.device.name for q in queries], dtype=np.str_),
+            "model": rows["model"].to_numpy(dtype=np.str_),
+            "family": np.array([family(m) for m in rows["model"]], dtype=np.str_),
+            "part": np.array([part(q) for q in queries], dtype=np.str_),
+        },
+    ), np.array(kept, dtype=np.intp)
+
+
+def part(query: Query) -> str:
+    """`eager` or `compiled` for amp inference in nchw on a GPU; what differs is appended."""
+    network, software = query.workload, query.software
+    assert isinstance(network, Network)
+    words = [software.runtime]
+    if network.phase == "training":
+        words.append("training")
+    if query.device.kind == "cpu":
+        words.append("cpu")
+    elif network.precision != "amp":
+        words.append(network.precision)
+    if software.layout != "nchw":
+        words.append(software.layout)
+    return "_".join(words)
+
+
+def _query(row: object, graph: OperatorGraph, device: object) -> Query:
+    values = row._asdict()  # type: ignore[attr-defined]
+    software = Software(
+        version=str(values["torch"]),
+        runtime="compiled" if values["compiled"] else "eager",
+        layout=values["layout"],
+        cuda=str(values["cuda"]) if isinstance(values["cuda"], str) else None,
+    )
+    batch = round(float(values["batch_size"]))
+    network = Network(graph, batch, values["precision"], values["phase"])
+    return Query(network, device, software)  # type: ignore[arg-type]
+
+
+def _tasks(rows: Measurements, protocol: str, by_device: bool = False) -> Iterator[Task]:
+    for name in np.unique(rows.groups["part"]):
+        mine = rows.take(rows.groups["part"] == name)
+        if not by_device:
+            yield Task(f"{protocol}/{name}", "latency_ms", mine)
+            continue
+        for device in np.unique(mine.groups["device"]):
+            on_device = mine.take(mine.groups["device"] == device)
+            yield Task(f"{protocol}/{name}", "latency_ms", on_device, device=str(device))
