@@ -5,6 +5,7 @@
     ├── UnknownPrecision
     ├── UnknownDataset
     ├── UnknownGraph
+    ├── UnknownModelVersion
     ├── UnreadableModel
     │   └── ModelTooLarge
     ├── UnanswerableQuery
@@ -73,6 +74,16 @@ class UnknownGraph(InputError):
 
     def __init__(self, digest: str) -> None:
         super().__init__(f"No graph with digest {digest!r}; upload it with POST /v1/graphs first.")
+
+
+class UnknownModelVersion(InputError):
+    """The registry holds no such version of the predictors."""
+
+    slug, status = "unknown-model-version", 404
+
+    def __init__(self, version: str, known: Collection[str]) -> None:
+        listed = f"it holds {', '.join(known)}" if known else "`forerun train` registers one"
+        super().__init__(f"The registry has no version {version}; {listed}.")
 
 
 class UnreadableModel(InputError):

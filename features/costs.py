@@ -3,7 +3,7 @@
 A multiply-add counts as two FLOPs. Elements, not bytes: the precision of a run decides the bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ class OperatorCost(NamedTuple):
     """Costs of one run of one operator.
 
     `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), convolutions as implicit GEMM
-    with one batch entry a group; `rows`, `width` the normalised or reduced rows. Zero where they
-    do not apply.
+    with one batch entry a group; `rows`, `width` the normalised or reduced rows; `kernel` the
+    elements of a convolution's or pooling's window and `stride` its step; `heavy` how much
+    arithmetic an elementwise function does beside its traffic. Zero where they do not apply.
     """
 
     flops: float
@@ -29,6 +30,27 @@ class OperatorCost(NamedTuple):
     k: float = 0.0
     rows: float = 0.0
     width: float = 0.0
+    kernel: float = 0.0
+    stride: float = 0.0
+    heavy: float = 0.0
+
+
+HEAVY: Mapping[str, float] = {
+    "pow": 2.0,
+    "gelu": 1.0,
+    "tanh": 1.0,
+    "sigmoid": 1.0,
+    "silu": 1.0,
+    "exp": 1.0,
+    "erf": 1.0,
+    "log": 1.0,
+    "sin": 1.0,
+    "cos": 1.0,
+    "div": 0.5,
+    "sqrt": 0.5,
+    "rsqrt": 0.5,
+}
+"""Transcendental functions cost more than their traffic on chips with few special units."""
 
 
 def operator_cost(op: Operator) -> OperatorCost:
@@ -47,7 +69,10 @@ def operator_cost(op: Operator) -> OperatorCost:
         width = float(_width(op))
         worked = max(moved.in_elements, moved.out_elements)
         return moved._replace(flops=flops, rows=worked / width, width=width)
-    return moved._replace(flops=flops)
+    if op.kind == "pool":
+        return moved._replace(flops=flops, kernel=float(_kernel_elements(op)), stride=_stride(op))
+    heavy = HEAVY.get(str(op.attributes.get("function", "")), 0.0)
+    return moved._replace(flops=flops, heavy=heavy)
 
 
 def _worked_elements(op: Operator, moved: OperatorCost) -> float:
@@ -72,14 +97,22 @@ def _kernel_elements(op: Operator) -> int:
     return prod(kernel) if isinstance(kernel, tuple) else int(kernel)
 
 
+def _stride(op: Operator) -> float:
+    stride = op.attributes.get("stride", 1)
+    return float(max(stride, default=1) if isinstance(stride, tuple) else stride)
+
+
 def _conv(op: Operator, moved: OperatorCost) -> OperatorCost:
     source, target, groups = op.input_shapes[0], op.output_shapes[0], _groups(op)
     if op.kind == "conv_transpose":
         source, target = target, source
     m = target[0] * prod(target[2:])
     n = target[1] / groups
-    k = source[1] / groups * _kernel_elements(op)
-    return moved._replace(flops=2.0 * groups * m * n * k, batch=float(groups), m=m, n=n, k=k)
+    kernel = float(_kernel_elements(op))
+    k = source[1] / groups * kernel
+    flops = 2.0 * groups * m * n * k
+    moved = moved._replace(flops=flops, batch=float(groups), m=float(m), n=n, k=k)
+    return moved._replace(kernel=kernel, stride=_stride(op))
 
 
 def _linear(op: Operator, moved: OperatorCost) -> OperatorCost:

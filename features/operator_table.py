@@ -23,6 +23,8 @@ class OperatorTable:
         flops, in_elements, out_elements, parameter_elements: costs of one run of each operator.
         batch, m, n, k: GEMM view, zero where it does not apply.
         rows, width: row view, zero where it does not apply.
+        kernel, stride: window of convolutions and poolings, zero where there is none.
+        heavy: arithmetic of an elementwise function beside its traffic, 0 for most.
         repeat: runs per pass.
         batched: False where the batch size leaves the operator alone.
         operands: number of activation inputs.
@@ -39,6 +41,9 @@ class OperatorTable:
     k: Column
     rows: Column
     width: Column
+    kernel: Column
+    stride: Column
+    heavy: Column
     repeat: Column
     batched: NDArray[np.bool_]
     operands: Column
@@ -55,7 +60,9 @@ class OperatorTable:
     def of(cls, operators: Iterable[Operator]) -> "OperatorTable":
         """The table of these operators, in their order, at the shapes they hold."""
         ops = list(operators)
-        costs = np.array([operator_cost(op) for op in ops], dtype=np.float64).reshape(len(ops), 10)
+        costs = np.array([operator_cost(op) for op in ops], dtype=np.float64).reshape(
+            len(ops), len(OperatorCost._fields)
+        )
         columns = dict(zip(OperatorCost._fields, np.ascontiguousarray(costs.T), strict=True))
         return cls(
             kind=np.array(
@@ -95,6 +102,9 @@ class OperatorTable:
             k=self.k,
             rows=self.rows * scale,
             width=self.width,
+            kernel=self.kernel,
+            stride=self.stride,
+            heavy=self.heavy,
             repeat=self.repeat,
             batched=self.batched,
             operands=self.operands,

@@ -1,9 +1,16 @@
-"""The operator table of a query's workload, at its batch size."""
+"""The operators of queries as tables, at their batch sizes."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
-from forerun.data.graph import OperatorGraph
-from forerun.data.workload import Kernel, Workload
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.features.backward import training_table
 from forerun.features.operator_table import OperatorTable
 
@@ -48,3 +55,50 @@ class _ById:
 @lru_cache(maxsize=GRAPHS_KEPT)
 def _kept(key: _ById) -> OperatorTable:
     return OperatorTable.of_graph(key.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Operators of many queries that share a device and a precision.
+
+    Attributes:
+        device: theirs.
+        precision: theirs.
+        table: operators of all of them.
+        owner: (len(table),) position among the queries given to `gather`.
+    """
+
+    device: Device
+    precision: NumberFormat
+    table: OperatorTable
+    owner: NDArray[np.intp]
+
+
+def gather(queries: Sequence[Query]) -> Iterator[Gathered]:
+    """All operators of all queries, one table a device and precision."""
+    together: dict[tuple[int, str], list[int]] = {}
+    for row, query in enumerate(queries):
+        key = (id(query.device), query.workload.precision)
+        together.setdefault(key, []).append(row)
+    for rows in together.values():
+        first = queries[rows[0]]
+        kernels = [r for r in rows if isinstance(queries[r].workload, Kernel)]
+        networks = [r for r in rows if not isinstance(queries[r].workload, Kernel)]
+        tables = [query_table(queries[r].workload) for r in networks]
+        owners = [np.full(len(t), r) for t, r in zip(tables, networks, strict=True)]
+        if kernels:
+            tables.append(OperatorTable.of(_operators(queries, kernels)))
+            owners.append(np.array(kernels))
+        yield Gathered(
+            first.device,
+            first.workload.precision,
+            tables[0] if len(tables) == 1 else OperatorTable.concatenate(tables),
+            np.concatenate(owners).astype(np.intp),
+        )
+
+
+def _operators(queries: Sequence[Query], rows: Sequence[int]) -> Iterator[Operator]:
+    for row in rows:
+        workload = queries[row].workload
+        assert isinstance(workload, Kernel)
+        yield workload.operator

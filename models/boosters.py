@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from forerun.data.errors import BadArtifact
 
 Matrix = NDArray[np.float64]
 Column = NDArray[np.float64]
@@ -69,12 +72,26 @@ class BoosterBag:
             total += booster.predict(matrix, num_threads=1)
         return total / len(self._boosters)
 
+    def save(self, folder: Path, name: str) -> None:
+        """One text file a booster: `NAME-0.txt`, `NAME-1.txt`, ..."""
+        for number, text in enumerate(self.texts):
+            (folder / f"{name}-{number}.txt").write_text(text)
+
+    @classmethod
+    def load(cls, folder: Path, name: str, count: int) -> "BoosterBag":
+        """The bag that `save` wrote.
+
+        Raises:
+            BadArtifact: a file is missing.
+        """
+        try:
+            texts = [(folder / f"{name}-{number}.txt").read_text() for number in range(count)]
+        except OSError as error:
+            raise BadArtifact(f"{folder} lacks a booster: {error}") from None
+        return cls(tuple(texts))
+
     @cached_property
     def _boosters(self) -> tuple[Any, ...]:
         import lightgbm
 
-        # The parameters in the text would bring back the threads used for fitting.
-        return tuple(
-            lightgbm.Booster(model_str=text, params={"num_threads": 1, "verbosity": -1})
-            for text in self.texts
-        )
+        return tuple(lightgbm.Booster(model_str=text) for text in self.texts)

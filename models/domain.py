@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.device import Device
+from forerun.data.errors import BadArtifact
 
 Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
+Sheet = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,16 @@ class FeatureRange:
             for i in np.flatnonzero(far)
         )
 
+    @staticmethod
+    def check_names(folder: Path, wanted: Sequence[str], saved: Sequence[str]) -> None:
+        """Refuse a predictor that was fitted on other features than this version computes.
+
+        Raises:
+            BadArtifact: the names or their order differ.
+        """
+        if list(wanted) != list(saved):
+            raise BadArtifact(f"{folder} was fitted on other features; fit it again.")
+
     def to_json(self) -> dict[str, Any]:
         """Plain lists."""
         return {"names": self.names, "low": self.low.tolist(), "high": self.high.tolist()}
@@ -62,24 +75,27 @@ class KnownDevices:
         sheets: one row a device: log bandwidth, log fp32 peak, log compute units.
     """
 
-    sheets: tuple[tuple[float, float, float], ...] = ()
+    sheets: tuple[Sheet, ...] = ()
 
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Self:
         """The distinct spec sheets among these devices."""
-        return cls(tuple(sorted({_sheet(device) for device in set(devices)})))
+        return cls(tuple(sorted({sheet(device) for device in set(devices)})))
 
     def __contains__(self, device: object) -> bool:
         if not isinstance(device, Device):
             return False
-        sheet = _sheet(device)
-        return any(
-            all(abs(a - b) <= SAME_DEVICE for a, b in zip(sheet, known, strict=True))
-            for known in self.sheets
-        )
+        mine = sheet(device)
+        return any(same_sheet(mine, known) for known in self.sheets)
 
 
-def _sheet(device: Device) -> tuple[float, float, float]:
+def same_sheet(one: Sheet, other: Sheet) -> bool:
+    """True when two devices differ by less than 2 % in each figure."""
+    return all(abs(a - b) <= SAME_DEVICE for a, b in zip(one, other, strict=True))
+
+
+def sheet(device: Device) -> Sheet:
+    """What tells devices apart: log of bandwidth, of the fp32 peak, of compute units."""
     peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
     units = float(device.compute_units or 1)
     return (

@@ -66,7 +66,9 @@ _KINDS: dict[str, str] = {
     "dequantize_per_tensor bucketize searchsorted",
 }
 
-KIND_OF: Mapping[str, str] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+KIND_OF: Mapping[str, str] = {
+    name: kind for kind, names in _KINDS.items() for name in names.split()
+}
 
 _FUNCTIONS: Mapping[str, str] = {
     "rsub": "sub",

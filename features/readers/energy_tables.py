@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
-from forerun.data.graph import Operator, Shape
+from forerun.data.graph import Attribute, Operator, Shape
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,8 @@ def torch_op_energy_kernels(ops: "pd.DataFrame") -> list[Operator | None]:
         ops: columns `layer` (the module's representation) and `input_shape`.
 
     Returns:
-        None where the module is the identity in inference (`StochasticDepth`, `Dropout`) or the
-        representation is not understood.
+        None where no kind describes the module (`StochasticDepth`, which was timed with its
+        random mask) or its representation is not understood.
 
     Raises:
         KeyError: a column is missing.
@@ -72,7 +72,12 @@ def _conv(shape: Shape, positional: list[Any], named: dict[str, Any]) -> Operato
     groups = int(named.get("groups", 1))
     out = _windows(shape[2:], kernel, stride, padding, dilation)
     weights = c_out * (c_in // groups) * prod(kernel) + (c_out if named.get("bias", True) else 0)
-    attributes = {"kernel": kernel, "stride": stride, "padding": padding, "groups": groups}
+    attributes: dict[str, Attribute] = {
+        "kernel": kernel,
+        "stride": stride,
+        "padding": padding,
+        "groups": groups,
+    }
     target = (shape[0], c_out, *out)
     return Operator("conv", "aten.convolution", (shape,), (target,), weights, attributes)
 
@@ -90,7 +95,9 @@ def _batch_norm(shape: Shape, positional: list[Any], named: dict[str, Any]) -> O
 def _layer_norm(shape: Shape, positional: list[Any], named: dict[str, Any]) -> Operator:
     width = prod(positional[0])
     attributes = {"width": width}
-    return Operator("layer_norm", "aten.native_layer_norm", (shape,), (shape,), 2 * width, attributes)
+    return Operator(
+        "layer_norm", "aten.native_layer_norm", (shape,), (shape,), 2 * width, attributes
+    )
 
 
 def _pool(name: str, shape: Shape, named: dict[str, Any]) -> Operator:

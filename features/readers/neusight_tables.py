@@ -20,6 +20,7 @@ _DIMENSIONS = (
     *("batch", "m", "n", "k", "h"),
     *("c_in", "c_out", "ksize", "in_hw", "stride", "pad"),
 )
+_KEYS = ("model", "mode", "seqlen", "batch", "option")
 GraphKey = tuple[str, str, int, int, str]
 
 
@@ -127,12 +128,16 @@ def neusight_graphs(opgraphs: "pd.DataFrame") -> dict[GraphKey, OperatorGraph]:
     Raises:
         KeyError, ValueError: a column is missing or a cell is not a literal.
     """
-    keys = ["model", "mode", "seqlen", "batch", "option"]
     graphs: dict[GraphKey, OperatorGraph] = {}
-    for key, rows in opgraphs.groupby(keys, sort=False, dropna=False):
-        model, mode, seqlen, batch, option = key
-        name: GraphKey = (str(model), str(mode), int(seqlen), int(batch), str(option or ""))
-        graphs[name] = _graph(rows.sort_values("idx"), training=mode == "training", batch=batch)
+    nodes: dict[GraphKey, list[_Node]] = {}
+    ordered = opgraphs.sort_values("idx", kind="stable")
+    keys = zip(*(ordered[name].tolist() for name in _KEYS), strict=True)
+    cells = zip(*(ordered[name].tolist() for name in _Node._fields), strict=True)
+    for (model, mode, seqlen, batch, option), row in zip(keys, cells, strict=True):
+        key = (str(model), str(mode), int(seqlen), int(batch), str(option or ""))
+        nodes.setdefault(key, []).append(_Node(*row))
+    for key, rows in nodes.items():
+        graphs[key] = _graph(rows, training=key[1] == "training", batch=key[3])
     return graphs
 
 
@@ -146,10 +151,7 @@ class _Node(NamedTuple):
     repeat: int
 
 
-def _graph(rows: "pd.DataFrame", *, training: bool, batch: int) -> OperatorGraph:
-    nodes = [
-        _Node(*row) for row in zip(*(rows[c].tolist() for c in _Node._fields), strict=True)
-    ]
+def _graph(nodes: list[_Node], *, training: bool, batch: int) -> OperatorGraph:
     ops: list[Operator] = []
     ends: dict[str, tuple[int, ...]] = {}
     for node in nodes:
@@ -165,7 +167,7 @@ def _graph(rows: "pd.DataFrame", *, training: bool, batch: int) -> OperatorGraph
             for part in [*_listed(node.bw_ops), *_listed(node.acc_ops)]:
                 before = (len(ops) - 1,) if ops else ()
                 ops.append(replace(part, inputs=before, repeat=node.repeat))
-    return OperatorGraph(tuple(ops), batch_size=int(batch), training=training)
+    return OperatorGraph(tuple(ops), batch_size=batch, training=training)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -180,7 +182,7 @@ def _listed(text: str) -> list[Operator]:
     return [op for op in made if op is not None]
 
 
-def _parsed(kernel: str, dims: tuple[int, ...] | tuple[tuple[int, ...], ...]) -> Operator | None:
+def _parsed(kernel: str, dims: tuple[Any, ...]) -> Operator | None:
     if kernel.startswith("VEC"):
         return vector_kernel(kernel.removeprefix("VEC"), *dims)
     if kernel in _GEMMS:

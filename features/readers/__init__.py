@@ -1,0 +1,1 @@
+"""Readers: from files, modules and tables to operator graphs."""

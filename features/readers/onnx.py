@@ -1,0 +1,240 @@
+"""Operator graphs from ONNX files, by shape inference of the onnx package.
+
+Weights are never read, only their shapes. Free dimensions are bound as `Binding` says.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+import onnx
+
+from forerun.data.errors import UnreadableModel
+from forerun.data.graph import Operator, OperatorGraph, Shape
+from forerun.features.readers.onnx_binding import PROBE_BATCH, Binding, Tensor
+from forerun.features.readers.onnx_file import check_dimensions, opsets, ordered, parse
+from forerun.features.readers.onnx_kinds import SIZES, VIEWS
+from forerun.features.readers.onnx_operators import Node, operators_of
+from forerun.features.readers.onnx_shapes import Shapes, constant_of
+
+_DEEPEST_BRANCH = 16
+_PROTOBUF_IR_VERSION = 0x08
+"""First byte of an ONNX file: the tag of field 1, the IR version."""
+
+
+@dataclass(frozen=True)
+class OnnxReader:
+    """Reads `.onnx` files."""
+
+    name: str = "onnx"
+
+    def accepts(self, path: Path | None, head: bytes) -> bool:
+        """By suffix, or by the first byte where there is no name."""
+        if path is not None:
+            return path.suffix.lower() == ".onnx"
+        return head[:1] == bytes([_PROTOBUF_IR_VERSION])
+
+    def read(
+        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
+    ) -> OperatorGraph:
+        """The graph of an ONNX model.
+
+        Where the batch is a free dimension, the graph is traced at `batch_size`; where the file
+        fixes it, `graph.batch_size` says at what.
+
+        Args:
+            source: file or its contents.
+            batch_size: bound to free batch dimensions.
+            sequence_length: bound to free sequence dimensions, 128 by default.
+
+        Raises:
+            UnreadableModel, ModelTooLarge: the file is no sound ONNX model.
+        """
+        where = source.name if isinstance(source, Path) else "the ONNX model"
+        model = parse(source, where)
+        probe = _Walk(model, Binding(PROBE_BATCH, sequence_length), where)
+        if probe.binding.batch_is_free:
+            probe.run()
+            if probe.sound:
+                return probe.graph(batch_size)
+            # Some exporters leave the batch free outside and fix it inside.
+            walk = _Walk(model, Binding(1, sequence_length), where)
+            walk.run()
+            return walk.graph(1)
+        probe.run()
+        return probe.graph(probe.fixed_batch)
+
+
+class _Walk:
+    """One pass over the nodes in order, collecting shapes and operators."""
+
+    def __init__(self, model: onnx.ModelProto, binding: Binding, where: str) -> None:
+        graph = model.graph
+        self.binding, self._where = binding, where
+        declared = {v.name: v for v in (*graph.output, *graph.value_info)}
+        self._shapes = Shapes(opsets(model), binding, declared)
+        self._operators: list[Operator] = []
+        self._weights: dict[str, int] = {}
+        self._first_unknown: str | None = None
+        self._unknown_shapes = 0
+        self.fixed_batch = 1
+        self._take_weights(graph)
+        self._take_inputs(graph)
+        self._probing = binding.batch_is_free and binding.batch == PROBE_BATCH
+        self._nodes = ordered(graph.node, self._shapes.tensors, where)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the shape of every operator is known."""
+        return self._first_unknown is None
+
+    def run(self) -> None:
+        """Visit all nodes."""
+        self._visit(self._nodes, 0)
+
+    def graph(self, batch_size: int) -> OperatorGraph:
+        """What was collected, at `batch_size` where the batch is free.
+
+        Raises:
+            UnreadableModel: no operator depends on the input, the shapes of most operators are not
+                known, or a tensor is absurdly large.
+        """
+        if not self._operators:
+            raise UnreadableModel(self._where, "no operator in it depends on its inputs.")
+        if 2 * self._unknown_shapes > len(self._operators):
+            raise UnreadableModel(
+                self._where,
+                f"shapes are not known from {self._first_unknown!r} on; "
+                "export it with fixed shapes.",
+            )
+        made = [_at(op, batch_size) if self._probing else op for op in self._operators]
+        for op in made:
+            for shape in (*op.input_shapes, *op.output_shapes):
+                check_dimensions(op.name, shape, self._where)
+        return OperatorGraph(
+            tuple(made),
+            batch_size=batch_size,
+            source="onnx",
+            parameter_elements=sum(self._weights.values()),
+        )
+
+    def _take_weights(self, graph: onnx.GraphProto) -> None:
+        for tensor in graph.initializer:
+            # An empty initializer is how exporters write "left out".
+            if any(d < 0 for d in tensor.dims) or prod(tensor.dims) > 2**53:
+                check_dimensions(tensor.name, tensor.dims, self._where)
+            self._shapes.tensors[tensor.name] = constant_of(tensor)
+        for sparse in graph.sparse_initializer:
+            name, shape = sparse.values.name, tuple(sparse.dims)
+            check_dimensions(name, shape, self._where)
+            self._shapes.tensors[name] = Tensor(sparse.values.data_type, shape, True, None, name)
+
+    def _take_inputs(self, graph: onnx.GraphProto) -> None:
+        first: Shape | None = None
+        for entry in graph.input:
+            if entry.name in self._shapes.tensors:
+                continue
+            tensor = entry.type.tensor_type
+            if not entry.type.HasField("tensor_type") or not tensor.HasField("shape"):
+                raise UnreadableModel(
+                    self._where, f"input {entry.name!r} has no shape; export it with one."
+                )
+            shape = self.binding.input_shape(entry.name, list(tensor.shape.dim))
+            if 0 not in shape:
+                check_dimensions(entry.name, shape, self._where)
+            self._shapes.tensors[entry.name] = Tensor(tensor.elem_type, shape)
+            first = shape if first is None and shape else first
+        self.fixed_batch = first[0] if first else 1
+
+    def _visit(self, nodes: Iterable[onnx.NodeProto], depth: int) -> None:
+        for node in nodes:
+            branch = self._constant_branch(node)
+            if branch is not None and depth < _DEEPEST_BRANCH:
+                self._take_branch(node, branch, depth)
+                continue
+            outputs = self._shapes.infer(node)
+            self._check_known(node, outputs)
+            producers = self._emit(node, outputs)
+            for name, tensor in zip(node.output, outputs, strict=True):
+                if name:
+                    self._shapes.tensors[name] = tensor._replace(producers=producers)
+
+    def _emit(self, node: onnx.NodeProto, outputs: list[Tensor]) -> tuple[int, ...]:
+        """Add the operators of a node; the positions its readers point at."""
+        inputs = [self._shapes[name] for name in node.input]
+        if (outputs and all(t.constant for t in outputs)) or node.op_type in SIZES:
+            return ()
+        sources = tuple(sorted({p for t in inputs if t for p in t.producers}))
+        if node.op_type in VIEWS or _moves_nothing(node, inputs, outputs):
+            return sources
+        wrapped = Node(node, inputs, outputs, self._grows)
+        self._count_weights(wrapped)
+        for op in operators_of(wrapped):
+            grown = any(self._grows(t) for t in (*outputs, *(t for t in inputs if t)))
+            self._operators.append(replace(op, inputs=sources, batched=grown))
+            sources = (len(self._operators) - 1,)
+        return sources
+
+    def _grows(self, tensor: Tensor) -> bool:
+        """Whether a tensor grows with the batch: seen in its dimensions, or taken from its source."""
+        if self._probing and tensor.shape is not None:
+            return any(d and d % PROBE_BATCH == 0 for d in tensor.shape)
+        return not tensor.constant
+
+    def _count_weights(self, node: Node) -> None:
+        for tensor in node.weights:
+            elements = prod(tensor.shape or ())
+            self._weights[tensor.root] = max(elements, self._weights.get(tensor.root, 0))
+
+    def _check_known(self, node: onnx.NodeProto, outputs: list[Tensor]) -> None:
+        if outputs and outputs[0].shape is None:
+            self._unknown_shapes += 1
+            self._first_unknown = self._first_unknown or node.name or node.op_type
+
+    def _constant_branch(self, node: onnx.NodeProto) -> onnx.GraphProto | None:
+        """The branch an `If` takes, where its condition is known."""
+        if node.op_type != "If" or not node.input:
+            return None
+        condition = self._shapes[node.input[0]]
+        if condition is None or condition.value is None or condition.value.size != 1:
+            return None
+        wanted = "then_branch" if bool(condition.value.ravel()[0]) else "else_branch"
+        found = [a.g for a in node.attribute if a.name == wanted]
+        return found[0] if found and len(found[0].output) == len(node.output) else None
+
+    def _take_branch(self, node: onnx.NodeProto, branch: onnx.GraphProto, depth: int) -> None:
+        self._take_weights(branch)
+        self._visit(ordered(branch.node, self._shapes.tensors, self._where, shadows=True), depth + 1)
+        for name, result in zip(node.output, branch.output, strict=True):
+            made = self._shapes[result.name]
+            if made is not None:
+                self._shapes.tensors[name] = made
+
+
+def _moves_nothing(
+    node: onnx.NodeProto, inputs: list[Tensor | None], outputs: list[Tensor]
+) -> bool:
+    """An `Expand`, `Cast` or `Tile` to what its input is already."""
+    if node.op_type not in ("Expand", "Cast", "CastLike", "Tile", "Pad") or not inputs:
+        return False
+    before, after = inputs[0], outputs[0]
+    return (
+        before is not None
+        and after.shape is not None
+        and (before.shape, before.elem_type) == (after.shape, after.elem_type)
+    )
+
+
+def _at(op: Operator, batch: int) -> Operator:
+    """An operator traced at the probing batch, at another one."""
+
+    def bound(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return tuple(
+            tuple(d // PROBE_BATCH * batch if d % PROBE_BATCH == 0 else d for d in shape)
+            for shape in shapes
+        )
+
+    return replace(
+        op, input_shapes=bound(op.input_shapes), output_shapes=bound(op.output_shapes)
+    )

@@ -1,0 +1,131 @@
+"""An ONNX file as a checked protobuf without weights: what can go wrong in a file goes wrong here."""
+
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from math import prod
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import inliner
+
+from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.features.readers.onnx_shapes import VALUES_KEPT
+
+MAX_NODES = 100_000
+MAX_ELEMENTS = 2**53
+"""Elements of the largest tensor: beyond it a float64 no longer counts them one by one."""
+
+
+def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
+    """The model in the file, weights emptied (only their shapes are needed), functions inlined.
+
+    External data is never opened.
+
+    Raises:
+        UnreadableModel: no ONNX model, damaged, empty, or functions that call themselves.
+        ModelTooLarge: more nodes than `MAX_NODES`.
+    """
+    content = source.read_bytes() if isinstance(source, Path) else source
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise UnreadableModel(where, "it is not an ONNX model, or it is truncated.") from error
+    if not model.graph.node or not model.opset_import:
+        raise UnreadableModel(where, "it is not an ONNX model: no operators or no operator set.")
+    _empty_weights(model.graph.initializer)
+    if model.functions:
+        model = _inlined(model, where)
+    if len(model.graph.node) > MAX_NODES:
+        raise ModelTooLarge(where, f"it has over {MAX_NODES:,} operators.")
+    return model
+
+
+def opsets(model: onnx.ModelProto) -> Mapping[str, int]:
+    """Domain -> version, `ai.onnx` written as the empty name; versions we lack are the newest."""
+    newest = onnx.defs.onnx_opset_version()
+    found = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
+    return {d: max(1, min(v, newest)) if d == "" else max(1, v) for d, v in found.items()}
+
+
+def ordered(
+    nodes: Iterable[onnx.NodeProto], given: Iterable[str], where: str, *, shadows: bool = False
+) -> list[onnx.NodeProto]:
+    """The nodes so that each comes after those it reads from.
+
+    Args:
+        nodes: in any order.
+        given: names that stand before the first node: inputs and weights.
+        where: of the message.
+        shadows: names may be made that are given already, as branches do.
+
+    Raises:
+        UnreadableModel: two nodes make one tensor, the nodes form a cycle, or a node reads a
+            tensor that nothing makes.
+    """
+    listed = list(nodes)
+    known = set(given)
+    maker: dict[str, int] = {}
+    for position, node in enumerate(listed):
+        for name in filter(None, node.output):
+            if name in maker or (name in known and not shadows):
+                raise UnreadableModel(where, f"tensor {name!r} is made twice.")
+            maker[name] = position
+    for node in listed:
+        for name in filter(None, node.input):
+            if name not in maker and name not in known:
+                what = node.name or node.op_type
+                raise UnreadableModel(where, f"{what!r} reads {name!r}, which nothing makes.")
+    sources = {i: [maker[n] for n in node.input if n in maker] for i, node in enumerate(listed)}
+    if all(s < i for i, before in sources.items() for s in before):
+        return listed
+    try:
+        return [listed[i] for i in TopologicalSorter(sources).static_order()]
+    except CycleError as error:
+        name = listed[error.args[1][0]].name or listed[error.args[1][0]].op_type
+        raise UnreadableModel(where, f"its operators form a cycle through {name!r}.") from error
+
+
+def check_dimensions(name: str, shape: Iterable[int], where: str) -> None:
+    """Refuse shapes that no machine holds.
+
+    Raises:
+        UnreadableModel: a dimension is zero or negative, or there are over 2**53 elements.
+    """
+    dims = tuple(shape)
+    if any(d <= 0 for d in dims):
+        raise UnreadableModel(where, f"tensor {name!r} has shape {list(dims)}; all must be > 0.")
+    if prod(dims) > MAX_ELEMENTS:
+        raise UnreadableModel(where, f"tensor {name!r} of shape {list(dims)} is absurdly large.")
+
+
+def _empty_weights(initializers: Iterable[onnx.TensorProto]) -> None:
+    """Drop the contents of large tensors: inference copies what it is given."""
+    for tensor in initializers:
+        if prod(tensor.dims) > VALUES_KEPT:
+            for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+                tensor.ClearField(field)
+
+
+def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Local functions replaced by their bodies, after a look at how large that gets."""
+    bodies = {(f.domain, f.name): f for f in model.functions}
+    calls = {
+        key: [(n.domain, n.op_type) for n in f.node if (n.domain, n.op_type) in bodies]
+        for key, f in bodies.items()
+    }
+    try:
+        order = list(TopologicalSorter(calls).static_order())
+    except CycleError as error:
+        raise UnreadableModel(where, "its functions call themselves.") from error
+    size: dict[tuple[str, str], int] = {}
+    for key in order:
+        size[key] = len(bodies[key].node) + sum(size[c] for c in calls[key])
+    total = sum(size.get((n.domain, n.op_type), 1) for n in model.graph.node)
+    if total > MAX_NODES:
+        raise ModelTooLarge(where, f"it has over {MAX_NODES:,} operators.")
+    try:
+        return inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError, DecodeError) as error:
+        raise UnreadableModel(where, "its functions cannot be inlined.") from error

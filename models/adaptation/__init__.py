@@ -1,0 +1,1 @@
+"""Experts that carry a predictor over to new hardware from a few measurements."""

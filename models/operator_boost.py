@@ -1,0 +1,372 @@
+"""One booster for each family of kernels, on the ratio of measured to physical base time.
+
+A kernel's answer is base x exp(ratio), never below the roofline; a network's is the sum over its
+operators. Products of matrices (batched and linear) are answered by the geometric mean of their own
+booster and one pooled over both, which carries a family whose rows on a device are doubtful.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import NumberFormat
+from forerun.features.operator_features import (
+    DEVICE_RATIOS,
+    FAMILIES,
+    FAMILY_OF_KIND,
+    FEATURES,
+    OperatorFeatures,
+    assumed,
+    device_ratios,
+    operator_features,
+)
+from forerun.features.operator_table import OperatorTable
+from forerun.features.operators import OPERATOR_CLASSES
+from forerun.features.query_table import gather
+from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
+from forerun.models.artifact import read_content, write_content
+from forerun.models.boosters import BoosterBag
+from forerun.models.calibration import Intervals, LogQuantiles
+from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.prediction import Predictions
+
+Column = NDArray[np.float64]
+POOLED = "gemm"
+POOLS = ("bmm", "linear")
+FEWEST_ROWS = 100
+
+SETTINGS: Mapping[str, Any] = {
+    "learning_rate": 0.05,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "min_data_in_leaf": 40,
+    "num_leaves": 31,
+    "objective": "l1",
+}
+_GEMM_SETTINGS: Mapping[str, Any] = {"num_leaves": 63}
+_ROW_SETTINGS: Mapping[str, Any] = {"objective": "huber", "alpha": 0.1}
+_MONOTONE = {"log_reload_over_l2": 1, "lane_fill": -1}
+FLOOR_OF_ROOFLINE = {"conv": 0.4}
+"""Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
+SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
+SHORTEST_ROW_MS = 0.02
+"""Rows whose bound is shorter teach nothing but the launch."""
+
+
+@dataclass(frozen=True)
+class OperatorBoost:
+    """Latency of kernels, and of networks as their sum.
+
+    Attributes:
+        seed: first of the bag's seeds.
+        bag: boosters a family.
+        trees: boosting rounds of each.
+        boosters: family (and the pooled one) -> fitted bag.
+        intervals: by family; for unseen devices from leaving one device out.
+        known: devices of the training rows.
+        domain: range of the teaching devices' ratios.
+        precisions: number formats of the training rows.
+        scalars: corrections of devices adapted to.
+    """
+
+    seed: int = 0
+    bag: int = 3
+    trees: int = 300
+    calibrated: bool = True
+    boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
+    intervals: Intervals | None = None
+    known: KnownDevices = field(default_factory=KnownDevices)
+    domain: FeatureRange | None = None
+    precisions: tuple[str, ...] = ()
+    scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
+    name: ClassVar[str] = "operator_boost"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Latency only."""
+        return ("latency_ms",)
+
+    def answers(self, query: Query) -> bool:
+        """Kernels and networks, once fitted."""
+        return bool(self.boosters)
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Boosters on all rows, intervals on rows that other fits did not see.
+
+        Args:
+            measurements: kernels with `latency_ms` and the group `device`; rows of weight 0 are
+                left out.
+        """
+        rows = _Rows.of(measurements)
+        fitted = replace(
+            self,
+            boosters=self._boosters(rows, np.ones(len(rows.device), dtype=np.bool_)),
+            known=KnownDevices.of([q.device for q in measurements.queries]),
+            domain=_domain(measurements.queries),
+            precisions=tuple(sorted({q.workload.precision for q in measurements.queries})),
+            scalars=ShrunkScalars(),
+        )
+        return replace(fitted, intervals=_calibrate(self, rows) if self.calibrated else None)
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Shrunk scalars by device and family from a few kernels with `latency_ms`."""
+        plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
+        residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        devices = [q.device for q in measurements.queries]
+        strata = [_stratum(q) for q in measurements.queries]
+        return replace(self, scalars=self.scalars.updated(residuals, devices, strata))
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Sum over operators of base x exp(ratio), with low and high summed alike.
+
+        The errors of a network's operators are taken as fully correlated, so a network's interval
+        is the sum of its operators' intervals.
+        """
+        n = len(queries)
+        value, low, high = np.zeros(n), np.zeros(n), np.zeros(n)
+        breakdowns = np.zeros((n, len(OPERATOR_CLASSES)))
+        for part in gather(queries):
+            times, lows, highs = self._kernels(part.table, part.device, part.precision)
+            for total, column in ((value, times), (low, lows), (high, highs)):
+                np.add.at(total, part.owner, column * part.table.repeat)
+            np.add.at(breakdowns, (part.owner, part.table.op_class), times * part.table.repeat)
+        devices = [q.device for q in queries]
+        scale = np.exp(self.scalars.correction(devices, [_stratum(q) for q in queries]))
+        with_intervals = self.intervals is not None
+        return Predictions(
+            {"latency_ms": value * scale},
+            {"latency_ms": low * scale} if with_intervals else {},
+            {"latency_ms": high * scale} if with_intervals else {},
+            self.intervals.seen.coverage if self.intervals else None,
+            [self._limits(q) for q in queries],
+            [_breakdown(row, s) for row, s in zip(breakdowns, scale, strict=True)],
+        )
+
+    def _kernels(
+        self, table: OperatorTable, device: Device, precision: NumberFormat
+    ) -> tuple[Column, Column, Column]:
+        times, low, high = (np.zeros(len(table)) for _ in range(3))
+        family_of = FAMILY_OF_KIND[table.kind]
+        seen = device in self.known or self.scalars.rows(device) >= ENOUGH_ROWS
+        for code in np.unique(family_of):
+            family = FAMILIES[code]
+            mine = family_of == code
+            features = operator_features(table.take(mine), device, precision, family)
+            times[mine] = self._family_ms(family, features)
+            if self.intervals is not None:
+                strata = [family] * int(mine.sum())
+                low[mine], high[mine] = self.intervals.around(
+                    times[mine], strata, np.full(len(strata), seen)
+                )
+        return times, low, high
+
+    def _family_ms(self, family: str, features: OperatorFeatures) -> Column:
+        own, pooled = self.boosters.get(family), self.boosters.get(POOLED)
+        parts = [own] if own else []
+        if family in POOLS and pooled:
+            parts.append(pooled)
+        if not parts:
+            return np.maximum(features.base_ms, features.roofline_ms)
+        ratio = sum((bag.predict(features.matrix) for bag in parts), np.zeros(len(features.matrix)))
+        times = features.base_ms * np.exp(ratio / len(parts))
+        return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
+
+    def _boosters(self, rows: "_Rows", chosen: NDArray[np.bool_]) -> dict[str, BoosterBag]:
+        found = {}
+        for family in (*FAMILIES, POOLED):
+            members = POOLS if family == POOLED else (family,)
+            parts = [rows.family(member, chosen) for member in members]
+            matrix = np.concatenate([p[0] for p in parts])
+            if len(matrix) >= FEWEST_ROWS:
+                target = np.concatenate([p[1] for p in parts])
+                found[family] = BoosterBag.fit(
+                    matrix,
+                    target,
+                    parameters=_settings(family),
+                    trees=self.trees,
+                    seeds=range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag),
+                )
+        return found
+
+    def _limits(self, query: Query) -> tuple[str, ...]:
+        precision, device = query.workload.precision, query.device
+        lines = []
+        if self.precisions and precision not in self.precisions:
+            lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
+        if device not in self.known and self.domain is not None:
+            lines.extend(self.domain.outside(device_ratios(device, precision)))
+        lines.extend(f"{name} is not on the sheet of {device.name}" for name in assumed(device))
+        return tuple(lines)
+
+    def save(self, folder: Path) -> None:
+        """Boosters as LightGBM text, the rest as JSON."""
+        parameters = {
+            "seed": self.seed,
+            "bag": self.bag,
+            "trees": self.trees,
+            "families": {name: len(bag.texts) for name, bag in self.boosters.items()},
+            "features": {family: list(FEATURES[family]) for family in FAMILIES},
+            "intervals": self.intervals.to_json() if self.intervals else None,
+            "known": self.known.sheets,
+            "domain": self.domain.to_json() if self.domain else None,
+            "precisions": self.precisions,
+            "scalars": self.scalars.to_json(),
+        }
+        write_content(folder, self.name, parameters)
+        for name, bag in self.boosters.items():
+            bag.save(folder, name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged, or was fitted on other features.
+        """
+        content = read_content(folder, cls.name)
+        for family in FAMILIES:
+            FeatureRange.check_names(folder, FEATURES[family], content["features"][family])
+        return cls(
+            seed=content["seed"],
+            bag=content["bag"],
+            trees=content["trees"],
+            boosters={
+                name: BoosterBag.load(folder, name, count)
+                for name, count in content["families"].items()
+            },
+            intervals=Intervals.from_json(content["intervals"]) if content["intervals"] else None,
+            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
+            precisions=tuple(content["precisions"]),
+            scalars=ShrunkScalars.from_json(content["scalars"]),
+        )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Training rows as features, family by family, in the order of the measurements."""
+
+    device: NDArray[np.str_]
+    parts: Mapping[str, tuple[NDArray[np.intp], OperatorFeatures, Column]]
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> "_Rows":
+        measured = measurements.values["latency_ms"]
+        weights = measurements.weights
+        collected: dict[str, list[tuple[NDArray[np.intp], OperatorFeatures]]] = {}
+        for part in gather(measurements.queries):
+            families = FAMILY_OF_KIND[part.table.kind]
+            for code in np.unique(families):
+                mine = families == code
+                features = operator_features(
+                    part.table.take(mine), part.device, part.precision, FAMILIES[code]
+                )
+                collected.setdefault(FAMILIES[code], []).append((part.owner[mine], features))
+        parts = {}
+        for family, pieces in collected.items():
+            owner = np.concatenate([p[0] for p in pieces])
+            features = OperatorFeatures(
+                np.concatenate([p[1].matrix for p in pieces]),
+                np.concatenate([p[1].roofline_ms for p in pieces]),
+                np.concatenate([p[1].base_ms for p in pieces]),
+            )
+            teach = features.roofline_ms > SHORTEST_MS.get(family, SHORTEST_ROW_MS)
+            teach &= measured[owner] > 0
+            if weights is not None:
+                teach &= weights[owner] > 0
+            kept = OperatorFeatures(
+                features.matrix[teach], features.roofline_ms[teach], features.base_ms[teach]
+            )
+            parts[family] = (owner[teach], kept, np.log(measured[owner[teach]]))
+        return cls(measurements.groups["device"], parts)
+
+    def family(self, family: str, chosen: NDArray[np.bool_]) -> tuple[Column, Column]:
+        """Matrix and target of one family's rows where `chosen` is True."""
+        if family not in self.parts:
+            return np.zeros((0, len(FEATURES[family]))), np.zeros(0)
+        owner, features, log_measured = self.parts[family]
+        mine = chosen[owner]
+        return features.matrix[mine], (log_measured - np.log(features.base_ms))[mine]
+
+
+def _calibrate(settings: OperatorBoost, rows: _Rows) -> Intervals:
+    """Seen devices: fit on each device's smaller work, judge its largest 30 %. Unseen: one out."""
+    quick = replace(settings, bag=1, trees=max(20, settings.trees // 2), calibrated=False)
+    large = np.zeros(len(rows.device), dtype=np.bool_)
+    for owner, features, _ in rows.parts.values():
+        for device in np.unique(rows.device[owner]):
+            mine = rows.device[owner] == device
+            large[owner[mine]] = features.roofline_ms[mine] > np.quantile(
+                features.roofline_ms[mine], 0.7
+            )
+    seen = list(_missed(quick, rows, [large]))
+    devices = np.unique(rows.device)
+    unseen = (
+        list(_missed(quick, rows, [rows.device == d for d in devices]))
+        if len(devices) > 1
+        else seen
+    )
+    return Intervals(_quantiles(seen), _quantiles(unseen))
+
+
+def _missed(
+    quick: OperatorBoost, rows: _Rows, held: Sequence[NDArray[np.bool_]]
+) -> Iterator[tuple[str, str, Column]]:
+    """(family, device, residuals) of rows held out, fold by fold."""
+    for mask in held:
+        fitted = replace(quick, boosters=quick._boosters(rows, ~mask))
+        for family, (owner, features, log_measured) in rows.parts.items():
+            mine = mask[owner]
+            if not mine.any() or family not in fitted.boosters:
+                continue
+            part = OperatorFeatures(
+                features.matrix[mine], features.roofline_ms[mine], features.base_ms[mine]
+            )
+            residuals = log_measured[mine] - np.log(fitted._family_ms(family, part))
+            devices = rows.device[owner[mine]]
+            for device in np.unique(devices):
+                yield family, str(device), residuals[devices == device]
+
+
+def _quantiles(missed: Sequence[tuple[str, str, Column]], each: int = 2000) -> LogQuantiles:
+    """Every device counts alike: the same number of evenly spaced quantiles of its residuals."""
+    levels = (np.arange(each) + 0.5) / each
+    residuals = [np.quantile(r, levels) for _, _, r in missed]
+    strata = [np.full(each, family) for family, _, _ in missed]
+    if not residuals:
+        return LogQuantiles.of(np.zeros(0), np.zeros(0, dtype=np.str_))
+    return LogQuantiles.of(np.concatenate(residuals), np.concatenate(strata))
+
+
+def _settings(family: str) -> dict[str, Any]:
+    settings = dict(SETTINGS)
+    if family in (*POOLS, POOLED):
+        settings.update(_GEMM_SETTINGS)
+    if family in ("softmax", "layer_norm"):
+        settings.update(_ROW_SETTINGS)
+        settings["monotone_constraints"] = [_MONOTONE.get(f, 0) for f in FEATURES[family]]
+    return settings
+
+
+def _domain(queries: Sequence[Query]) -> FeatureRange:
+    seen = {(id(q.device), q.workload.precision): q for q in queries}
+    matrix = np.array([device_ratios(q.device, q.workload.precision) for q in seen.values()])
+    return FeatureRange.of(DEVICE_RATIOS, matrix)
+
+
+def _stratum(query: Query) -> str:
+    workload = query.workload
+    return workload.operator.kind if workload.kind == "kernel" else "network"
+
+
+def _breakdown(row: Column, scale: float) -> dict[str, float]:
+    return {OPERATOR_CLASSES[i]: float(row[i] * scale) for i in np.flatnonzero(row)}
