@@ -2,8 +2,9 @@
 
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.operator_boost import OperatorBoost
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
 
-PREDICTORS: tuple[type[Predictor], ...] = (Constant, Roofline, Chosen)
+PREDICTORS: tuple[type[Predictor], ...] = (Constant, Roofline, OperatorBoost, Chosen)
 """Every predictor that an artifact can hold."""

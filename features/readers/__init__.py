@@ -1,1 +1,116 @@
-"""Readers: from files, modules and tables to operator graphs."""
+"""Readers: from files, modules and tables to operator graphs.
+
+A new file format is one file here with a class like those in `READERS`, and its line there.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
+from forerun.data.graph import OperatorGraph
+from forerun.features.readers.huggingface import HuggingFaceReader
+from forerun.features.readers.onnx import OnnxReader
+from forerun.features.readers.operator_json import OperatorJsonReader
+from forerun.features.readers.torch_export import TorchExportReader
+
+MAX_BYTES = 2**31
+"""Size limit of a file: what a protobuf message can hold."""
+
+_HEAD_BYTES = 1 << 20
+_MAX_BATCH = 2**24
+_MAX_SEQUENCE = 2**24
+
+
+class GraphReader(Protocol):
+    """Reads one file format."""
+
+    @property
+    def name(self) -> str:
+        """What the graphs it makes have as `source`."""
+
+    def accepts(self, path: Path | None, head: bytes) -> bool:
+        """Whether the format is its own, seen from the name and the first bytes."""
+
+    def read(
+        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
+    ) -> OperatorGraph:
+        """The graph; raises `UnreadableModel` where it cannot."""
+
+
+READERS: tuple[type[GraphReader], ...] = (
+    OnnxReader,
+    TorchExportReader,
+    OperatorJsonReader,
+    HuggingFaceReader,
+)
+
+
+def read_graph(
+    source: Path | bytes,
+    *,
+    batch_size: int = 1,
+    sequence_length: int | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> OperatorGraph:
+    """The operator graph of a model file, whatever its format.
+
+    Args:
+        source: file, or its contents.
+        batch_size: bound to free batch dimensions. A graph whose file fixes the batch keeps it
+            (`graph.batch_size` says which); costs are scaled from there.
+        sequence_length: bound to free sequence dimensions; 128 by default.
+        max_bytes: larger files are refused before they are opened.
+
+    Raises:
+        UnreadableModel: missing, empty, damaged, or of no known format.
+        ModelTooLarge: over `max_bytes` or over a reader's limit on operators.
+        MissingExtra: the format needs an optional part of the installation.
+    """
+    where = source.name if isinstance(source, Path) else "the upload"
+    _check_numbers(where, batch_size, sequence_length)
+    path, head = _head(source, where, max_bytes)
+    for reader in READERS:
+        if reader().accepts(path, head):
+            try:
+                return reader().read(
+                    source, batch_size=batch_size, sequence_length=sequence_length
+                )
+            except InputError:
+                raise
+            except (OSError, MemoryError, RecursionError) as error:
+                raise UnreadableModel(where, f"{type(error).__name__}: {error}.") from error
+    raise UnreadableModel(
+        where,
+        "it is neither an ONNX model, a .pt2 program, a Hugging Face config.json "
+        "nor an operator graph in JSON.",
+    )
+
+
+def _check_numbers(where: str, batch_size: int, sequence_length: int | None) -> None:
+    if not 1 <= batch_size <= _MAX_BATCH:
+        raise UnreadableModel(where, f"batch size {batch_size} is not from 1 to {_MAX_BATCH:,}.")
+    if sequence_length is not None and not 1 <= sequence_length <= _MAX_SEQUENCE:
+        raise UnreadableModel(
+            where, f"sequence length {sequence_length} is not from 1 to {_MAX_SEQUENCE:,}."
+        )
+
+
+def _head(source: Path | bytes, where: str, max_bytes: int) -> tuple[Path | None, bytes]:
+    """The path, if there is one, and the first bytes."""
+    if isinstance(source, bytes):
+        path, size, head = None, len(source), source[:_HEAD_BYTES]
+    else:
+        if not source.is_file():
+            raise UnreadableModel(str(source), "there is no such file.")
+        try:
+            size = source.stat().st_size
+            with source.open("rb") as stream:
+                head = stream.read(min(_HEAD_BYTES, max_bytes))
+        except OSError as error:
+            raise UnreadableModel(str(source), f"{error.strerror}.") from error
+        path = source
+    if size > max_bytes:
+        raise ModelTooLarge(where, f"it has {size:,} bytes; the limit is {max_bytes:,}.")
+    if not size:
+        raise UnreadableModel(where, "it is empty.")
+    return path, head

@@ -12,11 +12,12 @@ import onnx
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
-from forerun.features.readers.onnx_binding import PROBE_BATCH, Binding, Tensor
+from forerun.features.readers.onnx_binding import Binding, Tensor
 from forerun.features.readers.onnx_file import check_dimensions, opsets, ordered, parse
 from forerun.features.readers.onnx_kinds import SIZES, VIEWS
 from forerun.features.readers.onnx_operators import Node, operators_of
 from forerun.features.readers.onnx_shapes import Shapes, constant_of
+from forerun.features.readers.probe import PROBE_BATCH, Probe
 
 _DEEPEST_BRANCH = 16
 _PROTOBUF_IR_VERSION = 0x08
@@ -81,7 +82,7 @@ class _Walk:
         self.fixed_batch = 1
         self._take_weights(graph)
         self._take_inputs(graph)
-        self._probing = binding.batch_is_free and binding.batch == PROBE_BATCH
+        self._probe = Probe(binding.batch_is_free and binding.batch == PROBE_BATCH)
         self._nodes = ordered(graph.node, self._shapes.tensors, where)
 
     @property
@@ -108,7 +109,7 @@ class _Walk:
                 f"shapes are not known from {self._first_unknown!r} on; "
                 "export it with fixed shapes.",
             )
-        made = [_at(op, batch_size) if self._probing else op for op in self._operators]
+        made = [self._probe.at(op, batch_size) for op in self._operators]
         for op in made:
             for shape in (*op.input_shapes, *op.output_shapes):
                 check_dimensions(op.name, shape, self._where)
@@ -178,8 +179,8 @@ class _Walk:
 
     def _grows(self, tensor: Tensor) -> bool:
         """Whether a tensor grows with the batch: seen in its dimensions, or taken from its source."""
-        if self._probing and tensor.shape is not None:
-            return any(d and d % PROBE_BATCH == 0 for d in tensor.shape)
+        if self._probe.active and tensor.shape is not None:
+            return self._probe.holds_batch(tensor.shape)
         return not tensor.constant
 
     def _count_weights(self, node: Node) -> None:
@@ -225,16 +226,3 @@ def _moves_nothing(
         and (before.shape, before.elem_type) == (after.shape, after.elem_type)
     )
 
-
-def _at(op: Operator, batch: int) -> Operator:
-    """An operator traced at the probing batch, at another one."""
-
-    def bound(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        return tuple(
-            tuple(d // PROBE_BATCH * batch if d % PROBE_BATCH == 0 else d for d in shape)
-            for shape in shapes
-        )
-
-    return replace(
-        op, input_shapes=bound(op.input_shapes), output_shapes=bound(op.output_shapes)
-    )

@@ -10,9 +10,6 @@ DEFAULT_SEQUENCE_LENGTH = 128
 DEFAULT_IMAGE_SIZE = 224
 DEFAULT_CHANNELS = 3
 
-PROBE_BATCH = 10007
-"""A prime: read at this batch, a dimension holds the batch exactly when it divides by it."""
-
 _BATCH = re.compile(r"^(n|b|bs|batch.*|.*_batch|.*batch_?size.*)$", re.IGNORECASE)
 _PAST = re.compile(r"past", re.IGNORECASE)
 _SEQUENCE = re.compile(r"seq|len|time|token|^t$|^s$|^l$", re.IGNORECASE)

@@ -29,6 +29,10 @@ class NeuSightExaminer(Examiner):
         """`OperatorBoost`, unfitted."""
         return OperatorBoost(seed=seed)
 
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All operators of all devices; end-to-end rows never teach."""
+        return operator_measurements(bundle.table("ops"), catalog)
+
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """Each published or leave-one-GPU-out split of the operator table.
 

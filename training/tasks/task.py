@@ -60,6 +60,10 @@ class Examiner(ABC):
         """The predictor under test, unfitted."""
 
     @abstractmethod
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows that the predictors in use may learn from."""
+
+    @abstractmethod
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """The published and our own protocols on a whole bundle: each fits before it is judged."""
 

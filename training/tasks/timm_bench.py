@@ -29,6 +29,10 @@ class TimmBenchExaminer(Examiner):
         """`NetworkBoost`, unfitted."""
         return NetworkBoost(seed=seed)
 
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows with an operator graph."""
+        return network_measurements(bundle.table("bench"), bundle.table("graphs"), catalog)[0]
+
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """One exam a split; folds of one protocol are pooled by their tasks' names."""
         bench = bundle.table("bench")

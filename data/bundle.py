@@ -1,0 +1,267 @@
+"""A dataset on disk: a folder of tidy tables with a datasheet, named by a hash of its content."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.errors import BadTable, MissingData
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+FACTS = "bundle.json"
+DATASHEET = "README.md"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A folder of Parquet and CSV tables, JSON documents and a datasheet.
+
+    Attributes:
+        name: dataset that the folder holds.
+        folder: where it stands.
+    """
+
+    name: str
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path, name: str | None = None) -> "Bundle":
+        """The bundle in a folder.
+
+        Args:
+            folder: holds at least one table.
+            name: dataset; what `bundle.json` says, else the folder's name, when None.
+
+        Raises:
+            MissingData: the folder is not there or holds no table.
+        """
+        if not folder.is_dir():
+            raise MissingData(f"No folder {folder}; a bundle is a folder of tables.")
+        bundle = cls("", folder)
+        if not bundle.tables():
+            raise MissingData(f"{folder} holds no table (.parquet or .csv).")
+        return cls(name or str(bundle.facts.get("name", folder.resolve().name)), folder)
+
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables, sorted."""
+        found = {p.stem for p in self.folder.iterdir() if p.suffix in (".parquet", ".csv")}
+        return tuple(sorted(found))
+
+    def documents(self) -> tuple[str, ...]:
+        """Names of the JSON documents, sorted; `bundle.json` is not one of them."""
+        found = {p.stem for p in self.folder.glob("*.json") if p.name != FACTS}
+        return tuple(sorted(found))
+
+    def has(self, name: str) -> bool:
+        """True when the bundle holds that table."""
+        return name in self.tables()
+
+    def table(self, name: str) -> "pd.DataFrame":
+        """NAME.parquet, else NAME.csv.
+
+        Raises:
+            MissingData: the bundle has no such table.
+            BadTable: the file cannot be read.
+        """
+        import pandas as pd
+
+        for path in (self.folder / f"{name}.parquet", self.folder / f"{name}.csv"):
+            if not path.is_file():
+                continue
+            try:
+                if path.suffix == ".parquet":
+                    return pd.read_parquet(path)
+                # The default parser may be off by one unit in the last place.
+                return pd.read_csv(path, float_precision="round_trip", low_memory=False)
+            except (OSError, ValueError) as error:
+                raise BadTable(f"Cannot read {path}: {error}") from error
+        there = ", ".join(self.tables())
+        raise MissingData(f"{self.folder} has no table {name!r} (.parquet or .csv); it has {there}.")
+
+    def document(self, name: str) -> Any:
+        """NAME.json.
+
+        Raises:
+            MissingData: the bundle has no such document.
+            BadTable: the file is not JSON.
+        """
+        path = self.folder / f"{name}.json"
+        if not path.is_file():
+            raise MissingData(f"{self.folder} has no document {name}.json.")
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise BadTable(f"Cannot read {path}: {error}") from error
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What `bundle.json` says: commit, licence, digest, row counts; empty without one."""
+        path = self.folder / FACTS
+        if not path.is_file():
+            return {}
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise BadTable(f"Cannot read {path}: {error}") from error
+        return content if isinstance(content, dict) else {}
+
+    @property
+    def datasheet(self) -> str:
+        """Text of README.md, or nothing."""
+        path = self.folder / DATASHEET
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the values of all tables and documents, in hexadecimal.
+
+        File format, number width, categories and the order of rows and columns do not matter.
+        """
+        total = hashlib.sha256()
+        for name in self.tables():
+            total.update(f"table {name} {table_digest(self.table(name))}\n".encode())
+        for name in self.documents():
+            text = json.dumps(self.document(name), sort_keys=True)
+            total.update(f"document {name} {text}\n".encode())
+        return total.hexdigest()
+
+    @classmethod
+    def write(
+        cls,
+        folder: Path,
+        name: str,
+        tables: Mapping[str, "pd.DataFrame"],
+        *,
+        documents: Mapping[str, Any] | None = None,
+        datasheet: str = "",
+        facts: Mapping[str, Any] | None = None,
+        as_csv: Collection[str] = (),
+    ) -> "Bundle":
+        """Write a bundle and put it in place of what stood in `folder`, all or nothing.
+
+        Args:
+            folder: where it shall stand; a bundle that stands there is replaced at the end.
+            name: dataset.
+            tables: table name -> rows.
+            documents: document name -> what JSON can hold.
+            datasheet: text of README.md.
+            facts: added to `bundle.json`, which always holds name, digest and row counts.
+            as_csv: tables written as CSV; the others are Parquet.
+        """
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            _write_files(draft, tables, documents or {}, datasheet, as_csv)
+            counts = {table: len(rows) for table, rows in tables.items()}
+            known = {"name": name, "digest": cls(name, draft).digest, "rows": counts}
+            _write_json(draft / FACTS, {**(facts or {}), **known})
+            draft.chmod(0o755)
+            _replace(folder, draft)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return cls(name, folder)
+
+
+def home() -> Path:
+    """The user's folder for bundles, downloads and registries: FORERUN_HOME or ~/.cache/forerun."""
+    given = os.environ.get("FORERUN_HOME")
+    return Path(given).expanduser() if given else Path.home() / ".cache" / "forerun"
+
+
+def bundle_folder(name: str) -> Path:
+    """Where `forerun data pull NAME` puts its bundle."""
+    return home() / "bundles" / name
+
+
+def find(name: str, data_dir: Path | None = None) -> Bundle:
+    """The bundle in `data_dir`, else the pulled one.
+
+    Raises:
+        MissingData: it is not on this machine.
+    """
+    if data_dir is not None:
+        return Bundle.open(data_dir, name)
+    folder = bundle_folder(name)
+    _recover(folder)
+    if not folder.is_dir():
+        raise MissingData(
+            f"The dataset {name} is not on this machine: `forerun data pull {name}` downloads it, "
+            "--data DIR reads a folder."
+        )
+    return Bundle.open(folder, name)
+
+
+def table_digest(frame: "pd.DataFrame") -> str:
+    """SHA-256 over a table's values, whatever the order of its rows and columns."""
+    import numpy as np
+    import pandas as pd
+
+    columns = sorted(map(str, frame.columns))
+    canonical = pd.DataFrame({name: _canonical(frame[name]) for name in columns})
+    rows = pd.util.hash_pandas_object(canonical, index=False).to_numpy(dtype=np.uint64)
+    head = json.dumps(columns).encode()
+    return hashlib.sha256(head + np.sort(rows).astype("<u8").tobytes()).hexdigest()
+
+
+def _canonical(column: "pd.Series[Any]") -> "NDArray[np.float64] | pd.Categorical":
+    """Numbers as float64, everything else as text; missing values are alike everywhere."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype)
+    if pd.api.types.is_numeric_dtype(column.dtype) or column.isna().all():
+        # Adding zero makes -0.0 and 0.0 alike.
+        return column.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
+    codes, uniques = pd.factorize(column, use_na_sentinel=True)
+    return pd.Categorical.from_codes(codes, [str(value) for value in uniques])
+
+
+def _write_files(
+    folder: Path,
+    tables: Mapping[str, "pd.DataFrame"],
+    documents: Mapping[str, Any],
+    datasheet: str,
+    as_csv: Collection[str],
+) -> None:
+    for name, rows in tables.items():
+        if name in as_csv:
+            rows.to_csv(folder / f"{name}.csv", index=False)
+        else:
+            rows.to_parquet(folder / f"{name}.parquet", index=False, compression="zstd")
+    for name, content in documents.items():
+        _write_json(folder / f"{name}.json", content)
+    (folder / DATASHEET).write_text(datasheet, encoding="utf-8")
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _replace(folder: Path, draft: Path) -> None:
+    """Put `draft` where `folder` stands; between the two renames the old one can be recovered."""
+    _recover(folder)
+    if folder.exists():
+        shutil.rmtree(_aside(folder), ignore_errors=True)
+        folder.rename(_aside(folder))
+    draft.rename(folder)
+    shutil.rmtree(_aside(folder), ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    if not folder.exists() and _aside(folder).exists():
+        _aside(folder).rename(folder)

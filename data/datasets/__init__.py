@@ -1,0 +1,35 @@
+"""Datasets that can be pulled, one file each."""
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.neusight import NeuSight
+from forerun.data.datasets.timm_bench import TimmBench
+from forerun.data.datasets.torch_op_energy import TorchOpEnergy
+from forerun.data.errors import UnknownDataset
+
+DATASETS: tuple[type[Dataset], ...] = (NeuSight, TimmBench, TorchOpEnergy)
+
+
+def dataset(name: str) -> Dataset:
+    """The dataset of that name.
+
+    Raises:
+        UnknownDataset: there is none.
+    """
+    for cls in DATASETS:
+        if cls.name == name:
+            return cls()
+    raise UnknownDataset(name, [cls.name for cls in DATASETS])
+
+
+def pull(name: str) -> Bundle:
+    """Download and tidy a dataset into the user's folder of bundles.
+
+    Raises:
+        UnknownDataset: there is none of that name.
+        MissingData, DamagedData, BadTable: as in `Dataset.pull`.
+    """
+    return dataset(name).pull()
+
+
+__all__ = ["DATASETS", "Dataset", "dataset", "pull"]

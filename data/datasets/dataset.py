@@ -1,0 +1,119 @@
+"""What every dataset says about itself, and how it comes onto this machine."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from forerun.data.bundle import Bundle, bundle_folder, home
+from forerun.data.errors import BadTable
+from forerun.data.split import Split
+from forerun.data.upstream import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+
+class Dataset(ABC):
+    """Where rows come from, what one row is, what may be judged. One class, one file.
+
+    Attributes:
+        name: short name, as in `forerun data pull NAME`.
+        title: one line.
+        licence: of the upstream files.
+        citation: paper or repository.
+        published: what others report for it, and under which protocol.
+        upstream: repository, commit and files.
+        csv_tables: tables that a bundle holds as CSV; the others are Parquet.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    licence: ClassVar[str]
+    citation: ClassVar[str]
+    published: ClassVar[str]
+    upstream: ClassVar[Upstream]
+    csv_tables: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """Tables from upstream files, by name; files that are not there are passed over."""
+
+    def documents(self, raw: RawFiles) -> dict[str, Any]:
+        """JSON documents that go with the tables, by name."""
+        return {}
+
+    @abstractmethod
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schema of each table that a bundle may hold, by name."""
+
+    @abstractmethod
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """Splits of every protocol that judges at least one row of this bundle."""
+
+    @abstractmethod
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows, as in `forerun.data.quality.check`; none is dropped."""
+
+    def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
+        """Fetch, tidy, validate and write the bundle, all or nothing.
+
+        Args:
+            folder: where it shall stand; the user's folder of bundles when None.
+            mirror: local copy of upstream files; FORERUN_MIRROR, else the network, when None.
+
+        Raises:
+            MissingData, DamagedData: upstream files cannot be had, or are not what they were.
+            BadTable: what they hold is not what it was.
+        """
+        raw = self.upstream.fetch(home() / "downloads", mirror)
+        tables = self.tidy(raw)
+        self.validate(tables)
+        return Bundle.write(
+            folder or bundle_folder(self.name),
+            self.name,
+            tables,
+            documents=self.documents(raw),
+            datasheet=self.datasheet(tables),
+            facts={
+                "source": self.upstream.page,
+                "commit": self.upstream.commit,
+                "licence": self.licence,
+                "citation": self.citation,
+            },
+            as_csv=self.csv_tables,
+        )
+
+    def validate(self, tables: Mapping[str, "pd.DataFrame"]) -> None:
+        """Check tables against their schemas.
+
+        Raises:
+            BadTable: names table, column and the first row that is wrong.
+        """
+        from pandera.errors import SchemaErrors
+
+        schemas = self.tables()
+        for name, frame in tables.items():
+            if name not in schemas:
+                raise BadTable(f"{self.name} has no table {name!r}; it has {', '.join(schemas)}.")
+            try:
+                schemas[name].validate(frame, lazy=True)
+            except SchemaErrors as error:
+                raise BadTable(f"{self.name}.{name}: {first_failure(error)}") from error
+
+    def datasheet(self, tables: Mapping[str, "pd.DataFrame"]) -> str:
+        """Text of the bundle's README.md: source, licence, what the tables hold."""
+        lines = [f"# {self.name}: {self.title}", ""]
+        lines += [f"Source: {self.upstream.page}", f"Licence: {self.licence}", ""]
+        lines += [f"Cite: {self.citation}", "", f"Published: {self.published}", "", "## Tables"]
+        for name, frame in tables.items():
+            lines.append(f"- `{name}`: {len(frame):,} rows; {', '.join(map(str, frame.columns))}")
+        return "\n".join(lines) + "\n"
+
+
+def first_failure(error: Any) -> str:
+    """The first thing that a pandera `SchemaErrors` complains about, in one line."""
+    case = error.failure_cases.iloc[0]
+    row = "" if case["index"] is None or case["index"] != case["index"] else f", row {case['index']}"
+    return f"column {case['column']}{row}: {case['failure_case']!r} fails {case['check']}"

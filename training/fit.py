@@ -1,0 +1,128 @@
+"""Fit every predictor on all its training rows and seal them as one artifact."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from forerun.data.bundle import find
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
+from forerun.models.artifact import Manifest, seal
+from forerun.models.chosen import Chosen
+from forerun.models.memory import InferenceMemory
+from forerun.models.network_boost import NetworkBoost
+from forerun.models.operator_boost import OperatorBoost
+from forerun.models.power import OperatorPower
+from forerun.models.predictor import Predictor
+from forerun.training.record import TrainingRecord
+from forerun.training.tasks.neusight import NeuSightExaminer
+from forerun.training.tasks.task import Examiner
+from forerun.training.tasks.timm_bench import TimmBenchExaminer
+from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One predictor and the dataset that teaches it."""
+
+    predictor: Predictor
+    examiner: Examiner
+
+
+COURSES: tuple[Course, ...] = (
+    Course(NetworkBoost(), TimmBenchExaminer()),
+    Course(OperatorBoost(), NeuSightExaminer()),
+    Course(OperatorPower(), TorchOpEnergyExaminer()),
+)
+"""In the order of preference in which the fitted predictors are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A sealed artifact and what went into it.
+
+    Attributes:
+        folder: the artifact.
+        manifest: version and hashes.
+        record: digests and keys of the training rows.
+        rows: dataset -> number of training rows.
+    """
+
+    folder: Path
+    manifest: Manifest
+    record: TrainingRecord
+    rows: Mapping[str, int]
+
+
+def train(
+    output: Path,
+    *,
+    names: Sequence[str] = (),
+    data: Mapping[str, Path] | None = None,
+    documents: Mapping[str, str] | None = None,
+    progress: Progress = lambda line: None,
+) -> Trained:
+    """Fit, compose, save and seal; what stood in `output` is replaced once all is done.
+
+    Args:
+        output: folder of the artifact.
+        names: predictors to fit; all when empty. The composed artifact holds these alone.
+        data: dataset -> folder of its bundle, in place of the pulled one.
+        documents: further files to seal with it: name -> text (model card, scores).
+        progress: takes a line for people.
+
+    Raises:
+        InputError: an unknown predictor.
+        MissingData: a bundle is not here; the message names the command that fetches it.
+    """
+    courses = _courses(names)
+    bundles = {
+        c.examiner.dataset: find(c.examiner.dataset, (data or {}).get(c.examiner.dataset))
+        for c in courses
+    }
+    catalog, record = DeviceCatalog.load(), TrainingRecord()
+    fitted: list[Predictor] = []
+    rows: dict[str, int] = {}
+    for course in courses:
+        name = course.examiner.dataset
+        taught = course.examiner.teaching(bundles[name], catalog)
+        progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {name}")
+        fitted.append(course.predictor.fit(taught))
+        record, rows[name] = record.with_rows(bundles[name], taught), len(taught)
+    if not names:
+        fitted.append(InferenceMemory())
+    return _written(Chosen(tuple(fitted)), output, record, rows, documents or {})
+
+
+def _courses(names: Sequence[str]) -> list[Course]:
+    known = [c.predictor.name for c in COURSES]
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise InputError(f"No predictor named {strange[0]!r}; there are {', '.join(known)}.")
+    return [c for c in COURSES if not names or c.predictor.name in names]
+
+
+def _written(
+    predictor: Predictor,
+    output: Path,
+    record: TrainingRecord,
+    rows: Mapping[str, int],
+    documents: Mapping[str, str],
+) -> Trained:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as place:
+        folder = Path(place) / output.name
+        predictor.save(folder)
+        record.write(folder)
+        for name, text in documents.items():
+            (folder / name).write_text(text)
+        manifest = seal(folder, datetime.now(UTC).date().isoformat())
+        if output.exists():
+            shutil.rmtree(output)
+        folder.rename(output)
+    return Trained(output, manifest, record, rows)
