@@ -11,6 +11,7 @@
     ├── UnanswerableQuery
     ├── BadTable
     ├── MissingData
+    ├── DamagedData
     ├── MissingExtra
     └── BadArtifact
 
@@ -117,6 +118,12 @@ class MissingData(InputError):
     """A dataset's files are not on this machine."""
 
     slug, status = "missing-data", 404
+
+
+class DamagedData(InputError):
+    """An upstream file is not what its checksum says."""
+
+    slug, status = "damaged-data", 502
 
 
 class MissingExtra(InputError):

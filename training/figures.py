@@ -6,6 +6,7 @@ Design", 2008). Figures are drawn without pyplot, so that nothing global is kept
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ Column = NDArray[np.float64]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B0A000", "#666666")
 _INK, _FAINT, _QUIET = "#222222", "#DDDDDD", "#9AA0A6"
-_RC: dict[Any, Any] = {
+_STYLE: dict[Any, Any] = {
     "font.size": 10.5,
     "font.family": "DejaVu Sans",
     "axes.edgecolor": _QUIET,
@@ -35,6 +36,7 @@ _RC: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.titlepad": 12,
     "axes.axisbelow": True,
+    "axes.grid": True,
     "grid.color": _FAINT,
     "grid.linewidth": 0.8,
     "text.color": _INK,
@@ -42,9 +44,10 @@ _RC: dict[Any, Any] = {
     "ytick.color": _INK,
     "legend.frameon": False,
     "savefig.dpi": 150,
-    "svg.hashsalt": "forerun",
 }
 _MOST_POINTS = 4000
+_BASELINES = ("#E69F00", "#9AA0A6", "#C9CDD2", "#6B7177")
+"""Colours of what ours is compared with: the first stands out, the others are quiet."""
 
 
 def parity(
@@ -56,9 +59,10 @@ def parity(
     metric_name: str = "latency_ms",
     title: str = "Predicted against measured",
 ) -> Path:
-    """Predicted against measured on log axes, coloured by group, with the band of 10 % around 1:1.
+    """Predicted against measured on log axes, coloured by group; below it, their ratio.
 
-    At most 4,000 points are drawn (evenly over the rows); errors in the legend are over all.
+    At most 4,000 points are drawn, evenly over the rows; errors in the legend are over all. The
+    grey band is 10 % around equality.
 
     Args:
         path: PNG file to write.
@@ -78,40 +82,30 @@ def parity(
     drawable = np.isfinite(errors) & (answer > 0)
     if len(names) != len(truth) or not drawable.any():
         raise ValueError("parity needs one group a row, and a row that is positive")
-    shown = np.flatnonzero(drawable)
-    shown = shown[:: -(-len(shown) // _MOST_POINTS)]
-    with _drawing(path, 6.4, 6.2, title) as axes:
-        limits = _log_limits(np.concatenate([truth[drawable], answer[drawable]]))
+    truth, answer, errors = truth[drawable], answer[drawable], errors[drawable]
+    names = names[drawable]
+    shown = np.arange(0, len(truth), -(-len(truth) // _MOST_POINTS))
+    with _drawing(path, 6.4, 8.0, title, heights=(3.2, 1)) as (upper, lower):
+        limits = _log_limits(np.concatenate([truth, answer]))
         line = np.array(limits)
-        axes.fill_between(line, line / 1.1, line * 1.1, color=_FAINT, lw=0, zorder=1)
-        axes.plot(line, line, color=_QUIET, lw=1, zorder=2)
-        for colour, name in zip(_colours(names[drawable]), _by_size(names[drawable]), strict=True):
+        upper.fill_between(line, line / 1.1, line * 1.1, color=_FAINT, lw=0, zorder=1)
+        upper.plot(line, line, color=_QUIET, lw=1, zorder=2)
+        lower.axhspan(1 / 1.1, 1.1, color=_FAINT, lw=0, zorder=1)
+        lower.axhline(1.0, color=_QUIET, lw=1, zorder=2)
+        for colour, name in zip(cycle(COLOURS), _by_size(names), strict=False):
             mine = shown[names[shown] == name]
-            label = f"{name}  {_mean_error(errors[drawable & (names == name)])}"
-            axes.scatter(
-                truth[mine],
-                answer[mine],
-                s=13,
-                color=colour,
-                alpha=0.55,
-                lw=0,
-                label=label,
-                zorder=3,
-            )
-        unit = metric(metric_name)
-        axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, aspect="equal")
-        axes.set_xlabel(f"measured {_axis_name(unit.name, unit.unit)}")
-        axes.set_ylabel(f"predicted {_axis_name(unit.name, unit.unit)}")
-        axes.grid(True)
-        axes.text(
-            0.985,
-            0.02,
-            "grey band: within 10 %",
-            transform=axes.transAxes,
-            ha="right",
-            color=_QUIET,
-        )
-        axes.legend(loc="upper left", handletextpad=0.2, title="mean error", alignment="left")
+            dots: dict[str, Any] = {"s": 12, "color": colour, "alpha": 0.5, "lw": 0, "zorder": 3}
+            label = f"{name}  {errors[names == name].mean():.1f} %"
+            upper.scatter(truth[mine], answer[mine], label=label, **dots)
+            lower.scatter(truth[mine], answer[mine] / truth[mine], **dots)
+        named = _axis_name(metric_name)
+        upper.set(xscale="log", yscale="log", xlim=limits, ylim=limits, ylabel=f"predicted {named}")
+        upper.tick_params(axis="x", labelbottom=False)
+        lower.set(xscale="log", yscale="log", xlim=limits, xlabel=f"measured {named}")
+        _ratio_axis(lower, answer / truth)
+        for axis in (upper.yaxis, lower.xaxis):
+            axis.set_major_formatter("{x:g}")
+        _legend_of_dots(upper)
     return path
 
 
@@ -138,25 +132,25 @@ def error_by_class(
     if not known:
         raise ValueError("error_by_class needs a figure of at least one system")
     # Bars beyond a multiple of the rest are cut, and say so: else one outlier hides all others.
-    edge = 1.15 * min(max(known), 4.0 * float(np.median(known)))
-    with _drawing(path, 7.2, 1.5 + len(classes) * (0.24 * len(errors) + 0.22), title) as axes:
+    edge = 1.15 * min(max(known), 2.5 * float(np.median(known)))
+    height = 0.8 / len(errors)
+    inches = 1.6 + len(classes) * (0.21 * len(errors) + 0.15)
+    with _drawing(path, 7.2, inches, title) as (axes,):
         places = np.arange(len(classes), dtype=float)
-        height = 0.8 / len(errors)
         for row, (system, mine) in enumerate(errors.items()):
             values = [mine.get(name) for name in classes]
-            lengths = np.array([0.0 if v is None else min(v, edge) for v in values])
+            lengths = [0.0 if v is None else min(v, edge) for v in values]
             at = places + (row - (len(errors) - 1) / 2) * height
-            colour = COLOURS[0] if row == 0 else _GREYS[(row - 1) % len(_GREYS)]
-            axes.barh(at, lengths, height * 0.9, color=colour, label=system)
+            axes.barh(at, lengths, height * 0.88, color=_system_colour(row), label=system)
             for y, value in zip(at, values, strict=True):
                 _bar_label(axes, y, value, edge, bold=row == 0)
         axes.set_yticks(places, classes)
-        axes.invert_yaxis()
-        axes.set(xlim=(0, edge * 1.12), xlabel="mean absolute percentage error")
+        axes.set(ylim=(len(classes) - 0.45, -0.55), xlim=(0, edge * 1.12))
+        axes.set_xlabel("mean absolute percentage error")
         axes.xaxis.set_major_formatter("{x:.0f} %")
-        axes.grid(True, axis="x")
+        axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
-        _legend_below(axes, len(errors))
+        axes.figure.legend(loc="outside lower center", ncols=min(len(errors), 4), handlelength=1.0)
     return path
 
 
@@ -181,72 +175,83 @@ def error_distribution(
     columns = {name: np.sort(_finite(values)) for name, values in errors.items()}
     if not columns or any(not len(column) for column in columns.values()):
         raise ValueError("error_distribution needs errors of every system it is given")
-    with _drawing(path, 6.8, 4.6, title) as axes:
-        edge = max(20.0, min(100.0, max(percentile(c, 95.0) or 0.0 for c in columns.values())))
+    largest = max(percentile(column, 95.0) or 0.0 for column in columns.values())
+    edge = float(np.clip(largest, 20.0, 100.0))
+    with _drawing(path, 6.8, 4.6, title) as (axes,):
         for row, (system, column) in enumerate(columns.items()):
             share = 100.0 * np.arange(1, len(column) + 1) / len(column)
-            middle = percentile(column, 50.0)
-            colour = COLOURS[0] if row == 0 else _GREYS[(row - 1) % len(_GREYS)]
             axes.step(
                 np.concatenate([[0.0], column, [max(edge, column[-1])]]),
                 np.concatenate([[0.0], share, [100.0]]),
                 where="post",
-                color=colour,
+                color=_system_colour(row),
                 lw=2.4 if row == 0 else 1.6,
                 zorder=3 - row * 0.1,
-                label=f"{system}, median {middle:.1f} %",
+                label=f"{system}, median {percentile(column, 50.0):.1f} %",
             )
         axes.axvline(10.0, color=_QUIET, lw=1, ls=(0, (4, 3)), zorder=1)
-        axes.text(10.0, 101.5, "10 %", ha="center", color=_QUIET)
-        axes.set(xlim=(0, edge), ylim=(0, 100))
-        axes.set(xlabel="absolute percentage error, at most", ylabel="share of rows")
+        axes.set(xlim=(0, edge), ylim=(0, 102), ylabel="share of rows")
+        axes.set_xlabel("absolute percentage error, at most (dashed: 10 %)")
         axes.xaxis.set_major_formatter("{x:.0f} %")
         axes.yaxis.set_major_formatter("{x:.0f} %")
-        axes.grid(True)
         axes.legend(loc="lower right")
     return path
 
 
-_GREYS = ("#E69F00", "#9AA0A6", "#C9CDD2", "#6B7177")
-"""Baselines: one that stands out as the next best to look at, the others quiet."""
-
-
 @contextmanager
-def _drawing(path: Path, width: float, height: float, title: str) -> Iterator["Axes"]:
-    """Axes in our style; the picture is written when the block ends."""
+def _drawing(
+    path: Path, width: float, height: float, title: str, heights: Sequence[float] = (1,)
+) -> Iterator[Sequence["Axes"]]:
+    """Axes in our style, one above another; the picture is written when the block ends."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("Drawing figures", "train") from None
-    with rc_context(_RC):
+    with rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-        axes = figure.add_subplot()
-        axes.set_title(title)
-        yield axes
+        rows = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+        rows[0].set_title(title)
+        yield list(rows)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without the version of matplotlib in it, the same figures make the same file.
         figure.savefig(path, format="png", metadata={"Software": None})
 
 
+def _ratio_axis(axes: "Axes", ratios: Column) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    # Nearly all rows, at least a factor of 1.5 and at most 10 each way.
+    spread = float(np.clip(np.exp(np.percentile(np.abs(np.log(ratios)), 99.5)), 1.5, 10.0)) * 1.05
+    axes.set(ylim=(1 / spread, spread), ylabel="predicted / measured")
+    axes.yaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
+def _legend_of_dots(axes: "Axes") -> None:
+    legend = axes.legend(
+        loc="upper left",
+        title="mean error, grey: within 10 %",
+        alignment="left",
+        handletextpad=0.2,
+        markerscale=1.8,
+    )
+    for handle in legend.legend_handles:
+        if handle is not None:
+            handle.set_alpha(1.0)
+
+
 def _bar_label(axes: "Axes", y: float, value: float | None, edge: float, bold: bool) -> None:
     if value is None:
         return
-    text = f"{value:.1f} %" if value < edge else f"{value:,.0f} % →"
-    weight: Any = "bold" if bold else "normal"
-    axes.text(
-        min(value, edge), y, f" {text}", va="center", fontsize=9, fontweight=weight, color=_INK
-    )
+    text = f" {value:.1f} %" if value < edge else f" {value:,.0f} % →"
+    weight = "bold" if bold else "normal"
+    axes.text(min(value, edge), y, text, va="center", fontsize=9, fontweight=weight, color=_INK)
 
 
-def _legend_below(axes: "Axes", columns: int) -> None:
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(0.0, -0.16),
-        ncols=min(columns, 4),
-        borderaxespad=0.0,
-        handlelength=1.0,
-    )
+def _system_colour(row: int) -> str:
+    return COLOURS[0] if row == 0 else _BASELINES[(row - 1) % len(_BASELINES)]
 
 
 def _by_size(names: NDArray[np.str_]) -> list[str]:
@@ -254,21 +259,15 @@ def _by_size(names: NDArray[np.str_]) -> list[str]:
     return [str(n) for n in found[np.argsort(-counts, kind="stable")]]
 
 
-def _colours(names: NDArray[np.str_]) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(len(np.unique(names)))]
-
-
-def _mean_error(errors: Column) -> str:
-    return f"{errors.mean():.1f} %"
-
-
 def _log_limits(values: Column) -> tuple[float, float]:
     return float(values.min() / 1.4), float(values.max() * 1.4)
 
 
-def _axis_name(name: str, unit: str) -> str:
-    plain = name.rsplit("_", 1)[0].replace("_", " ") if unit else name
-    return f"{plain}, {unit}" if unit else plain
+def _axis_name(metric_name: str) -> str:
+    unit = metric(metric_name).unit
+    if not unit:
+        return metric_name
+    return f"{metric_name.rpartition('_')[0].replace('_', ' ')}, {unit}"
 
 
 def _finite(values: ArrayLike) -> Column:

@@ -1,0 +1,63 @@
+"""The application: wiring only."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from forerun import __version__
+from forerun.models.bundled import LoadedPredictor
+from forerun.service import problems
+from forerun.service.answers import Answers
+from forerun.service.device_store import load_catalog
+from forerun.service.graph_store import GraphStore
+from forerun.service.loading import load_predictors
+from forerun.service.routes import ROUTERS
+from forerun.service.settings import Settings
+from forerun.service.state import State
+from forerun.service.telemetry import Measured
+
+
+def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None = None) -> FastAPI:
+    """The service.
+
+    Args:
+        settings: from the environment when None.
+        loaded: predictor to answer with; the champion or the bundled one when None.
+    """
+    state = State(settings or Settings())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await state.run(lambda: _load(state, loaded))
+        yield
+        state.workers.shutdown(wait=False, cancel_futures=True)
+
+    app = FastAPI(
+        title="forerun",
+        version=__version__,
+        summary="What will this workload cost on that hardware: time, memory, power.",
+        lifespan=lifespan,
+        responses=problems.RESPONSES,
+        generate_unique_id_function=_operation,
+    )
+    app.state.forerun = state
+    app.add_middleware(Measured, telemetry=state.telemetry)
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def _load(state: State, loaded: LoadedPredictor | None) -> None:
+    settings = state.settings
+    graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
+    catalog = load_catalog(settings.home / "devices")
+    predictor = loaded or load_predictors(settings)
+    state.telemetry.loaded(predictor.version)
+    state.answers = Answers(predictor, catalog, graphs, settings.answers_kept)
+
+
+def _operation(route: APIRoute) -> str:
+    return route.name

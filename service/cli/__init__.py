@@ -1,0 +1,45 @@
+"""The command line: one verb, one file. Heavy imports happen inside the verbs."""
+
+import os
+import sys
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli import data, devices, evaluate, predict, registry, serve, trace, train
+
+app = typer.Typer(
+    name="forerun",
+    help="What will this workload cost on that hardware: time, memory, power?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve.serve)
+app.command("predict")(predict.predict)
+app.command("devices")(devices.devices)
+app.add_typer(data.app, name="data")
+app.command("trace")(trace.trace)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("promote")(registry.promote)
+
+
+def main() -> None:
+    """Run the command line; exit 0 when done, 2 when the input is wrong, 1 for a fault of ours."""
+    try:
+        app()
+    except InputError as error:
+        print(f"forerun: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("FORERUN_DEBUG"):
+            raise
+        print(
+            f"forerun: a fault of ours, {type(error).__name__}: {error}. "
+            "FORERUN_DEBUG=1 shows where.",
+            file=sys.stderr,
+        )
+        sys.exit(1)

@@ -1,0 +1,23 @@
+"""What verbs print: JSON alone on standard output, progress on standard error."""
+
+import json
+import sys
+from typing import Any
+
+from rich.console import Console
+
+
+def print_json(content: Any) -> None:
+    """One JSON object on standard output and nothing else."""
+    json.dump(content, sys.stdout, indent=1)
+    sys.stdout.write("\n")
+
+
+def screen() -> Console:
+    """Standard output for people; no colour where it is no terminal."""
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def progress(line: str) -> None:
+    """One line on standard error."""
+    Console(stderr=True, highlight=False).print(line, style="dim")

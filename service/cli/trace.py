@@ -1,0 +1,34 @@
+"""`forerun trace`: write a model's operator graph."""
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forerun.service.cli.output import progress
+
+
+def trace(
+    source: Annotated[
+        str, typer.Argument(help="module:function that returns (module, inputs), or a model file")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="graph .json to write")],
+    batch_size: Annotated[int, typer.Option(help="bound to free batch dimensions", min=1)] = 1,
+    sequence_length: Annotated[
+        int | None, typer.Option(help="bound to free sequence dimensions", min=1)
+    ] = None,
+) -> None:
+    """Trace a torch module without its weights, or read a model file, into a graph."""
+    from forerun.features.readers import read_graph
+    from forerun.features.readers.torch_export import trace_callable
+
+    if ":" in source and not Path(source).exists():
+        sys.path.insert(0, str(Path.cwd()))
+        graph = trace_callable(source)
+    else:
+        graph = read_graph(Path(source), batch_size=batch_size, sequence_length=sequence_length)
+    output.write_text(json_module.dumps(graph.to_json()) + "\n")
+    unknown = f", {sum(graph.unknown.values())} unknown" if graph.unknown else ""
+    progress(f"{len(graph)} operators{unknown} in {output} (digest {graph.digest})")

@@ -1,0 +1,66 @@
+"""The predictor to start with: a folder's, the registry's champion, or the bundled one."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import structlog
+
+from forerun.models.bundled import LoadedPredictor, bundled, load_sealed
+from forerun.service.settings import Settings
+from forerun.training.record import TrainingRecord
+
+FETCH_SECONDS = 300
+
+
+def load_predictors(settings: Settings) -> LoadedPredictor:
+    """The predictor that the settings name, else the bundled one.
+
+    The registry is asked by a short-lived process, so that mlflow never stays in this one.
+
+    Raises:
+        BadArtifact: what was found is damaged.
+    """
+    if settings.predictor_folder is not None:
+        return load_sealed(settings.predictor_folder)
+    if settings.registry_uri is not None:
+        folder = _champion(settings)
+        if folder is not None:
+            return load_sealed(folder)
+        structlog.get_logger("forerun").warning("no champion in the registry; bundled answers")
+    return bundled()
+
+
+def _champion(settings: Settings) -> Path | None:
+    environment = {
+        **os.environ,
+        "FORERUN_TRACKING_URI": settings.registry_uri or "",
+        "FORERUN_HOME": str(settings.home),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "forerun.training.registry", "fetch"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=FETCH_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        structlog.get_logger("forerun").error("the registry did not answer", why=done.stderr[-500:])
+        return None
+    found = json.loads(done.stdout).get("path")
+    return Path(found) if found else None
+
+
+def training_record(settings: Settings) -> TrainingRecord:
+    """What the predictor in use was trained on; empty for one that does not say."""
+    if settings.predictor_folder is not None:
+        return TrainingRecord.read(settings.predictor_folder)
+    folder = _champion(settings) if settings.registry_uri is not None else None
+    if folder is not None:
+        return TrainingRecord.read(folder)
+    with as_file(files("forerun.models") / "pretrained") as pretrained:
+        return TrainingRecord.read(pretrained)

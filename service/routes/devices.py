@@ -1,0 +1,49 @@
+"""GET and PUT /v1/devices: spec sheets."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from forerun.data.device import Device, DeviceKind
+from forerun.data.errors import InputError
+from forerun.service.device_store import register
+from forerun.service.schemas import DevicesOut
+from forerun.service.state import TheAnswers, TheState
+
+router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+
+@router.get("")
+async def devices(
+    answers: TheAnswers,
+    kind: Annotated[DeviceKind | None, Query(description="gpu, cpu, npu, ...")] = None,
+    vendor: Annotated[str | None, Query(description="vendor, in any case")] = None,
+) -> DevicesOut:
+    """Every spec sheet, or those of a kind or vendor."""
+    wanted = vendor.lower() if vendor else None
+    return DevicesOut(
+        devices=[
+            device
+            for device in answers.catalog
+            if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
+        ]
+    )
+
+
+@router.get("/{name}")
+async def device(name: str, answers: TheAnswers) -> Device:
+    """One spec sheet, with the source of every figure."""
+    return answers.catalog.get(name)
+
+
+@router.put("/{name}")
+async def put_device(name: str, sheet: Device, answers: TheAnswers, state: TheState) -> Device:
+    """Register a spec sheet of your own; the catalogue's cannot be replaced."""
+    if sheet.name != name:
+        raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
+
+    def kept() -> Device:
+        answers.catalog = register(state.settings.home / "devices", answers.catalog, sheet)
+        return answers.catalog.get(name)
+
+    return await state.run(kept)

