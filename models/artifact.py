@@ -1,7 +1,7 @@
 """Predictors on disk: a folder of JSON and text, sealed with hashes. Nothing in it can run code.
 
 predictor.json      which class, its parameters, format version
-*.txt               LightGBM boosters in their own text format
+*.txt.gz            LightGBM boosters in their own text format, compressed
 NAME/               parts of a composed predictor, each a folder like this one
 card.md             the model card
 manifest.json       SHA-256 of every file above; the version is the hash of these hashes
@@ -18,7 +18,7 @@ from forerun.data.errors import BadArtifact
 from forerun.models.predictor import Predictor
 
 FORMAT = "forerun.predictor/1"
-ALLOWED = (".json", ".txt", ".md", ".onnx", ".png")
+ALLOWED = (".json", ".txt", ".txt.gz", ".md", ".onnx", ".png")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _hashes(folder: Path) -> dict[str, str]:
         name = path.relative_to(folder).as_posix()
         if path.is_dir() or name == "manifest.json":
             continue
-        if path.is_symlink() or path.suffix not in ALLOWED:
+        if path.is_symlink() or not name.endswith(ALLOWED):
             raise BadArtifact(f"{folder}: {name} may not stand in an artifact.")
         files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return files

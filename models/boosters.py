@@ -1,5 +1,6 @@
 """LightGBM boosters as a bag: several seeds, one averaged answer, one thread, text on disk."""
 
+import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,9 +74,11 @@ class BoosterBag:
         return total / len(self._boosters)
 
     def save(self, folder: Path, name: str) -> None:
-        """One text file a booster: `NAME-0.txt`, `NAME-1.txt`, ..."""
+        """One compressed text file a booster: `NAME-0.txt.gz`, `NAME-1.txt.gz`, ..."""
         for number, text in enumerate(self.texts):
-            (folder / f"{name}-{number}.txt").write_text(text)
+            # No time stamp: the same booster gives the same bytes.
+            packed = gzip.compress(text.encode(), mtime=0)
+            (folder / f"{name}-{number}.txt.gz").write_bytes(packed)
 
     @classmethod
     def load(cls, folder: Path, name: str, count: int) -> "BoosterBag":
@@ -85,8 +88,9 @@ class BoosterBag:
             BadArtifact: a file is missing.
         """
         try:
-            texts = [(folder / f"{name}-{number}.txt").read_text() for number in range(count)]
-        except OSError as error:
+            files = [folder / f"{name}-{number}.txt.gz" for number in range(count)]
+            texts = [gzip.decompress(file.read_bytes()).decode() for file in files]
+        except (OSError, EOFError, ValueError) as error:
             raise BadArtifact(f"{folder} lacks a booster: {error}") from None
         return cls(tuple(texts))
 

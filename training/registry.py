@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from forerun.data.bundle import home
 from forerun.data.errors import BadArtifact, InputError, UnknownModelVersion
 from forerun.models.artifact import check
 from forerun.training.tracking import (
@@ -22,7 +23,6 @@ from forerun.training.tracking import (
     Run,
     connect,
     database_file,
-    forerun_home,
     tracking_uri,
 )
 
@@ -130,7 +130,7 @@ def champion(uri: str | None = None) -> Path | None:
     promised = str(version.tags.get(_HASH_TAG, ""))
     if not _HASH.fullmatch(promised):
         raise BadArtifact(f"Version {number} of {MODEL} was not registered by forerun: no hash.")
-    folder = forerun_home() / "registry" / promised
+    folder = home() / "registry" / promised
     if not _is_sound(folder, promised):
         _download(version.source, folder, promised, tracking_uri(uri))
     return folder

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forerun.data.bundle import home
 from forerun.data.errors import MissingExtra
 from forerun.models.artifact import Manifest, check
 
@@ -23,11 +24,6 @@ EXPERIMENT = "forerun"
 PREDICTOR_FOLDER = "predictor"
 _SQLITE = "sqlite:///"
 _LONGEST_PARAMETER = 6000
-
-
-def forerun_home() -> Path:
-    """The folder that holds what forerun keeps: FORERUN_HOME, else `~/.cache/forerun`."""
-    return Path(os.environ.get("FORERUN_HOME") or Path.home() / ".cache" / "forerun")
 
 
 def tracking_uri(uri: str | None = None) -> str:
@@ -38,7 +34,7 @@ def tracking_uri(uri: str | None = None) -> str:
             SQLite file `mlflow.db` in FORERUN_HOME, in this order.
     """
     named = uri or os.environ.get("FORERUN_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI")
-    return named or f"{_SQLITE}{(forerun_home() / 'mlflow.db').absolute()}"
+    return named or f"{_SQLITE}{(home() / 'mlflow.db').absolute()}"
 
 
 def database_file(uri: str) -> Path | None:

@@ -1,0 +1,74 @@
+"""A real application, in process and over a socket, with a predictor that needs no training."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.models.bundled import LoadedPredictor
+from forerun.models.chosen import Chosen
+from forerun.models.roofline import Roofline
+from forerun.service.app import create_app
+from forerun.service.settings import Settings
+
+GRAPH = OperatorGraph(
+    (
+        Operator("linear", "fc", ((1, 1024),), ((1, 4096),), 4096 * 1024),
+        Operator("elementwise", "relu", ((1, 4096),), ((1, 4096),), inputs=(0,)),
+    )
+)
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    return Settings(home=tmp_path, max_upload_mib=1, port=0)
+
+
+@pytest.fixture
+def loaded() -> LoadedPredictor:
+    return LoadedPredictor(Chosen((Roofline(),)), "test", "2026-01-01", "# card")
+
+
+@pytest.fixture
+def client(settings, loaded):
+    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def digest(client) -> str:
+    answer = client.post("/v1/graphs", json=GRAPH.to_json())
+    assert answer.status_code == 201, answer.text
+    return answer.json()["digest"]
+
+
+@pytest.fixture(scope="session")
+def light() -> Path:
+    """Real architectures that come with the onnx package."""
+    return Path(onnx.__file__).parent / "backend/test/data/light"
+
+
+@pytest.fixture
+def server(settings, loaded):
+    """The base address of a real server on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = uvicorn.Config(
+        create_app(settings, loaded), host="127.0.0.1", port=port, log_level="error"
+    )
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not running.started and time.monotonic() < deadline:
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    running.should_exit = True
+    thread.join(10)

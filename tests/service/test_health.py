@@ -1,0 +1,70 @@
+"""Liveness, readiness, metrics, models, and the shape of every error."""
+
+from fastapi.testclient import TestClient
+
+from forerun.service.app import create_app
+from forerun.service.schemas import EXAMPLE
+
+
+def test_not_ready_until_the_predictors_are_loaded(settings, loaded):
+    app = create_app(settings, loaded)
+    before = TestClient(app)
+    assert before.get("/healthz").status_code == 200
+    answer = before.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "/problems/not-ready"
+    with TestClient(app) as after:
+        assert after.get("/readyz").status_code == 200
+
+
+def test_requests_are_counted_by_route_and_cache_hits_too(client):
+    for _ in range(2):
+        client.post("/v1/predict", json=EXAMPLE)
+    client.get("/v1/devices/l4")
+    text = client.get("/metrics").text
+    assert 'forerun_requests_total{route="/v1/predict",status="200"} 2.0' in text
+    assert 'route="/v1/devices/{name}"' in text
+    assert 'forerun_answers_total{from_cache="yes"} 1.0' in text
+    assert 'forerun_predictor_info{version="test"} 1.0' in text
+
+
+def test_the_loaded_predictor_is_named_with_its_card(client):
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model["version"] == "test"
+    assert model["parts"] == ["roofline"]
+    assert model["card"] == "# card"
+
+
+def test_a_path_that_is_not_there_is_a_problem_too(client):
+    for answer in (client.get("/v1/nothing"), client.delete("/v1/predict")):
+        assert answer.status_code in (404, 405)
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_fault_of_ours_says_nothing_of_our_insides(client, monkeypatch):
+    def broken(question):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(client.app.state.forerun.answers, "predict", broken)
+    answer = client.post("/v1/predict", json=EXAMPLE)
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert answer.json()["type"] == "/problems/fault"
+
+
+def test_the_front_page_shows_how_to_ask(client):
+    assert "curl" in client.get("/").text
+    assert client.get("/docs").status_code == 200
+
+
+def test_every_field_in_the_interface_is_described(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    ours = [n for n in schemas if n.endswith(("In", "Out")) or n in ("Device", "Software")]
+    assert len(ours) > 10
+    bare = [
+        f"{name}.{field}"
+        for name in ours
+        for field, schema in schemas[name].get("properties", {}).items()
+        if "description" not in schema
+    ]
+    assert bare == []

@@ -1,0 +1,126 @@
+"""POST /v1/predict: answers carry their bound, their limits and their version; errors are clear."""
+
+import json
+
+import pytest
+
+from forerun.service.schemas import EXAMPLE
+from tests.service.conftest import GRAPH
+
+
+def ask(digest, **changes):
+    workload = {"kind": "network", "graph": digest, "batch_size": 8, "precision": "fp16"}
+    return {"workload": workload | changes.pop("workload", {}), "device": "l4"} | changes
+
+
+def test_the_example_in_the_documentation_works(client):
+    answer = client.post("/v1/predict", json=EXAMPLE)
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["metrics"]["latency_ms"]["unit"] == "ms"
+    assert body["metrics"]["latency_ms"]["value"] >= body["roofline"]["latency_ms"]
+    assert body["predictor"] == {"name": "chosen", "version": "test"}
+
+
+def test_an_uploaded_graph_is_asked_by_its_digest(client, digest):
+    body = client.post("/v1/predict", json=ask(digest)).json()
+    assert body["graph"] == digest == GRAPH.digest
+    assert body["device"] == {"name": "l4", "origin": "catalog"}
+    assert sum(body["breakdown_ms"].values()) == pytest.approx(
+        body["metrics"]["latency_ms"]["value"]
+    )
+
+
+def test_a_graph_can_be_sent_in_place(client, digest):
+    inline = client.post("/v1/predict", json=ask(GRAPH.to_json())).json()
+    assert inline["metrics"] == client.post("/v1/predict", json=ask(digest)).json()["metrics"]
+
+
+def test_a_spec_sheet_can_be_sent_in_place(client, digest):
+    sheet = client.get("/v1/devices/l4").json()
+    sheet |= {"name": "my-l4", "origin": "registered"}
+    by_sheet = client.post("/v1/predict", json=ask(digest, device=sheet)).json()
+    by_name = client.post("/v1/predict", json=ask(digest)).json()
+    assert by_sheet["metrics"] == by_name["metrics"]
+
+
+def test_the_same_question_gets_the_same_bytes(client, digest):
+    answers = {client.post("/v1/predict", json=ask(digest)).content for _ in range(3)}
+    assert len(answers) == 1
+
+
+def test_another_batch_size_is_another_question(client, digest):
+    values = [
+        client.post("/v1/predict", json=ask(digest, workload={"batch_size": b})).json()
+        for b in (1, 4096)
+    ]
+    one, many = (v["metrics"]["latency_ms"]["value"] for v in values)
+    assert one < many
+
+
+def test_what_is_not_answered_is_null_with_a_reason(client, digest):
+    body = client.post("/v1/predict", json=ask(digest, metrics=["power_w"])).json()
+    assert body["metrics"] == {"power_w": None}
+    assert "power_w" in body["missing"]["power_w"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "slug", "said"),
+    [
+        ({"device": "rtx 4091"}, 404, "unknown-device", "rtx-4090"),
+        ({"workload": {"graph": "0" * 32}}, 404, "unknown-graph", "POST /v1/graphs"),
+        ({"workload": {"graph": "../../etc/passwd"}}, 404, "unknown-graph", "No graph"),
+        ({"workload": {"graph": {"format": "x"}}}, 422, "unreadable-model", "format"),
+        ({"workload": {"batch_size": 0}}, 422, "bad-request", "batch_size"),
+        ({"workload": {"precision": "fp17"}}, 422, "bad-request", "precision"),
+        ({"metrics": ["speed"]}, 422, "unknown-metric", "latency_ms"),
+        ({"colour": "red"}, 422, "bad-request", "colour"),
+    ],
+)
+def test_a_wrong_question_says_what_where_and_how_to_mend_it(
+    client, digest, changes, status, slug, said
+):
+    answer = client.post("/v1/predict", json=ask(digest, **changes))
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["type"] == f"/problems/{slug}"
+    assert said in problem["detail"]
+    assert client.get(problem["type"]).status_code == 200
+
+
+def test_a_batch_answers_in_order_with_a_problem_for_each_wrong_item(client, digest):
+    items = [ask(digest), ask(digest, device="abacus"), {"device": "l4"}, ask(digest, device="t4")]
+    answer = client.post("/v1/predict:batch", json={"items": items})
+    assert answer.status_code == 200
+    first, second, third, fourth = answer.json()["items"]
+    assert first["device"]["name"] == "l4"
+    assert second["status"] == 404
+    assert "workload" in third["detail"]
+    assert fourth["device"]["name"] == "t4"
+
+
+def test_a_batch_has_a_limit(client, digest):
+    answer = client.post("/v1/predict:batch", json={"items": [ask(digest)] * 1001})
+    assert answer.status_code == 422
+
+
+def test_one_call_reads_a_real_network_and_answers(client, light):
+    content = (light / "light_squeezenet.onnx").read_bytes()
+    answer = client.post(
+        "/v1/predict/model", params={"device": "l4", "batch_size": 8}, content=content
+    )
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    # SqueezeNet 1.0 (Iandola et al. 2016) does about 0.82 GMAC an image at 224 x 224.
+    assert body["metrics"]["latency_ms"]["value"] > 8 * 2 * 0.7e9 / 30.3e12 * 1e3
+    assert body["unknown_operators"] == {}
+    assert set(body["breakdown_ms"]) >= {"conv", "pool"}
+
+
+def test_over_a_socket_the_answer_is_the_same(server, client, digest):
+    import httpx
+
+    httpx.post(f"{server}/v1/graphs", json=GRAPH.to_json(), timeout=20).raise_for_status()
+    answer = httpx.post(f"{server}/v1/predict", json=ask(digest), timeout=20)
+    assert json.loads(answer.content) == client.post("/v1/predict", json=ask(digest)).json()
