@@ -189,8 +189,7 @@ def _row(name: str, device: str | None, answered: Sequence[Answered]) -> dict[st
     row: dict[str, Any] = {"task": name, "device": device, "metric": answered[0].task.metric}
     row["n"] = per_seed[0]["n"]
     for field in AVERAGED:
-        values = [s[field] for s in per_seed if s[field] is not None]
-        row[field] = float(np.mean(values)) if values else None
+        row[field] = _mean([s[field] for s in per_seed])
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
     return row

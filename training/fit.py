@@ -24,6 +24,7 @@ from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 
 Progress = Callable[[str], None]
+Documents = Callable[[TrainingRecord, Mapping[str, int]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def train(
     *,
     names: Sequence[str] = (),
     data: Mapping[str, Path] | None = None,
-    documents: Mapping[str, str] | None = None,
+    documents: Documents = lambda record, rows: {},
     progress: Progress = lambda line: None,
 ) -> Trained:
     """Fit, compose, save and seal; what stood in `output` is replaced once all is done.
@@ -73,7 +74,8 @@ def train(
         output: folder of the artifact.
         names: predictors to fit; all when empty. The composed artifact holds these alone.
         data: dataset -> folder of its bundle, in place of the pulled one.
-        documents: further files to seal with it: name -> text (model card, scores).
+        documents: from what was taught and how many rows to further files that are sealed with
+            it: name -> text (model card, scores).
         progress: takes a line for people.
 
     Raises:
@@ -96,7 +98,7 @@ def train(
         record, rows[name] = record.with_rows(bundles[name], taught), len(taught)
     if not names:
         fitted.append(InferenceMemory())
-    return _written(Chosen(tuple(fitted)), output, record, rows, documents or {})
+    return _written(Chosen(tuple(fitted)), output, record, rows, documents(record, rows))
 
 
 def _courses(names: Sequence[str]) -> list[Course]:

@@ -1,6 +1,7 @@
 """NeuSight's protocol: operators of five GPUs teach, unseen GPUs and whole networks are judged."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pandas as pd
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.neusight import NeuSight
 from forerun.data.device import DeviceCatalog
+from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -17,6 +19,7 @@ from forerun.models.operator_boost import OperatorBoost
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Exam, Examiner, Task
 
+GraphKey = tuple[str, str, int, int, str]
 PUBLISHED = ("neusight", "roofline", "habitat", "lietal")
 
 
@@ -111,15 +114,14 @@ def _network_tasks(bundle: Bundle, catalog: DeviceCatalog) -> list[Task]:
 def _network_task(
     name: str,
     rows: pd.DataFrame,
-    graphs: Mapping[tuple[str, str, int, int, str], object],
+    graphs: Mapping[GraphKey, OperatorGraph],
     catalog: DeviceCatalog,
     device: str | None = None,
 ) -> Task:
     queries = []
-    for row in rows.itertuples():
-        graph = graphs[row.model, row.mode, row.seqlen, row.batch, row.option]
-        network = Network(graph, int(row.batch), "fp32", row.mode)  # type: ignore[arg-type]
-        queries.append(Query(network, catalog.get(str(row.device_key))))
+    for row in rows.to_dict("records"):
+        network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"])
+        queries.append(Query(network, catalog.get(str(row["device_key"]))))
     columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
     return Task(
         name,
@@ -135,6 +137,10 @@ def _network_task(
         device=device,
         published={s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()},
     )
+
+
+def _key(row: Mapping[Any, Any]) -> GraphKey:
+    return (row["model"], row["mode"], int(row["seqlen"]), int(row["batch"]), row["option"])
 
 
 def _device_names(column: "pd.Series[str]", catalog: DeviceCatalog) -> "pd.Series[str]":

@@ -1,6 +1,7 @@
 """timm_bench: whole vision networks on unseen devices, of unseen families, of unseen models."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.timm_bench import TimmBench, family
-from forerun.data.device import DeviceCatalog
+from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -78,11 +79,12 @@ def network_measurements(
     """
     known = timm_graphs(graphs)
     devices = {name: catalog.get(str(name)) for name in bench["device"].unique()}
-    queries, kept = [], []
-    for position, row in enumerate(bench.itertuples()):
-        graph = known.get((row.model, row.img_size))
+    queries: list[Query] = []
+    kept: list[int] = []
+    for position, row in enumerate(bench.to_dict("records")):
+        graph = known.get((str(row["model"]), int(row["img_size"])))
         if graph is not None:
-            queries.append(_query(row, graph, devices[row.device]))
+            queries.append(_query(row, graph, devices[row["device"]]))
             kept.append(position)
     rows = bench.iloc[kept]
     return Measurements(
@@ -101,7 +103,7 @@ def part(query: Query) -> str:
     """`eager` or `compiled` for amp inference in nchw on a GPU; what differs is appended."""
     network, software = query.workload, query.software
     assert isinstance(network, Network)
-    words = [software.runtime]
+    words: list[str] = [software.runtime]
     if network.phase == "training":
         words.append("training")
     if query.device.kind == "cpu":
@@ -113,8 +115,7 @@ def part(query: Query) -> str:
     return "_".join(words)
 
 
-def _query(row: object, graph: OperatorGraph, device: object) -> Query:
-    values = row._asdict()  # type: ignore[attr-defined]
+def _query(values: Mapping[Any, Any], graph: OperatorGraph, device: Device) -> Query:
     software = Software(
         version=str(values["torch"]),
         runtime="compiled" if values["compiled"] else "eager",
@@ -123,7 +124,7 @@ def _query(row: object, graph: OperatorGraph, device: object) -> Query:
     )
     batch = round(float(values["batch_size"]))
     network = Network(graph, batch, values["precision"], values["phase"])
-    return Query(network, device, software)  # type: ignore[arg-type]
+    return Query(network, device, software)
 
 
 def _tasks(rows: Measurements, protocol: str, by_device: bool = False) -> Iterator[Task]:

@@ -10,7 +10,7 @@ from forerun.data.datasets.torch_op_energy import TorchOpEnergy
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel
+from forerun.data.workload import Kernel, NumberFormat
 from forerun.features.readers.bundle_tables import torch_op_energy_kernels
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
@@ -64,11 +64,13 @@ def operator_power(
     """
     operators = torch_op_energy_kernels(ops)
     place = np.full(len(ops), -1, dtype=np.intp)
-    queries, kept = [], []
+    queries: list[Query] = []
+    kept: list[int] = []
     for row, (operator, device) in enumerate(zip(operators, ops["device"], strict=True)):
         if operator is not None:
             place[row] = len(queries)
-            precision = "tf32" if str(device).endswith("tf32") else "fp32"
+            tensor_cores = str(device).endswith("tf32")
+            precision: NumberFormat = "tf32" if tensor_cores else "fp32"
             queries.append(Query(Kernel(operator, precision), catalog.get(str(device))))
             kept.append(row)
     rows = ops.iloc[kept]

@@ -1,0 +1,1 @@
+"""Timed benchmarks, apart from the test run: `make bench`."""

@@ -1,0 +1,162 @@
+"""`make bench`: what the service and the readers need, written with machine and date."""
+
+import asyncio
+import json
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.client import load
+
+RESULTS = Path(__file__).parent / "results"
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+LIMITS = {
+    "warm_query_p50_ms": ("<", 1.0),
+    "new_query_p50_ms": ("<", 5.0),
+    "requests_per_s": (">", 1000.0),
+    "resnet50_onnx_to_graph_s": ("<", 0.5),
+    "service_memory_mb": ("<", 400.0),
+}
+
+
+def main() -> int:
+    """Run all, print a table, write the result; 1 when a limit is missed."""
+    found = {**in_process(), **over_http()}
+    result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
+    RESULTS.mkdir(exist_ok=True)
+    name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"
+    (RESULTS / name).write_text(json.dumps(result, indent=1) + "\n")
+    return show(found)
+
+
+def in_process() -> dict[str, float]:
+    """Times of one question inside one process, without a socket."""
+    from forerun.data.device import DeviceCatalog
+    from forerun.features.readers import read_graph
+    from forerun.models.bundled import bundled
+    from forerun.service.answers import Answers
+    from forerun.service.graph_store import GraphStore
+    from forerun.service.schemas import NetworkIn, PredictIn
+
+    content = (LIGHT / "light_resnet50.onnx").read_bytes()
+    read_graph(content)
+    reading = statistics.median(_timed(lambda: read_graph(content), 5))
+    with tempfile.TemporaryDirectory() as place:
+        answers = Answers(bundled(), DeviceCatalog.load(), GraphStore(Path(place), 100), 50_000)
+        digest = answers.graphs.put(read_graph(content))
+
+        def ask(batch: int) -> None:
+            network = NetworkIn(kind="network", graph=digest, batch_size=batch, precision="amp")
+            question = answers.question(PredictIn(workload=network, device="rtx-4090"))
+            if answers.before(question) is None:
+                answers.predict(question)
+
+        ask(1)
+        warm = _timed(lambda: ask(1), 2000)
+        sizes = iter(range(2, 500))
+        new = _timed(lambda: ask(next(sizes)), 400)
+    return {
+        "resnet50_onnx_to_graph_s": reading,
+        "warm_query_p50_ms": 1e3 * statistics.median(warm),
+        "new_query_p50_ms": 1e3 * statistics.median(new),
+        "new_query_p99_ms": 1e3 * statistics.quantiles(new, n=100)[98],
+    }
+
+
+def over_http() -> dict[str, float]:
+    """A real server in its own process, asked over loopback from this one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as place:
+        server = subprocess.Popen(
+            [str(Path(sys.executable).parent / "forerun"), "serve", "--port", str(port)],
+            env={"FORERUN_HOME": place, "PATH": ""},
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            return asyncio.run(_http_figures(port, server.pid))
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+async def _http_figures(port: int, pid: int) -> dict[str, float]:
+    content = (LIGHT / "light_resnet50.onnx").read_bytes()
+    digest = (await load(port, "/v1/graphs", [content], 1))[2][0]["digest"]
+    same = [_question(digest, 1)] * 8000
+    different = [_question(digest, batch) for batch in range(1, 2001)]
+    await load(port, "/v1/predict", same[:200], 4)
+    seconds, times, _ = await load(port, "/v1/predict", same, 8)
+    new_seconds, _, _ = await load(port, "/v1/predict", different, 8)
+    _, alone, _ = await load(port, "/v1/predict", same[:2000], 1)
+    return {
+        "requests_per_s": len(same) / seconds,
+        "new_requests_per_s": len(different) / new_seconds,
+        "http_alone_p50_ms": 1e3 * statistics.median(alone),
+        "http_under_load_p99_ms": 1e3 * statistics.quantiles(times, n=100)[98],
+        "service_memory_mb": _memory_mb(pid),
+    }
+
+
+def _question(digest: str, batch: int) -> bytes:
+    network = {"kind": "network", "graph": digest, "batch_size": batch, "precision": "amp"}
+    return json.dumps({"workload": network, "device": "rtx-4090"}).encode()
+
+
+def _timed(work: Any, times: int) -> list[float]:
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def _memory_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return float(line.split()[1]) / 1e3
+    return float("nan")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    import os
+
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def show(found: dict[str, float]) -> int:
+    """Print figures beside their limits; 1 when one is missed."""
+    table, missed = Table(box=None), 0
+    for heading in ("figure", "measured", "limit", ""):
+        table.add_column(heading)
+    for name, value in found.items():
+        sign, limit = LIMITS.get(name, ("", 0.0))
+        fine = not sign or (value < limit if sign == "<" else value > limit)
+        missed += not fine
+        shown = f"{sign} {limit:g}" if sign else ""
+        table.add_row(name, f"{value:,.3g}", shown, "" if not sign else "ok" if fine else "MISSED")
+    Console().print(table)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""From data to an artifact with a model card, tracked: what `forerun train` does."""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.data.bundle import find
+from forerun.data.datasets import DATASETS
+from forerun.training import figures, registry, tracking
+from forerun.training.card import Card, package_versions, taught_by
+from forerun.training.evaluate import Answered, rows, sit_exams
+from forerun.training.fit import COURSES, Trained, train
+from forerun.training.record import TrainingRecord
+from forerun.training.tasks import examiner
+
+Progress = Callable[[str], None]
+TITLE = "forerun predictors"
+ANSWERS = (
+    "latency of whole networks (PyTorch eager and compiled; inference and training) on GPUs and "
+    "CPUs, by `network_boost`",
+    "latency of single operators, and of fp32 networks as their sum, by `operator_boost`",
+    "average power of the device, by `operator_power`; energy as power times latency",
+    "peak memory of inference on GPUs, by `inference_memory` (analytic, not calibrated)",
+)
+LIMITS = (
+    "Few devices taught each part (see the tables); on others the interval is wider and `limits` "
+    "says what left the training range.",
+    "Power outside A30 and RTX 2080 Ti is an educated range, not a measurement.",
+    "Latency is of a busy device at a fixed shape: no data loading, no queueing, no neighbours.",
+    "fp16, bf16 and amp on operators alone are extrapolated from fp32.",
+)
+
+
+def release(
+    output: Path,
+    *,
+    names: Sequence[str] = (),
+    data: Path | None = None,
+    judge: bool = True,
+    track: bool = True,
+    progress: Progress = lambda line: None,
+) -> dict[str, Any]:
+    """Judge under every protocol, fit on all rows, seal with card and scores, track and register.
+
+    Args:
+        output: folder of the artifact.
+        names: predictors; all when empty.
+        data: folder that holds bundles by dataset name; the pulled ones when None.
+        judge: run the protocols first; without it the card has no scores.
+        track: log the run in MLflow and register the version (needs the train extra).
+        progress: takes a line for people.
+
+    Returns:
+        `folder`, `version`, `registered` (None when not tracked), and the evaluations.
+
+    Raises:
+        MissingData: a bundle is not here.
+        MissingExtra: tracking without the train extra.
+    """
+    datasets = [c.examiner.dataset for c in COURSES if not names or c.predictor.name in names]
+    folders = {name: data / name for name in datasets} if data is not None else {}
+    answered = {name: _judged(name, folders.get(name), progress) for name in datasets if judge}
+    evaluations = [
+        {"dataset": name, "tasks": rows(found), "seeds": 1, "shots": 0}
+        for name, found in answered.items()
+    ]
+
+    def documents(record: TrainingRecord, counts: Mapping[str, int]) -> dict[str, str]:
+        scores = json.dumps(evaluations, indent=1) + "\n"
+        return {"card.md": _card(record, counts, evaluations).markdown(), "scores.json": scores}
+
+    made = train(output, names=names, data=folders, documents=documents, progress=progress)
+    registered = _tracked(made, evaluations, answered) if track else None
+    return {
+        "folder": str(made.folder),
+        "version": made.manifest.version,
+        "registered": registered,
+        "evaluations": evaluations,
+    }
+
+
+def _judged(name: str, folder: Path | None, progress: Progress) -> list[Answered]:
+    return list(sit_exams(examiner(name), find(name, folder), progress=progress))
+
+
+def _card(
+    record: TrainingRecord, counts: Mapping[str, int], evaluations: Sequence[Mapping[str, Any]]
+) -> Card:
+    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
+    return Card(
+        title=TITLE,
+        answers=ANSWERS,
+        taught=taught_by(record, counts, sources),
+        evaluations=evaluations,
+        limits=LIMITS,
+        command="forerun data pull neusight  # and timm_bench, torch_op_energy\nmake train",
+        created=datetime.now(UTC).date().isoformat(),
+        commit=tracking.git_commit(),
+        versions=package_versions(),
+    )
+
+
+def _tracked(
+    made: Trained,
+    evaluations: Sequence[Mapping[str, Any]],
+    answered: Mapping[str, Sequence[Answered]],
+) -> int:
+    with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
+        run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in COURSES})
+        for name, digest in made.record.digests.items():
+            run.dataset(name, digest, made.rows[name])
+        for evaluation in evaluations:
+            for task in evaluation["tasks"]:
+                label = f"{evaluation['dataset']}/{task['task']}/{task['device'] or 'all'}"
+                run.scores(label, {k: v for k, v in task.items() if _is_number(v)})
+        for picture in _pictures(Path(place), answered):
+            run.figure(picture)
+        run.card((made.folder / "card.md").read_text())
+        return registry.register(run, made.folder)
+
+
+def _pictures(folder: Path, answered: Mapping[str, Sequence[Answered]]) -> list[Path]:
+    pictures = []
+    for name, found in answered.items():
+        if not found:
+            continue
+        measured = np.concatenate([a.columns["measured"] for a in found])
+        predicted = np.concatenate([a.columns["predicted"] for a in found])
+        groups = [a.task.name for a in found for _ in range(len(a.columns["measured"]))]
+        metric = found[0].task.metric
+        title = f"{name}: predicted against measured"
+        pictures.append(
+            figures.parity(
+                folder / f"{name}-parity.png",
+                measured,
+                predicted,
+                groups,
+                metric_name=metric,
+                title=title,
+            )
+        )
+        pictures.append(figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(found))))
+    return pictures
+
+
+def _errors(tasks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """System -> task -> MAPE; ours first, then the baselines."""
+    ours = {_label(task): task["mape"] for task in tasks}
+    systems = dict.fromkeys(system for task in tasks for system in task["baselines"])
+    return {"forerun": ours} | {
+        system: {_label(task): task["baselines"].get(system) for task in tasks}
+        for system in systems
+    }
+
+
+def _label(task: Mapping[str, Any]) -> str:
+    return f"{task['task']} {task['device'] or ''}".strip()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
