@@ -86,7 +86,9 @@ class Bundle:
             except (OSError, ValueError) as error:
                 raise BadTable(f"Cannot read {path}: {error}") from error
         there = ", ".join(self.tables())
-        raise MissingData(f"{self.folder} has no table {name!r} (.parquet or .csv); it has {there}.")
+        raise MissingData(
+            f"{self.folder} has no table {name!r} (.parquet or .csv); it has {there}."
+        )
 
     def document(self, name: str) -> Any:
         """NAME.json.
@@ -125,7 +127,8 @@ class Bundle:
     def digest(self) -> str:
         """SHA-256 over the values of all tables and documents, in hexadecimal.
 
-        File format, number width, categories and the order of rows and columns do not matter.
+        File format, number width, categories and the order of rows and columns do not matter, as
+        long as a column that holds text is not read as numbers.
         """
         total = hashlib.sha256()
         for name in self.tables():
@@ -213,7 +216,7 @@ def table_digest(frame: "pd.DataFrame") -> str:
     return hashlib.sha256(head + np.sort(rows).astype("<u8").tobytes()).hexdigest()
 
 
-def _canonical(column: "pd.Series[Any]") -> "NDArray[np.float64] | pd.Categorical":
+def _canonical(column: "pd.Series[Any]") -> "NDArray[np.float64] | pd.Categorical[Any]":
     """Numbers as float64, everything else as text; missing values are alike everywhere."""
     import numpy as np
     import pandas as pd
@@ -222,9 +225,10 @@ def _canonical(column: "pd.Series[Any]") -> "NDArray[np.float64] | pd.Categorica
         column = column.astype(column.cat.categories.dtype)
     if pd.api.types.is_numeric_dtype(column.dtype) or column.isna().all():
         # Adding zero makes -0.0 and 0.0 alike.
-        return column.to_numpy(dtype=np.float64, na_value=np.nan) + 0.0
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan)) + 0.0
     codes, uniques = pd.factorize(column, use_na_sentinel=True)
-    return pd.Categorical.from_codes(codes, [str(value) for value in uniques])
+    labels = pd.Index([str(value) for value in uniques])
+    return pd.Categorical.from_codes(codes, labels)
 
 
 def _write_files(

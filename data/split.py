@@ -66,9 +66,8 @@ class Split:
             repeated = np.isin(asked[self.judged], asked[self.train])
             if repeated.any():
                 row = np.flatnonzero(self.judged)[repeated][0]
-                raise LeakedRows(
-                    f"{self.protocol}: {repeated.sum()} judged questions also teach, first row {row}"
-                )
+                asked_twice = f"{repeated.sum()} judged questions also teach, first row {row}"
+                raise LeakedRows(f"{self.protocol}: {asked_twice}")
 
     def key_values(self, frame: "pd.DataFrame", key: str) -> NDArray[np.str_]:
         """The n values of a grouping key, as text."""
@@ -108,7 +107,7 @@ def leave_folds_out(
 
 
 def is_one_of(column: "pd.Series[str]", values: Collection[str]) -> Mask:
-    """n flags: the row's value is one of these."""
+    """Flag of each of n rows: its value is one of these."""
     return np.asarray(column.astype(str).isin(list(values)), dtype=np.bool_)
 
 
@@ -119,4 +118,5 @@ def _row_hashes(frame: "pd.DataFrame", columns: Collection[str]) -> NDArray[np.u
     for name in parts:
         codes, _ = pd.factorize(parts[name], use_na_sentinel=True)
         parts[name] = codes
-    return pd.util.hash_pandas_object(parts, index=False).to_numpy(dtype=np.uint64)
+    hashes = pd.util.hash_pandas_object(parts, index=False)
+    return np.asarray(hashes, dtype=np.uint64)

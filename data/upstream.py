@@ -179,7 +179,8 @@ class Upstream:
             ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool,
         ):
             there = []
-            for path, found in zip(paths, pool.map(lambda p: _download_one(keeper, p), paths)):
+            tried = pool.map(lambda path: _download_one(keeper, path), paths)
+            for path, found in zip(paths, tried, strict=True):
                 step()
                 if found:
                     there.append(path)

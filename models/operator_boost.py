@@ -58,6 +58,7 @@ _MONOTONE = {"log_reload_over_l2": 1, "lane_fill": -1}
 FLOOR_OF_ROOFLINE = {"conv": 0.4}
 """Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
 SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
+TRUSTED = 0.5
 SHORTEST_ROW_MS = 0.02
 """Rows whose bound is shorter teach nothing but the launch."""
 
@@ -103,8 +104,8 @@ class OperatorBoost:
         """Boosters on all rows, intervals on rows that other fits did not see.
 
         Args:
-            measurements: kernels with `latency_ms` and the group `device`; rows of weight 0 are
-                left out.
+            measurements: kernels with `latency_ms` and the group `device`; doubtful rows, of a
+                weight below 0.5, teach nothing.
         """
         rows = _Rows.of(measurements)
         fitted = replace(
@@ -282,7 +283,7 @@ class _Rows:
             teach = features.roofline_ms > SHORTEST_MS.get(family, SHORTEST_ROW_MS)
             teach &= measured[owner] > 0
             if weights is not None:
-                teach &= weights[owner] > 0
+                teach &= weights[owner] >= TRUSTED
             kept = OperatorFeatures(
                 features.matrix[teach], features.roofline_ms[teach], features.base_ms[teach]
             )

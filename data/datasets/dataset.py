@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.errors import BadTable
+from forerun.data.schema import check_table
 from forerun.data.split import Split
 from forerun.data.upstream import RawFiles, Upstream
 
@@ -91,16 +92,11 @@ class Dataset(ABC):
         Raises:
             BadTable: names table, column and the first row that is wrong.
         """
-        from pandera.errors import SchemaErrors
-
         schemas = self.tables()
         for name, frame in tables.items():
             if name not in schemas:
                 raise BadTable(f"{self.name} has no table {name!r}; it has {', '.join(schemas)}.")
-            try:
-                schemas[name].validate(frame, lazy=True)
-            except SchemaErrors as error:
-                raise BadTable(f"{self.name}.{name}: {first_failure(error)}") from error
+            check_table(frame, schemas[name], f"{self.name}.{name}")
 
     def datasheet(self, tables: Mapping[str, "pd.DataFrame"]) -> str:
         """Text of the bundle's README.md: source, licence, what the tables hold."""
@@ -110,10 +106,3 @@ class Dataset(ABC):
         for name, frame in tables.items():
             lines.append(f"- `{name}`: {len(frame):,} rows; {', '.join(map(str, frame.columns))}")
         return "\n".join(lines) + "\n"
-
-
-def first_failure(error: Any) -> str:
-    """The first thing that a pandera `SchemaErrors` complains about, in one line."""
-    case = error.failure_cases.iloc[0]
-    row = "" if case["index"] is None or case["index"] != case["index"] else f", row {case['index']}"
-    return f"column {case['column']}{row}: {case['failure_case']!r} fails {case['check']}"

@@ -63,7 +63,7 @@ def describe(
     source = dataset(name)
     bundle = find(name, data)
     flags = source.flags(bundle)
-    found = Counter(f"{t} {f}" for t, f in zip(flags["table"], flags["flag"], strict=True))
+    found = Counter(flags["flag"])
     tables = {table: len(bundle.table(table)) for table in bundle.tables()}
     if json:
         print_json({"name": name, "digest": bundle.digest, "rows": tables, "flags": found})

@@ -11,7 +11,6 @@ from forerun.training.tracking import (
     EXPERIMENT,
     connect,
     database_file,
-    forerun_home,
     git_commit,
     tracked,
     tracking_uri,
@@ -35,7 +34,6 @@ def test_without_settings_runs_go_to_sqlite_in_forerun_home(tmp_path, monkeypatc
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
     monkeypatch.delenv("FORERUN_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert forerun_home() == tmp_path
     assert database_file(tracking_uri()) == tmp_path / "mlflow.db"
     assert not list(tmp_path.iterdir()), "naming a store does not make one"
 

@@ -1,6 +1,7 @@
 """NeuSight's protocol: operators of five GPUs teach, unseen GPUs and whole networks are judged."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from forerun.data.datasets.neusight import NeuSight
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
+from forerun.data.quality import row_weights
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
@@ -34,23 +36,25 @@ class NeuSightExaminer(Examiner):
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All operators of all devices; end-to-end rows never teach."""
-        return operator_measurements(bundle.table("ops"), catalog)
+        return _taught(bundle.table("ops"), bundle, catalog)
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """Each published or leave-one-GPU-out split of the operator table.
 
-        End-to-end rows are judged beside the published split, since no end-to-end row teaches.
+        End-to-end rows are judged beside the published split, since no end-to-end row teaches;
+        rows of several GPUs at once (options dp4, tp4, pp4) are no question for one device.
         """
         ops = bundle.table("ops")
         networks = _network_tasks(bundle, catalog)
         for split in NeuSight().splits(bundle):
             if split.table != "ops" or not split.train.any():
                 continue
-            train = operator_measurements(ops[split.train], catalog)
-            tasks = list(_operator_tasks(ops[split.judged], catalog, split.protocol))
+            train = _taught(ops[split.train], bundle, catalog)
+            protocol = split.protocol.partition("/")[0]
+            tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
             if split.protocol == "unseen_device":
                 tasks += networks
-            yield Exam(split.protocol, train, tasks)
+            yield Exam(protocol, train, tasks)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -62,6 +66,14 @@ class NeuSightExaminer(Examiner):
             yield from _operator_tasks(ops[unseen], catalog, "unseen_device")
         if bundle.has("e2e") and bundle.has("opgraphs"):
             yield from _network_tasks(bundle, catalog)
+
+
+def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Training rows with weights from the ingestion checks (throttled groups count less)."""
+    ops = ops.reset_index(drop=True)
+    flags = NeuSight().flags_of(ops, bundle.table("devices"))
+    weights = row_weights(flags, len(ops))
+    return replace(operator_measurements(ops, catalog), weights=weights)
 
 
 def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -80,7 +92,6 @@ def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurem
         groups={
             "device": np.array([q.device.name for q in queries], dtype=np.str_),
             "op_class": ops["op_class"].astype(str).to_numpy(dtype=np.str_),
-            "role": np.where(ops["in_published_filter"].to_numpy(dtype=np.bool_), "kept", "small"),
         },
     )
 
@@ -96,16 +107,19 @@ def _network_tasks(bundle: Bundle, catalog: DeviceCatalog) -> list[Task]:
     rows = bundle.table("e2e")
     graphs = neusight_graphs(bundle.table("opgraphs"))
     rows = rows.assign(option=rows["option"].fillna("").astype(str))
-    keys = list(
-        zip(*(rows[c] for c in ("model", "mode", "seqlen", "batch", "option")), strict=True)
-    )
-    rows = rows[[key in graphs for key in keys]]
-    tasks = [_network_task("end_to_end/all", rows, graphs, catalog)]
-    nvidia = ~rows["device_key"].str.startswith("AMD")
-    shared = rows["pub_neusight_e2e_ms"].notna() if "pub_neusight_e2e_ms" in rows else nvidia
-    if (nvidia & shared).any():
-        tasks.append(_network_task("end_to_end/nvidia", rows[nvidia & shared], graphs, catalog))
-    for device, part in rows.groupby("device_key"):
+    rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
+    plain = rows[rows["option"] == ""]
+    parts = {
+        "nvidia": plain[~plain["device_key"].str.startswith("AMD")],
+        "amd": plain[plain["device_key"].str.startswith("AMD")],
+        "fused": rows[rows["option"] == "fusion"],
+    }
+    tasks = [
+        _network_task(f"end_to_end/{name}", part, graphs, catalog)
+        for name, part in parts.items()
+        if len(part)
+    ]
+    for device, part in plain.groupby("device_key"):
         name = catalog.get(str(device)).name
         tasks.append(_network_task("end_to_end/device", part, graphs, catalog, name))
     return tasks

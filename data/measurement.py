@@ -1,0 +1,184 @@
+"""Tables of measurements: one row is one run of one workload on one device under one software.
+
+Not measured is null, never zero. A run that did not fit into memory (`oom`) or broke (`failed`) is
+censored: it has a status and no metrics.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from forerun.data.errors import BadTable, MissingData
+from forerun.data.metrics import METRICS
+from forerun.data.schema import check_table, number, text
+from forerun.data.software import Layout, Runtime
+from forerun.data.workload import NumberFormat, Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+Status = Literal["ok", "oom", "throttled", "failed"]
+CENSORED: Final = ("oom", "failed")
+REQUIRED: Final = ("workload", "device", "status")
+TEXTS: Final = (
+    *("workload", "kind", "precision", "phase", "device"),
+    *("framework", "framework_version", "runtime", "layout", "cuda", "driver", "status"),
+)
+WHOLE: Final = ("batch_size", "repeats")
+QUERY_COLUMNS: Final = (
+    *("workload", "kind", "batch_size", "precision", "phase", "device"),
+    *("framework", "framework_version", "runtime", "layout", "cuda", "driver"),
+)
+METRIC_COLUMNS: Final = tuple(metric.name for metric in METRICS)
+RUN_COLUMNS: Final = ("repeats", "spread", "window_s", "status")
+COLUMNS: Final = (*QUERY_COLUMNS, *METRIC_COLUMNS, *RUN_COLUMNS)
+
+
+def measurement_schema() -> "DataFrameSchema":
+    """Schema of a table of measurements.
+
+    `workload` names a graph's digest, a model or an operator; `repeats` is how many runs a row
+    sums up, `spread` their interquartile range over their median, `window_s` how long was measured.
+    """
+    import pandera.pandas as pa
+
+    columns: dict[str, Any] = {name: text(nullable=name not in REQUIRED) for name in TEXTS}
+    columns["kind"] = text(values=("kernel", "network"), nullable=True)
+    columns["precision"] = text(values=get_args(NumberFormat), nullable=True)
+    columns["phase"] = text(values=get_args(Phase), nullable=True)
+    columns["runtime"] = text(values=get_args(Runtime), nullable=True)
+    columns["layout"] = text(values=get_args(Layout), nullable=True)
+    columns["status"] = text(values=get_args(Status))
+    columns |= {name: number(above=0, nullable=True) for name in METRIC_COLUMNS}
+    columns["utilisation"] = number(low=0, high=1, nullable=True)
+    columns |= {name: number("Int64", low=1, nullable=True) for name in WHOLE}
+    columns["spread"] = number(low=0, nullable=True)
+    columns["window_s"] = number(above=0, nullable=True)
+    ordered = {name: columns[name] for name in COLUMNS}
+    return pa.DataFrameSchema(ordered, strict=False)
+
+
+def read_measurements(path: Path) -> "pd.DataFrame":
+    """Measurements from a Parquet or CSV file.
+
+    Columns beside `COLUMNS` are kept; optional ones that are not there are null.
+
+    Returns:
+        One row a run; text, whole numbers (Int64) and float64.
+
+    Raises:
+        MissingData: no such file.
+        BadTable: names row (the first is row 1) and column that are wrong.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        raise MissingData(f"No file {path}.")
+    try:
+        if path.suffix == ".parquet":
+            frame = pd.read_parquet(path)
+        elif path.suffix == ".csv":
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
+        else:
+            raise BadTable(f"{path}: a table of measurements ends in .parquet or .csv.")
+    except (OSError, ValueError) as error:
+        raise BadTable(f"Cannot read {path}: {error}") from error
+    return tidy_measurements(frame, str(path))
+
+
+def write_measurements(frame: "pd.DataFrame", path: Path) -> None:
+    """Write measurements as Parquet or CSV, by the path's suffix; nothing is written if one is bad.
+
+    Raises:
+        BadTable: names row (the first is row 1) and column that are wrong.
+    """
+    if path.suffix not in (".parquet", ".csv"):
+        raise BadTable(f"{path}: a table of measurements ends in .parquet or .csv.")
+    tidy = tidy_measurements(frame, "the table of measurements")
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        if path.suffix == ".parquet":
+            tidy.to_parquet(draft, index=False, compression="zstd")
+        else:
+            tidy.to_csv(draft, index=False, lineterminator="\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def tidy_measurements(frame: "pd.DataFrame", where: str) -> "pd.DataFrame":
+    """Measurements with all columns, in order and of the right type.
+
+    Args:
+        frame: at least the columns `REQUIRED`.
+        where: what people call the table.
+
+    Raises:
+        BadTable: names row (the first is row 1) and column that are wrong.
+    """
+    missing = [name for name in REQUIRED if name not in frame]
+    if missing:
+        raise BadTable(f"{where}: no column {missing[0]!r}; it needs {', '.join(REQUIRED)}.")
+    tidy = frame.reset_index(drop=True).reindex(
+        columns=[*COLUMNS, *(name for name in frame.columns if name not in COLUMNS)]
+    )
+    for name in COLUMNS:
+        tidy[name] = _text(tidy[name]) if name in TEXTS else _numbers(tidy[name], name, where)
+    tidy = check_table(tidy, measurement_schema(), where)
+    _check_status(tidy, where)
+    return tidy
+
+
+def _text(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Text, where an empty one is null, so that CSV and Parquet say the same."""
+    if column.isna().all():
+        column = column.astype("object")
+    return column.where(column.notna() & (column != ""), None).astype("str")
+
+
+def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]":
+    import numpy as np
+    import pandas as pd
+
+    made = pd.Series([_number(value) for value in column], dtype="float64", index=column.index)
+    bad = np.flatnonzero(made.isna() & column.notna() & (column.astype(str) != "nan"))
+    if len(bad):
+        value = column.iloc[bad[0]]
+        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {value!r} is no number.")
+    if name not in WHOLE:
+        return made
+    split = np.flatnonzero(made.notna() & (made % 1 != 0))
+    if len(split):
+        value = made.iloc[split[0]]
+        raise BadTable(
+            f"{where}: column {name!r}, row {split[0] + 1}: {value!r} is no whole number."
+        )
+    return made.astype("Int64")
+
+
+def _number(value: Any) -> float:
+    """The number, NaN for what is none; Python's parser gives back what `repr` wrote."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _check_status(tidy: "pd.DataFrame", where: str) -> None:
+    """A censored run has no metrics, a good one has at least one."""
+    there = tidy[list(METRIC_COLUMNS)].notna()
+    some = there.any(axis=1)
+    full = (tidy["status"].isin(CENSORED) & some).to_numpy().nonzero()[0]
+    if len(full):
+        row, column = full[0], there.iloc[full[0]].idxmax()
+        status = tidy["status"].iloc[row]
+        raise BadTable(
+            f"{where}: column {column!r}, row {row + 1}: a run that is {status} has no metrics; "
+            "leave them empty."
+        )
+    empty = ((tidy["status"] == "ok") & ~some).to_numpy().nonzero()[0]
+    if len(empty):
+        raise BadTable(
+            f"{where}: column 'status', row {empty[0] + 1}: the run is ok but nothing was "
+            f"measured; give one of {', '.join(METRIC_COLUMNS)}."
+        )

@@ -1,0 +1,249 @@
+"""Doubtful rows, flagged and counted: duplicates, the impossible, groups that ran throttled.
+
+Nothing is dropped here. `row_weights` turns findings into weights: doubtful rows teach less.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Column = NDArray[np.float64]
+
+FLAGS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "duplicate": 0.5,
+        "unmeasured": 0.05,
+        "impossible": 0.05,
+        "over_power": 0.2,
+        "energy_gap": 0.5,
+        "shifted": 0.2,
+    }
+)
+"""Flag -> weight of a row that carries it.
+
+`duplicate`: an earlier row asks and answers the same; `unmeasured`: it has no time; `impossible`: a
+time, power or energy that is not positive, or faster than the hardware can be; `over_power`: above
+1.3 times the design power; `energy_gap`: energy and power x time differ by more than 20 %;
+`shifted`: its group runs far slower than comparable groups, as under a power or heat limit.
+"""
+
+FASTER = 1.1
+OVER_POWER = 1.3
+ENERGY_GAP = 0.2
+GROUP_ROWS = 30
+GROUP_DEVICES = 4
+SHIFT_Z = -3.5
+SHIFT_RATIO = 0.6
+SCALE_FLOOR = 0.15
+"""Least spread of log utilisation between groups, so that a tight set of peers accuses nobody."""
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What the checks look at, as n values each; None where a table has none, NaN where a row has.
+
+    Attributes:
+        time_ms: measured time.
+        bound_ms: time below which the hardware cannot be.
+        power_w, tdp_w: measured power and design power.
+        energy_j: measured energy.
+        utilisation: bound over time, for rows where launch overhead does not dominate.
+    """
+
+    time_ms: Column | None = None
+    bound_ms: Column | None = None
+    power_w: Column | None = None
+    tdp_w: Column | None = None
+    energy_j: Column | None = None
+    utilisation: Column | None = None
+
+
+@dataclass
+class _Findings:
+    """Rows of the answer under construction."""
+
+    rows: list[int] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+
+    def add(self, where: NDArray[np.bool_], flag: str, why: str | Sequence[str]) -> None:
+        found = np.flatnonzero(where)
+        self.rows += found.tolist()
+        self.flags += [flag] * len(found)
+        self.why += [why] * len(found) if isinstance(why, str) else list(why)
+
+    def frame(self) -> "pd.DataFrame":
+        import pandas as pd
+
+        columns = {
+            "row": pd.Series(self.rows, dtype="int64"),
+            "flag": pd.Series(self.flags, dtype="str"),
+            "why": pd.Series(self.why, dtype="str"),
+        }
+        return pd.DataFrame(columns).sort_values("row", kind="stable", ignore_index=True)
+
+
+def check(
+    frame: "pd.DataFrame",
+    quantities: Quantities,
+    *,
+    same: Sequence[str] = (),
+    groups: tuple[str, str, str] | None = None,
+) -> "pd.DataFrame":
+    """Findings about a table's rows.
+
+    Args:
+        frame: n rows.
+        quantities: what was measured and what bounds it.
+        same: columns that make two rows duplicates when all are equal.
+        groups: columns of device, operator class and part (such as a campaign or split) whose
+            utilisation is compared; needs `quantities.utilisation`.
+
+    Returns:
+        One row a finding: `row` (position in the table), `flag` (a key of `FLAGS`), `why`.
+    """
+    found = _Findings()
+    if same:
+        found.add(
+            frame.duplicated(list(same)).to_numpy(), "duplicate", "an earlier row is the same"
+        )
+    if quantities.time_ms is not None:
+        found.add(np.isnan(quantities.time_ms), "unmeasured", "it has no time")
+    for name in ("time_ms", "power_w", "energy_j"):
+        values = getattr(quantities, name)
+        if values is not None:
+            found.add(values <= 0, "impossible", f"{name} is not positive")
+    _bounded(found, quantities)
+    if groups is not None and quantities.utilisation is not None:
+        _shifted(found, frame, groups, quantities.utilisation)
+    return found.frame()
+
+
+def counts(findings: "pd.DataFrame") -> dict[str, int]:
+    """Flag -> number of rows that carry it."""
+    counted = findings.drop_duplicates(["row", "flag"])["flag"].value_counts()
+    return {flag: int(counted.get(flag, 0)) for flag in FLAGS}
+
+
+def row_weights(findings: "pd.DataFrame", rows: int) -> Column:
+    """Weight of each of a table's rows: 1, or the product of its flags' weights.
+
+    Args:
+        findings: as `check` returns them.
+        rows: number of rows of the table.
+    """
+    weights = np.ones(rows)
+    for flag, weight in FLAGS.items():
+        flagged = findings.loc[findings["flag"] == flag, "row"].unique()
+        weights[np.asarray(flagged, dtype=np.int64)] *= weight
+    return weights
+
+
+def _bounded(found: _Findings, q: Quantities) -> None:
+    """Comparisons with NaN are False, so what was not measured is not accused."""
+    if q.time_ms is not None and q.bound_ms is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = q.bound_ms / q.time_ms
+        fast = (q.time_ms > 0) & (ratio > FASTER)
+        why = [f"{r:.2f} times as fast as the hardware can be" for r in ratio[fast]]
+        found.add(fast, "impossible", why)
+    if q.power_w is not None and q.tdp_w is not None:
+        over = q.power_w > OVER_POWER * q.tdp_w
+        why = [
+            f"{p:.0f} W where {t:.0f} W is the design power"
+            for p, t in zip(q.power_w[over], q.tdp_w[over], strict=True)
+        ]
+        found.add(over, "over_power", why)
+    if q.power_w is not None and q.energy_j is not None and q.time_ms is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.abs(q.power_w * q.time_ms / 1e3 - q.energy_j) / q.energy_j
+        apart = (q.energy_j > 0) & (gap > ENERGY_GAP)
+        why = [f"energy is {g:.0%} away from power x time" for g in gap[apart]]
+        found.add(apart, "energy_gap", why)
+
+
+def _shifted(
+    found: _Findings, frame: "pd.DataFrame", groups: tuple[str, str, str], utilisation: Column
+) -> None:
+    device, op_class, part = groups
+    keys = frame[list(groups)].astype(str)
+    for (d, c, p), ratio in shifted_groups(keys, utilisation).items():
+        mine = (keys[device] == d) & (keys[op_class] == c) & (keys[part] == p)
+        why = f"{d} {c} ({p}) runs at {ratio:.2f} of what its peers suggest"
+        found.add(mine.to_numpy(), "shifted", why)
+
+
+def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[tuple[str, str, str], float]:
+    """Groups whose utilisation is far below that of comparable groups.
+
+    Medians of log utilisation are compared twice: with the same device and class in another part
+    (after what that step is on other devices), and with the same class and part on other devices
+    (after how this device compares elsewhere). Either accuses a group whose robust z-score
+    (Iglewicz and Hoaglin 1993) is below -3.5 and whose ratio is below 0.6.
+
+    Args:
+        keys: n rows of three columns: device, operator class, part.
+        utilisation: n shares; NaN and non-positive ones are left out.
+
+    Returns:
+        (device, class, part) -> ratio to what the peers suggest.
+    """
+    kept = np.isfinite(utilisation) & (utilisation > 0)
+    table = keys[kept].set_axis(["device", "class", "part"], axis=1)
+    table["level"] = np.log(utilisation[kept])
+    grouped = table.groupby(["device", "class", "part"])["level"].agg(["median", "size"])
+    level = grouped.loc[grouped["size"] >= GROUP_ROWS, "median"]
+    wide = level.unstack("device")
+    accused: dict[tuple[str, str, str], float] = {}
+    for step in (_against_other_parts(wide), _against_other_classes(wide)):
+        for c, p in step.index:
+            for d, gap in _outliers(step.loc[(c, p)].dropna()).items():
+                key = (d, str(c), str(p))
+                accused[key] = min(float(np.exp(gap)), accused.get(key, np.inf))
+    return accused
+
+
+def _against_other_parts(wide: "pd.DataFrame") -> "pd.DataFrame":
+    """Level minus that of the same device and class in its other parts."""
+    import pandas as pd
+
+    rows: dict[Any, Any] = {}
+    for c, p in wide.index:
+        others = [q for k, q in wide.index if k == c and q != p]
+        if others:
+            rows[c, p] = wide.loc[(c, p)] - wide.loc[[(c, q) for q in others]].median()
+    return pd.DataFrame.from_dict(rows, orient="index", columns=wide.columns)
+
+
+def _against_other_classes(wide: "pd.DataFrame") -> "pd.DataFrame":
+    """Level minus that of other devices, after how the device compares in other classes."""
+    import pandas as pd
+
+    residual = wide.sub(wide.median(axis=1), axis=0)
+    rows: dict[Any, Any] = {}
+    for c, p in wide.index:
+        others = [key for key in wide.index if key != (c, p)]
+        rows[c, p] = residual.loc[(c, p)] - residual.loc[others].median()
+    return pd.DataFrame.from_dict(rows, orient="index", columns=wide.columns)
+
+
+def _outliers(row: "pd.Series[float]") -> dict[str, float]:
+    """Devices far below the others, with the gap to their median."""
+    if len(row) < GROUP_DEVICES:
+        return {}
+    found: dict[str, float] = {}
+    for device in row.index:
+        others = row.drop(device)
+        centre = float(others.median())
+        scale = max(1.4826 * float((others - centre).abs().median()), SCALE_FLOOR)
+        gap = float(row[device]) - centre
+        if gap / scale < SHIFT_Z and np.exp(gap) < SHIFT_RATIO:
+            found[str(device)] = gap
+    return found

@@ -1,0 +1,93 @@
+"""The door for tables: pandera schemas, whose complaints become one line with row and column."""
+
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.errors import BadTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import Column, DataFrameSchema
+
+
+def text(*, values: "tuple[str, ...] | None" = None, nullable: bool = False) -> "Column":
+    """A column of printable text, or of categories with such labels.
+
+    Args:
+        values: the texts that may stand there; any when None.
+        nullable: whether it may be missing.
+    """
+    import pandera.pandas as pa
+
+    def all_text(column: "pd.Series[Any]") -> "pd.Series[bool]":
+        plain = column.map(lambda value: isinstance(value, str) and value.isprintable())
+        return plain.astype(bool)
+
+    checks = [pa.Check(all_text, name="is printable text")]
+    if values is not None:
+        checks.append(pa.Check.isin(list(values)))
+    return pa.Column(None, checks, nullable=nullable)
+
+
+def number(
+    dtype: str = "float64",
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    nullable: bool = False,
+) -> "Column":
+    """A column of finite numbers.
+
+    Args:
+        dtype: numpy or pandas type.
+        low: least value.
+        above: value that all must exceed.
+        high: greatest value.
+        nullable: whether it may be missing.
+    """
+    import numpy as np
+    import pandera.pandas as pa
+
+    def finite(column: "pd.Series[float]") -> "pd.Series[bool]":
+        return ~column.isin([np.inf, -np.inf])
+
+    checks = [pa.Check(finite, name="is finite")]
+    if low is not None:
+        checks.append(pa.Check.ge(low))
+    if above is not None:
+        checks.append(pa.Check.gt(above))
+    if high is not None:
+        checks.append(pa.Check.le(high))
+    return pa.Column(dtype, checks, nullable=nullable)
+
+
+def check_table(frame: "pd.DataFrame", schema: "DataFrameSchema", where: str) -> "pd.DataFrame":
+    """The table as the schema wants it.
+
+    Args:
+        frame: rows; the first is called row 1.
+        schema: pandera schema.
+        where: what people call the table, such as a file's path.
+
+    Raises:
+        BadTable: names the first column and row that are wrong.
+    """
+    from pandera.errors import SchemaErrors
+
+    try:
+        return schema.validate(frame.reset_index(drop=True), lazy=True)
+    except SchemaErrors as error:
+        raise BadTable(f"{where}: {_first(error.failure_cases)}") from error
+
+
+def _first(cases: "pd.DataFrame") -> str:
+    """The first complaint; missing columns go before wrong types, wrong types before values."""
+    checks = cases["check"].astype(str)
+    missing = cases[checks == "column_in_dataframe"]
+    if len(missing):
+        return f"no column {missing.iloc[0]['failure_case']!r}."
+    wrong_type = cases[checks.str.startswith(("dtype", "coerce_dtype"))]
+    case = (wrong_type if len(wrong_type) else cases).iloc[0]
+    row = case["index"]
+    place = "" if row is None or row != row else f", row {int(row) + 1}"
+    return f"column {case['column']!r}{place}: {case['failure_case']!r} fails {case['check']}."

@@ -1,0 +1,171 @@
+"""Write docs/reference.md from the code's own tables: `python docs/reference.py`."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_suffix(".md")
+
+INTRODUCTION = """\
+# Reference
+
+Names, units and limits, as the code has them. This page is written by `python docs/reference.py`;
+a test fails when it and the code disagree."""
+
+ENVIRONMENT = {
+    "FORERUN_TRACKING_URI": "MLflow store that `forerun train` writes runs and versions to; "
+    "`MLFLOW_TRACKING_URI` where it is not set, else `mlflow.db` in FORERUN_HOME",
+    "FORERUN_MIRROR": "folder with copies of upstream files; `forerun data pull` reads it in place "
+    "of the network",
+    "FORERUN_DEBUG": "when set, a fault of ours shows where it happened",
+}
+
+
+def page() -> str:
+    """The whole page, ending in a line break."""
+    parts = [
+        INTRODUCTION,
+        "## Metrics\n\n" + metrics(),
+        "## Operator kinds\n\n" + operator_kinds(),
+        "## Scores\n\nFields of a task in `forerun evaluate --json`.\n\n" + scores(),
+        "## HTTP\n\n" + endpoints(),
+        "## Problems\n\n"
+        "Errors are `application/problem+json` (RFC 9457); `type` ends in the slug. On the command "
+        "line each is one line on standard error.\n\n" + problems(),
+        "## Command line\n\n"
+        "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.\n\n" + verbs(),
+        "## Settings\n\nEnvironment variables.\n\n" + settings(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def metrics() -> str:
+    """Table of metrics."""
+    from forerun.data.metrics import METRICS
+
+    head = ["metric", "unit", "operators combine by", "meaning"]
+    return _table(head, [[f"`{m.name}`", m.unit or "1", m.combine, m.meaning] for m in METRICS])
+
+
+def operator_kinds() -> str:
+    """Table of canonical operator kinds."""
+    from forerun.features.operators import KINDS
+
+    head = ["kind", "class", "seen as", "FLOPs"]
+    spoken = {"gemm": "matrix product", "rows": "rows", "none": "elements"}
+    return _table(
+        head,
+        [
+            [
+                f"`{k.name}`",
+                k.op_class,
+                spoken[k.view],
+                "2 m n k a batch entry"
+                if k.view == "gemm"
+                else f"{k.flops_per_element:g} an element",
+            ]
+            for k in KINDS
+        ],
+    )
+
+
+def scores() -> str:
+    """The list of score fields, from the docstring that defines them."""
+    from forerun.training.scores import Score
+
+    text = inspect.getdoc(Score) or ""
+    lines = text.split("Attributes:\n")[1].split("\n\n")[0].splitlines()
+    fields: list[str] = []
+    for line in lines:
+        if line.startswith("     "):
+            fields[-1] += " " + line.strip()
+        else:
+            fields.append(line.strip())
+    return "\n".join(f"- `{name}`: {rest}" for name, _, rest in (f.partition(": ") for f in fields))
+
+
+def endpoints() -> str:
+    """Table of endpoints, from the OpenAPI document."""
+    from forerun.service.app import create_app
+
+    document = create_app().openapi()
+    rows = [
+        [f"`{method.upper()} {path}`", _first_line(operation.get("description", ""))]
+        for path, methods in sorted(document["paths"].items())
+        for method, operation in sorted(methods.items())
+    ]
+    return _table(["endpoint", "answer"], rows)
+
+
+def problems() -> str:
+    """Table of errors that the asker can mend."""
+    from forerun.data.errors import InputError
+
+    rows = [
+        [f"`{error.slug}`", str(error.status), _first_line(error.__doc__ or "")]
+        for error in _tree(InputError)
+    ]
+    return _table(["slug", "status", "meaning"], rows)
+
+
+def verbs() -> str:
+    """Each verb with its arguments and options."""
+    import typer
+
+    from forerun.service.cli import app
+
+    return "\n\n".join(_verbs(typer.main.get_command(app), "forerun"))
+
+
+def settings() -> str:
+    """Table of environment variables."""
+    from forerun.service.settings import Settings
+
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = "~/.cache/forerun" if name == "home" else field.default
+        shown = "" if default is None else f"`{default}`"
+        rows.append([f"`FORERUN_{name.upper()}`", field.description or "", shown])
+    rows += [[f"`{name}`", text, ""] for name, text in ENVIRONMENT.items()]
+    return _table(["variable", "meaning", "default"], rows)
+
+
+def _verbs(command: Any, name: str) -> Iterator[str]:
+    for verb, found in sorted(getattr(command, "commands", {}).items()):
+        if hasattr(found, "commands"):
+            yield from _verbs(found, f"{name} {verb}")
+            continue
+        parts = [f"### `{name} {verb}`", _first_line(found.help or "")]
+        if found.params:
+            parts.append("\n".join(f"- {_parameter(p)}: {p.help or ''}" for p in found.params))
+        yield "\n\n".join(parts)
+
+
+def _parameter(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.name.upper()}`"
+    return ", ".join(f"`{option}`" for option in parameter.opts)
+
+
+def _tree(error: type) -> Iterator[Any]:
+    yield error
+    children: list[type] = error.__subclasses__()
+    for child in children:
+        if child.__module__ == "forerun.data.errors":
+            yield from _tree(child)
+
+
+def _first_line(text: str) -> str:
+    return " ".join(inspect.cleandoc(text).split("\n\n")[0].split())
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

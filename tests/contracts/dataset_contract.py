@@ -1,0 +1,93 @@
+"""What every dataset promises, written once; a dataset's test says which class it is about."""
+
+import re
+
+import pytest
+from contracts.tiny_upstream import tiny_upstream
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets import DATASETS
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import FLAGS, row_weights
+from forerun.data.upstream import RawFiles
+
+
+class DatasetContract:
+    """Subclass it, and set `cls`."""
+
+    cls: type[Dataset]
+
+    @pytest.fixture
+    def raw(self, tmp_path):
+        return tiny_upstream(self.cls.name, tmp_path / "upstream")
+
+    @pytest.fixture
+    def tables(self, raw):
+        return self.cls().tidy(raw)
+
+    @pytest.fixture
+    def bundle(self, raw, tables, tmp_path):
+        dataset = self.cls()
+        return Bundle.write(
+            tmp_path / "bundle",
+            dataset.name,
+            tables,
+            documents=dataset.documents(raw),
+            as_csv=dataset.csv_tables,
+        )
+
+    def test_it_is_listed(self):
+        assert self.cls in DATASETS
+
+    def test_it_says_where_it_is_from_and_under_which_licence(self):
+        for field in ("name", "title", "licence", "citation", "published"):
+            assert getattr(self.cls, field)
+        assert re.fullmatch(r"[0-9a-f]{40}", self.cls.upstream.commit)
+        assert self.cls.upstream.files
+        for path, checksum in self.cls.upstream.files.items():
+            assert not path.startswith("/")
+            assert re.fullmatch(r"[0-9a-f]{64}", checksum)
+
+    def test_tidy_tables_satisfy_their_schemas(self, tables):
+        self.cls().validate(tables)
+
+    def test_a_bundle_read_back_satisfies_the_schemas(self, bundle):
+        self.cls().validate({name: bundle.table(name) for name in bundle.tables()})
+
+    def test_the_datasheet_names_source_licence_and_tables(self, tables):
+        sheet = self.cls().datasheet(tables)
+        for part in (self.cls.upstream.commit, self.cls.licence, *tables):
+            assert part in sheet
+
+    def test_files_that_are_not_there_are_passed_over(self, raw):
+        whole = self.cls().tidy(raw)
+        for path in raw.paths:
+            rest = RawFiles(raw.folder, tuple(p for p in raw.paths if p != path))
+            for name, frame in self.cls().tidy(rest).items():
+                assert len(frame) <= len(whole[name])
+
+    def test_splits_judge_something_and_do_not_leak(self, bundle):
+        splits = self.cls().splits(bundle)
+        assert splits
+        assert len({split.protocol for split in splits}) == len(splits)
+        for split in splits:
+            split.check(bundle.table(split.table))
+            assert split.judged.any()
+
+    def test_a_bundle_of_judged_rows_only_is_judged(self, bundle, tmp_path):
+        dataset = self.cls()
+        split = next(s for s in dataset.splits(bundle) if s.train.any())
+        tables = {name: bundle.table(name) for name in bundle.tables()}
+        tables[split.table] = tables[split.table][split.judged].reset_index(drop=True)
+        rest = Bundle.write(tmp_path / "judged", dataset.name, tables, as_csv=dataset.csv_tables)
+        mine = [s for s in dataset.splits(rest) if s.protocol == split.protocol]
+        assert mine
+        assert not mine[0].train.any()
+        assert mine[0].judged.sum() == split.judged.sum()
+
+    def test_flags_point_at_rows_and_give_weights(self, bundle):
+        findings = self.cls().flags(bundle)
+        assert set(findings["flag"]) <= set(FLAGS)
+        rows = max(len(bundle.table(name)) for name in bundle.tables())
+        weights = row_weights(findings, rows)
+        assert ((weights > 0) & (weights <= 1)).all()

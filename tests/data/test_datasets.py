@@ -1,0 +1,268 @@
+"""Datasets keep their contract, and tidy upstream files into the reference bundles."""
+
+import pandas as pd
+import pytest
+from contracts.dataset_contract import DatasetContract
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets import DATASETS, dataset
+from forerun.data.datasets.neusight import (
+    AMD_TRAINING,
+    NVIDIA_TRAINING,
+    NeuSight,
+    bounds_ms,
+    e2e_roles,
+)
+from forerun.data.datasets.timm_bench import TimmBench, family
+from forerun.data.datasets.torch_op_energy import TorchOpEnergy, physical_devices
+from forerun.data.errors import BadTable, UnknownDataset
+from forerun.data.quality import counts
+
+NOT_DOWNLOADED = {("timm_bench", "graphs")}
+"""Graphs of image models are traced, not downloaded."""
+
+
+@pytest.fixture(scope="module")
+def pulled(mirror, tmp_path_factory):
+    """Bundles tidied from the mirror of upstream files, by name."""
+    made: dict[str, Bundle] = {}
+
+    def get(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp("bundles") / name
+            made[name] = dataset(name).pull(folder=folder, mirror=mirror)
+        return made[name]
+
+    return get
+
+
+class TestNeuSight(DatasetContract):
+    cls = NeuSight
+
+    def test_the_contraction_is_k_and_the_output_width_n(self, tables):
+        linear = tables["ops"].query("op == 'linear'").iloc[0]
+        assert (linear["k"], linear["n"]) == (32, 64)
+
+    def test_tiles_threads_and_names_are_read(self, tables):
+        linear = tables["ops"].query("op == 'linear'").iloc[0]
+        assert (linear["tile_a"], linear["tile_b"]) == (128, 64)
+        assert (linear["grid_blocks"], linear["block_threads"]) == (6, 256)
+        assert linear["device"] == "NVIDIA A100-PCIE-40GB"
+
+    def test_a_layer_traced_once_counts_for_all(self, tables):
+        assert tables["opgraphs"]["repeat"].tolist() == [1, 24, 24, 24, 1]
+        assert tables["graph_ops"]["repeat"].tolist() == [1, 24, 24, 24, 1]
+
+    def test_published_predictions_stand_beside_the_label(self, tables):
+        row = tables["e2e"].iloc[0]
+        assert (row["e2e_latency_ms"], row["pub_lietal_e2e_ms"]) == (8.0, 9.5)
+        assert pd.isna(row["pub_roofline_e2e_ms"])
+
+    def test_configurations_keep_what_shapes_a_model(self, bundle):
+        config = bundle.document("models")["bert_large"]
+        assert config == {"model_type": "bert", "num_hidden_layers": 24}
+
+    def test_convolutions_of_the_judged_gpu_do_not_teach(self, bundle):
+        ops = bundle.table("ops")
+        split = next(s for s in NeuSight().splits(bundle) if s.protocol == "unseen_device")
+        theirs = (ops["device"] == "NVIDIA A100 80GB PCIe") & (ops["op_class"] == "conv")
+        assert theirs.any()
+        assert not split.train[theirs].any()
+        assert not split.judged[theirs].any()
+
+    def test_a_gpu_nobody_has_heard_of_is_judged(self, bundle, tmp_path):
+        ops = bundle.table("ops").assign(device="Imaginary 9000", split_published="test")
+        other = Bundle.write(tmp_path / "other", "neusight", {"ops": ops})
+        (split,) = [s for s in NeuSight().splits(other) if s.protocol == "unseen_device"]
+        assert split.judged.all()
+
+    def test_the_roofline_of_a_square_gemm(self):
+        ops = pd.DataFrame(
+            {"device": ["g"], "op": ["linear"], "op_class": ["linear"]}
+            | {d: [0] for d in ("h", "c_in", "c_out", "ksize", "in_hw", "stride", "pad")}
+            | {"batch": [1], "m": [1000], "n": [1000], "k": [1000]}
+        )
+        sheet = {"fp32_gflops_mm": [1000], "fp32_gflops_vec": [1000], "mem_bw_gbs": [1]}
+        bound, floor = bounds_ms(ops, pd.DataFrame({"device": ["g"], **sheet}))
+        assert floor[0] == pytest.approx(2.0)
+        assert bound[0] == pytest.approx(12.0)
+
+    @pytest.mark.reference
+    def test_the_throttled_p4_rows_are_found_and_nothing_else(self, reference):
+        bundle = Bundle.open(reference / "neusight")
+        findings = NeuSight().flags(bundle)
+        rows = bundle.table("ops").iloc[findings["row"]]
+        assert set(rows["device"]) == {"Tesla P4"}
+        assert set(rows["op"]) == {"linear"}
+        assert set(rows["split_published"]) == {"train"}
+        assert counts(findings)["shifted"] == len(findings) == 6423
+
+    @pytest.mark.reference
+    def test_the_published_split_of_the_reference(self, reference):
+        bundle = Bundle.open(reference / "neusight")
+        ops = bundle.table("ops")
+        splits = {s.protocol: s for s in NeuSight().splits(bundle)}
+        published = splits["unseen_device"]
+        assert set(ops["device"][published.train]) == set(NVIDIA_TRAINING)
+        assert set(ops["device"][published.judged]) == {"NVIDIA A100 80GB PCIe"}
+        assert published.judged.sum() == 2487 + 662 + 1040 + 81 + 81
+        assert sum(p.startswith("leave_one_gpu_out/") for p in splits) == len(NVIDIA_TRAINING)
+        assert splits["end_to_end"].judged.all()
+        assert not set(ops["device"][published.train]) & set(AMD_TRAINING)
+
+    @pytest.mark.reference
+    def test_neusights_own_end_to_end_error_is_what_the_paper_reports(self, reference):
+        e2e = Bundle.open(reference / "neusight").table("e2e")
+        shared = e2e[e2e["pub_roofline_e2e_ms"].notna()]
+        error = (shared["pub_neusight_e2e_ms"] / shared["e2e_latency_ms"] - 1).abs()
+        assert len(shared) == 38
+        assert error.mean() == pytest.approx(0.097, abs=0.001)
+        roles = e2e_roles(e2e)
+        assert not roles["device_seen"][(e2e["device_key"] == "NVIDIA_A100_80GB_PCIe")].any()
+        assert roles["model_seen"].any()
+
+
+class TestTimmBench(DatasetContract):
+    cls = TimmBench
+
+    def test_the_file_name_says_software_and_device(self, tables):
+        bench = tables["bench"]
+        compiled = bench[bench["compiled"] & (bench["cuda"] != "")]
+        assert set(compiled["device"]) == {"rtx4090"}
+        assert set(compiled["torch"]) == {"2.9.1"}
+        assert set(compiled["cuda"]) == {"cu128"}
+        cpu = bench[bench["cuda"] == ""]
+        assert set(cpu["device"]) == {"cpu-i9_10940x"}
+        assert set(cpu["precision"]) == {"fp32"}
+
+    def test_a_row_without_a_time_is_kept_flagged_and_in_no_split(self, bundle):
+        bench = bundle.table("bench")
+        empty = bench["step_time_ms"].isna()
+        assert empty.any()
+        assert counts(TimmBench().flags(bundle))["unmeasured"] == empty.sum()
+        for split in TimmBench().splits(bundle):
+            assert not (split.train | split.judged)[empty].any()
+
+    @pytest.mark.parametrize(
+        ("model", "expected"),
+        [("resnet50.a1_in1k", "resnet"), ("Mixer_b16", "mixer"), ("vit_base", "vit"), ("3d", "3d")],
+    )
+    def test_a_family_is_the_leading_letters(self, model, expected):
+        assert family(model) == expected
+
+    def test_one_family_is_in_one_fold(self, bundle):
+        bench = bundle.table("bench")
+        for split in TimmBench().splits(bundle):
+            if split.protocol.startswith("unseen_family/"):
+                judged = {family(m) for m in bench["model"][split.judged]}
+                assert judged.isdisjoint(family(m) for m in bench["model"][split.train])
+
+    @pytest.mark.reference
+    def test_the_splits_of_the_reference(self, reference):
+        bundle = Bundle.open(reference / "timm_bench")
+        bench = bundle.table("bench")
+        splits = {s.protocol: s for s in TimmBench().splits(bundle)}
+        device = splits["unseen_device"]
+        assert set(bench["device"][device.train]) == {"rtx3090", "rtx4090"}
+        assert set(bench["device"][device.judged]) == {"pro6000maxq"}
+        for protocol in ("unseen_family", "unseen_model"):
+            folds = [s for p, s in splits.items() if p.startswith(protocol)]
+            assert len(folds) == 5
+            assert sum(s.judged.sum() for s in folds) == bench["step_time_ms"].notna().sum()
+
+
+class TestTorchOpEnergy(DatasetContract):
+    cls = TorchOpEnergy
+
+    def test_lines_that_are_no_measurement_are_passed_over(self, tables):
+        assert len(tables["ops"]) == 4 * 16
+        assert set(tables["ops"]["op"]) == {"Linear", "ReLU"}
+
+    def test_units(self, tables):
+        row = tables["ops"].iloc[0]
+        assert row["latency_ms"] == pytest.approx(0.3)
+        assert row["latency_std_ms"] == pytest.approx(5e-4)
+        assert (row["energy_mj"], row["power_w"]) == (30.0, 100.0)
+
+    def test_training_columns_are_filled_where_training_was_measured(self, tables):
+        ops = tables["ops"]
+        trained = ops["source_file"].str.endswith("train")
+        assert (ops["train_latency_ms"].notna() == trained).all()
+        assert set(ops["train_power_w"][trained]) == {101.0}
+
+    def test_the_models_name_is_taken_from_the_line_before(self, tables):
+        models = tables["full_models"]
+        assert set(models["model"]) == {"resnet18"}
+        assert set(models["phase"]) == {"inference", "training"}
+
+    def test_the_a30_with_and_without_tensor_cores_is_one_device(self, bundle):
+        ops = bundle.table("ops")
+        assert set(physical_devices(ops["device"])) == {"A30", "RTX2080Ti"}
+        split = next(s for s in TorchOpEnergy().splits(bundle) if s.protocol == "unseen_device/A30")
+        assert set(ops["device"][split.judged]) == {"A30_tf32", "A30_fp32"}
+        assert set(ops["device"][split.train]) == {"RTX2080Ti_fp32"}
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("cls", DATASETS)
+def test_tidy_tables_are_the_reference_to_the_last_bit(cls, pulled, reference):
+    mine, theirs = pulled(cls.name), Bundle.open(reference / cls.name)
+    for name in theirs.tables():
+        if (cls.name, name) not in NOT_DOWNLOADED:
+            pd.testing.assert_frame_equal(
+                mine.table(name), theirs.table(name), check_exact=True, obj=f"{cls.name}.{name}"
+            )
+    for name in theirs.documents():
+        assert mine.document(name) == theirs.document(name)
+
+
+@pytest.mark.reference
+def test_a_pulled_bundle_has_the_digest_of_the_reference(pulled, reference):
+    for name in ("neusight", "torch_op_energy"):
+        assert pulled(name).digest == Bundle.open(reference / name).digest
+
+
+@pytest.mark.reference
+def test_a_pulled_bundle_says_what_it_is(pulled):
+    bundle = pulled("torch_op_energy")
+    assert bundle.facts["digest"] == bundle.digest
+    assert bundle.facts["rows"] == {"ops": 4613, "full_models": 88}
+    assert bundle.facts["commit"] == TorchOpEnergy.upstream.commit
+    assert TorchOpEnergy.licence in bundle.datasheet
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("cls", DATASETS)
+def test_the_reference_satisfies_the_schemas(cls, reference):
+    bundle = Bundle.open(reference / cls.name)
+    cls().validate({name: bundle.table(name) for name in bundle.tables()})
+
+
+def test_a_table_with_a_bad_value_is_refused_with_its_place():
+    frame = pd.DataFrame({"device_key": ["a", "b"]})
+    with pytest.raises(BadTable, match=r"neusight\.devices: no column 'device'"):
+        NeuSight().validate({"devices": frame})
+
+
+def test_a_table_that_the_dataset_does_not_have_is_refused():
+    with pytest.raises(BadTable, match="no table 'extra'"):
+        TimmBench().validate({"extra": pd.DataFrame()})
+
+
+def test_an_unknown_dataset_is_named_with_those_that_there_are():
+    with pytest.raises(UnknownDataset, match="neusight, timm_bench"):
+        dataset("neusigth")
+
+
+def test_a_failed_pull_leaves_the_old_bundle(tmp_path, monkeypatch):
+    folder = tmp_path / "bundle"
+    old = Bundle.write(folder, "timm_bench", {"bench": pd.DataFrame({"model": ["old"]})})
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Bundle.write(folder, "timm_bench", {"bench": pd.DataFrame({"model": ["new"]})})
+    assert old.table("bench")["model"].tolist() == ["old"]
+    assert [p.name for p in tmp_path.iterdir()] == ["bundle"]
+
+
+def _interrupted(*args, **kwargs):
+    raise KeyboardInterrupt

@@ -1,0 +1,91 @@
+"""No dataset teaches what it judges: every split of every dataset, on made-up and on real rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from contracts.tiny_upstream import tiny_upstream
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets import DATASETS
+from forerun.data.datasets.neusight import NeuSight
+from forerun.data.split import LeakedRows
+
+ROWS = ("tiny", pytest.param("reference", marks=pytest.mark.reference))
+
+
+@pytest.fixture(params=ROWS)
+def bundle_of(request, tmp_path):
+    """A function from a dataset to its bundle, of made-up rows or the reference."""
+    if request.param == "reference":
+        root = request.getfixturevalue("reference")
+        return lambda dataset: Bundle.open(root / dataset.name)
+
+    def made_up(dataset):
+        tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / "upstream"))
+        return Bundle.write(tmp_path / "bundle", dataset.name, tables, as_csv=dataset.csv_tables)
+
+    return made_up
+
+
+def checked_splits(dataset, bundle):
+    """All splits with their tables, after checking them."""
+    splits = dataset.splits(bundle)
+    assert splits, f"{dataset.name} has no split"
+    assert any(split.train.any() for split in splits), f"nothing teaches in {dataset.name}"
+    tables = {split.table: bundle.table(split.table) for split in splits}
+    for split in splits:
+        split.check(tables[split.table])
+        assert split.judged.any(), f"{split.protocol} judges nothing"
+        assert split.disjoint_keys or split.query_columns or not split.train.any(), (
+            f"{split.protocol} does not say what must be disjoint"
+        )
+    return [(split, tables[split.table]) for split in splits]
+
+
+@pytest.mark.parametrize("cls", DATASETS)
+def test_no_split_teaches_what_it_judges(cls, bundle_of):
+    dataset = cls()
+    checked_splits(dataset, bundle_of(dataset))
+
+
+@pytest.mark.parametrize("cls", DATASETS)
+def test_a_judged_row_put_into_training_is_found(cls, bundle_of):
+    dataset = cls()
+    for split, frame in checked_splits(dataset, bundle_of(dataset)):
+        train = split.train.copy()
+        train[np.flatnonzero(split.judged)[-1]] = True
+        with pytest.raises(LeakedRows, match="judged rows teach"):
+            replace(split, train=train).check(frame)
+
+
+@pytest.mark.parametrize("cls", DATASETS)
+def test_a_judged_row_moved_into_training_is_found_by_its_content(cls, bundle_of):
+    """Flags alone would not show it: the row teaches, its copy is judged."""
+    dataset = cls()
+    for split, frame in checked_splits(dataset, bundle_of(dataset)):
+        if not split.train.any():
+            continue
+        row = np.flatnonzero(split.judged)[0]
+        longer = pd.concat([frame, frame.iloc[[row]]], ignore_index=True)
+        derived = {key: np.append(v, v[row]) for key, v in split.derived.items()}
+        copied = replace(
+            split,
+            train=np.append(split.train, True),
+            judged=np.append(split.judged, False),
+            derived=derived,
+        )
+        with pytest.raises(LeakedRows, match="taught and judged|questions also teach"):
+            copied.check(longer)
+
+
+def test_a_dataset_without_a_split_fails(tmp_path):
+    class Forgetful(NeuSight):
+        def splits(self, bundle):
+            return []
+
+    tables = NeuSight().tidy(tiny_upstream("neusight", tmp_path / "upstream"))
+    bundle = Bundle.write(tmp_path / "bundle", "neusight", tables)
+    with pytest.raises(AssertionError, match="has no split"):
+        checked_splits(Forgetful(), bundle)
