@@ -81,8 +81,7 @@ class Bundle:
             try:
                 if path.suffix == ".parquet":
                     return pd.read_parquet(path)
-                # The default parser may be off by one unit in the last place.
-                return pd.read_csv(path, float_precision="round_trip", low_memory=False)
+                return pd.read_csv(path, low_memory=False)
             except (OSError, ValueError) as error:
                 raise BadTable(f"Cannot read {path}: {error}") from error
         there = ", ".join(self.tables())

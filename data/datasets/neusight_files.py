@@ -80,7 +80,7 @@ def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    table = pd.read_csv(io.BytesIO(raw.read(path)), float_precision="round_trip")
+    table = pd.read_csv(io.BytesIO(raw.read(path)))
     op = table["OPName"].astype(str).str.strip()
     op_class = op.map(_CLASS).fillna("elementwise")
     names = _CONV if "Input_Channel" in table else _VECTOR if "H" in table else _GEMM
@@ -215,7 +215,7 @@ def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
     parts = []
     for path in raw.matching(f"{ROOT}/label/*.csv"):
         run = _run(_stem(path))
-        table = pd.read_csv(io.BytesIO(raw.read(path)), float_precision="round_trip")
+        table = pd.read_csv(io.BytesIO(raw.read(path)))
         table = table.rename(columns=columns)[list(columns.values())]
         keys = {"device_key": path.split("/")[-2], **{k: run[k] for k in GRAPH_KEYS[:4]}}
         for place, (key, value) in enumerate([*keys.items(), ("idx", range(len(table)))]):

@@ -149,7 +149,7 @@ def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
     found = _FILE.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} does not name a benchmark")
-    table = pd.read_csv(io.BytesIO(raw.read(path)), float_precision="round_trip")
+    table = pd.read_csv(io.BytesIO(raw.read(path)))
     measures = table.rename(columns={f"{found['phase']}_{m}": m for m in _MEASURES})
     measures = measures.reindex(columns=_MEASURES)
     device = found["device"]

@@ -20,6 +20,7 @@ _DIMENSIONS = (
     *("batch", "m", "n", "k", "h"),
     *("c_in", "c_out", "ksize", "in_hw", "stride", "pad"),
 )
+_CHAINED = ("elementwise", "layer_norm", "softmax")
 _KEYS = ("model", "mode", "seqlen", "batch", "option")
 GraphKey = tuple[str, str, int, int, str]
 
@@ -158,16 +159,29 @@ def _graph(nodes: list[_Node], *, training: bool, batch: int) -> OperatorGraph:
         prev = [i for name in _literal(node.prev) for i in ends.get(name, ())]
         inputs = tuple(sorted(set(prev)))
         folded = node.op_class == "getitem" or (node.op_class == "dropout" and not training)
-        for part in [] if folded else _listed(node.fw_ops):
+        for part in [] if folded else _launched(node, node.fw_ops):
             ops.append(replace(part, inputs=inputs, repeat=node.repeat))
             inputs = (len(ops) - 1,)
         ends[node.name] = inputs
     if training:
         for node in reversed(nodes):
-            for part in [*_listed(node.bw_ops), *_listed(node.acc_ops)]:
+            for part in [*_launched(node, node.bw_ops), *_launched(node, node.acc_ops)]:
                 before = (len(ops) - 1,) if ops else ()
                 ops.append(replace(part, inputs=before, repeat=node.repeat))
     return OperatorGraph(tuple(ops), batch_size=batch, training=training)
+
+
+def _launched(node: _Node, cell: str) -> list[Operator]:
+    """A cell's operators; a fused node's chain on tensors of one shape is a single kernel."""
+    parts = _listed(cell)
+    chain = [op for op in parts if op.kind in _CHAINED]
+    if node.op_class != "fused" or len(chain) < 2 or len({op.output_shapes for op in chain}) > 1:
+        return parts
+    # What one link writes the next reads: only the outer tensors move.
+    reads = sum(len(op.input_shapes) for op in chain) - (len(chain) - 1)
+    main = max(chain, key=lambda op: _CHAINED.index(op.kind))
+    fused = replace(main, input_shapes=main.output_shapes * max(reads, 1))
+    return [fused, *(op for op in parts if op.kind not in _CHAINED)]
 
 
 @lru_cache(maxsize=1 << 14)

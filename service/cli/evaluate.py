@@ -60,7 +60,7 @@ def _show(result: dict[str, Any]) -> None:
             f"{task['n']:,}",
             _figure(task["mape"]),
             _figure(task["median_ape"]),
-            _figure(None if coverage is None else 100 * coverage),
+            _figure(coverage),
             *(_figure(task["baselines"].get(name)) for name in names),
         )
     screen().print(table)

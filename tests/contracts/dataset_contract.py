@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from contracts.tiny_upstream import tiny_upstream
+from tests.contracts.tiny_upstream import tiny_upstream
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS

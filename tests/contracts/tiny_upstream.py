@@ -90,7 +90,7 @@ def _torch_op_energy() -> dict[str, str]:
                 lines.append(f"{layer} (32, {width}) {numbers} {stamps} 5e-07 {tail}".strip())
         return "\n".join([*lines, "done"]) + "\n"
 
-    networks = f"resnet18 (32, 3, 56, 56)\nwarmup complete resnet18 (32, 3, 56, 56)\n"
+    networks = "resnet18 (32, 3, 56, 56)\nwarmup complete resnet18 (32, 3, 56, 56)\n"
     networks += f"ResNet (32, 3, 56, 56) {numbers} {stamps} 2e-05\n"
     root = "functional_general_benchmark"
     return {

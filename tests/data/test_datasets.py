@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from contracts.dataset_contract import DatasetContract
+from tests.contracts.dataset_contract import DatasetContract
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset

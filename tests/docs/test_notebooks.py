@@ -24,10 +24,8 @@ def run(path, folder):
     notebook = read(path)
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources)
-    client.create_kernel_manager()
     # The kernel is this interpreter, whatever else is installed for Jupyter.
-    client.km.kernel_spec.argv[0] = sys.executable
-    client.km.transport = "ipc"
+    client.create_kernel_manager().kernel_spec.argv[0] = sys.executable
     asyncio.run(client.async_execute())
     return notebook
 

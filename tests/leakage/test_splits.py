@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from contracts.tiny_upstream import tiny_upstream
+from tests.contracts.tiny_upstream import tiny_upstream
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
@@ -76,7 +76,7 @@ def test_a_judged_row_moved_into_training_is_found_by_its_content(cls, bundle_of
             judged=np.append(split.judged, False),
             derived=derived,
         )
-        with pytest.raises(LeakedRows, match="taught and judged|questions also teach"):
+        with pytest.raises(LeakedRows, match=r"taught and judged|questions also teach"):
             copied.check(longer)
 
 
