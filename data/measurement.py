@@ -143,13 +143,13 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]
     made = pd.Series([_number(value) for value in column], dtype="float64", index=column.index)
     bad = np.flatnonzero(made.isna() & column.notna() & (column.astype(str) != "nan"))
     if len(bad):
-        value = column.iloc[bad[0]]
+        value = str(column.iloc[bad[0]])
         raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {value!r} is no number.")
     if name not in WHOLE:
         return made
     split = np.flatnonzero(made.notna() & (made % 1 != 0))
     if len(split):
-        value = made.iloc[split[0]]
+        value = float(made.iloc[split[0]])
         raise BadTable(
             f"{where}: column {name!r}, row {split[0] + 1}: {value!r} is no whole number."
         )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Column = NDArray[np.float64]
+Group = tuple[str, str, str]
 
 FLAGS: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -180,7 +181,7 @@ def _shifted(
         found.add(mine.to_numpy(), "shifted", why)
 
 
-def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[tuple[str, str, str], float]:
+def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[Group, float]:
     """Groups whose utilisation is far below that of comparable groups.
 
     Medians of log utilisation are compared twice: with the same device and class in another part
@@ -201,49 +202,44 @@ def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[tuple[str,
     grouped = table.groupby(["device", "class", "part"])["level"].agg(["median", "size"])
     level = grouped.loc[grouped["size"] >= GROUP_ROWS, "median"]
     wide = level.unstack("device")
-    accused: dict[tuple[str, str, str], float] = {}
-    for step in (_against_other_parts(wide), _against_other_classes(wide)):
-        for c, p in step.index:
-            for d, gap in _outliers(step.loc[(c, p)].dropna()).items():
-                key = (d, str(c), str(p))
-                accused[key] = min(float(np.exp(gap)), accused.get(key, np.inf))
-    return accused
+    accused = _against_other_classes(wide)
+    for key, gap in _against_other_parts(wide).items():
+        accused[key] = min(gap, accused.get(key, gap))
+    return {key: float(np.exp(gap)) for key, gap in accused.items()}
 
 
-def _against_other_parts(wide: "pd.DataFrame") -> "pd.DataFrame":
-    """Level minus that of the same device and class in its other parts."""
-    import pandas as pd
-
-    rows: dict[Any, Any] = {}
+def _against_other_parts(wide: "pd.DataFrame") -> dict[Group, float]:
+    """Groups far below the same device's other parts, measured by that step on other devices."""
+    found: dict[Group, float] = {}
     for c, p in wide.index:
-        others = [q for k, q in wide.index if k == c and q != p]
-        if others:
-            rows[c, p] = wide.loc[(c, p)] - wide.loc[[(c, q) for q in others]].median()
-    return pd.DataFrame.from_dict(rows, orient="index", columns=wide.columns)
-
-
-def _against_other_classes(wide: "pd.DataFrame") -> "pd.DataFrame":
-    """Level minus that of other devices, after how the device compares in other classes."""
-    import pandas as pd
-
-    residual = wide.sub(wide.median(axis=1), axis=0)
-    rows: dict[Any, Any] = {}
-    for c, p in wide.index:
-        others = [key for key in wide.index if key != (c, p)]
-        rows[c, p] = residual.loc[(c, p)] - residual.loc[others].median()
-    return pd.DataFrame.from_dict(rows, orient="index", columns=wide.columns)
-
-
-def _outliers(row: "pd.Series[float]") -> dict[str, float]:
-    """Devices far below the others, with the gap to their median."""
-    if len(row) < GROUP_DEVICES:
-        return {}
-    found: dict[str, float] = {}
-    for device in row.index:
-        others = row.drop(device)
-        centre = float(others.median())
-        scale = max(1.4826 * float((others - centre).abs().median()), SCALE_FLOOR)
-        gap = float(row[device]) - centre
-        if gap / scale < SHIFT_Z and np.exp(gap) < SHIFT_RATIO:
-            found[str(device)] = gap
+        others = [key for key in wide.index if key[0] == c and key[1] != p]
+        steps = (wide.loc[(c, p)] - wide.loc[others].median()).dropna()
+        if len(steps) < GROUP_DEVICES:
+            continue
+        for device in steps.index:
+            peers = steps.drop(device)
+            gap = float(steps[device] - peers.median())
+            if _is_far_below(gap, peers.to_numpy(dtype=np.float64)):
+                found[str(device), str(c), str(p)] = gap
     return found
+
+
+def _against_other_classes(wide: "pd.DataFrame") -> dict[Group, float]:
+    """Groups far below other devices, after how their device compares in its other groups."""
+    found: dict[Group, float] = {}
+    known = wide[wide.notna().sum(axis=1) >= GROUP_DEVICES]
+    residual = known.sub(known.median(axis=1), axis=0)
+    rest = {key: residual.drop(index=[key]).median() for key in residual.index}
+    gaps = {key: residual.loc[key] - rest[key] for key in residual.index}
+    spread = np.concatenate([g.to_numpy(dtype=np.float64) for g in gaps.values()] or [[]])
+    for (c, p), row in gaps.items():
+        for device, gap in row.items():
+            if _is_far_below(float(gap), spread[np.isfinite(spread)]):
+                found[str(device), str(c), str(p)] = float(gap)
+    return found
+
+
+def _is_far_below(gap: float, peers: Column) -> bool:
+    """Robust z-score by the median absolute deviation of the peers; False for NaN."""
+    scale = max(1.4826 * float(np.median(np.abs(peers - np.median(peers)))), SCALE_FLOOR)
+    return gap / scale < SHIFT_Z and bool(np.exp(gap) < SHIFT_RATIO)

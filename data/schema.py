@@ -90,4 +90,6 @@ def _first(cases: "pd.DataFrame") -> str:
     case = (wrong_type if len(wrong_type) else cases).iloc[0]
     row = case["index"]
     place = "" if row is None or row != row else f", row {int(row) + 1}"
-    return f"column {case['column']!r}{place}: {case['failure_case']!r} fails {case['check']}."
+    value = case["failure_case"]
+    plain = value.item() if hasattr(value, "item") else value
+    return f"column {case['column']!r}{place}: {plain!r} fails {case['check']}."

@@ -60,7 +60,7 @@ class Split:
             values = self.key_values(frame, key)
             shared = np.intersect1d(values[self.train], values[self.judged])
             if len(shared):
-                raise LeakedRows(f"{self.protocol}: {key} {shared[0]!r} is taught and judged")
+                raise LeakedRows(f"{self.protocol}: {key} {str(shared[0])!r} is taught and judged")
         if self.query_columns:
             asked = _row_hashes(frame, self.query_columns)
             repeated = np.isin(asked[self.judged], asked[self.train])

@@ -73,6 +73,7 @@ class Upstream:
         owner, repo, commit: of the repository on GitHub.
         checksums: packaged JSON table beside the datasets: path -> SHA-256.
         base_url: where raw files are served.
+        retries: how often a failed download is tried again, after 1, 2, ... seconds.
     """
 
     owner: str
@@ -80,6 +81,7 @@ class Upstream:
     commit: str
     checksums: str
     base_url: str = RAW
+    retries: int = 2
 
     @cached_property
     def files(self) -> Mapping[str, str]:
@@ -170,7 +172,7 @@ class Upstream:
             base_url=self.base_url,
             registry={path: f"sha256:{sum_}" for path, sum_ in self.files.items()},
             urls={path: self.url(path) for path in self.files},
-            retry_if_failed=2,
+            retry_if_failed=self.retries,
         )
         pooch.get_logger().setLevel("WARNING")
         paths = sorted(self.files)

@@ -28,7 +28,7 @@ def page() -> str:
         INTRODUCTION,
         "## Metrics\n\n" + metrics(),
         "## Operator kinds\n\n" + operator_kinds(),
-        "## Scores\n\nFields of a task in `forerun evaluate --json`.\n\n" + scores(),
+        "## Scores\n\nWhat `forerun evaluate` judges answers by.\n\n" + scores(),
         "## HTTP\n\n" + endpoints(),
         "## Problems\n\n"
         "Errors are `application/problem+json` (RFC 9457); `type` ends in the slug. On the command "

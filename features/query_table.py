@@ -34,11 +34,11 @@ def query_table(workload: Workload) -> OperatorTable:
 
 def graph_table(graph: OperatorGraph) -> OperatorTable:
     """The table of a graph at its own batch size, kept for the graphs asked last."""
-    return _kept(_ById(graph))
+    return _kept(GraphKey(graph))
 
 
-class _ById:
-    """A graph as a cache key: by digest, so that equal graphs share one table."""
+class GraphKey:
+    """A graph as a cache key: by digest, so that equal graphs share one entry."""
 
     __slots__ = ("graph",)
 
@@ -49,11 +49,11 @@ class _ById:
         return hash(self.graph.digest)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and self.graph.digest == other.graph.digest
+        return isinstance(other, GraphKey) and self.graph.digest == other.graph.digest
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
-def _kept(key: _ById) -> OperatorTable:
+def _kept(key: GraphKey) -> OperatorTable:
     return OperatorTable.of_graph(key.graph)
 
 

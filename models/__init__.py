@@ -2,9 +2,18 @@
 
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.memory import InferenceMemory
 from forerun.models.operator_boost import OperatorBoost
+from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
 
-PREDICTORS: tuple[type[Predictor], ...] = (Constant, Roofline, OperatorBoost, Chosen)
+PREDICTORS: tuple[type[Predictor], ...] = (
+    Constant,
+    Roofline,
+    OperatorBoost,
+    OperatorPower,
+    InferenceMemory,
+    Chosen,
+)
 """Every predictor that an artifact can hold."""

@@ -1,7 +1,7 @@
 """The simplest baseline: the geometric mean of what was measured."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -18,39 +18,43 @@ class Constant:
     """Always the geometric mean of the training rows.
 
     Attributes:
-        value_ms: the answer, NaN before `fit`.
+        means: metric -> the answer; empty before `fit`.
     """
 
-    value_ms: float = float("nan")
+    means: Mapping[str, float] = field(default_factory=dict)
     name: ClassVar[str] = "constant"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
-        return ("latency_ms",)
+        """What the training rows had."""
+        return tuple(self.means)
 
     def answers(self, query: Query) -> bool:
         """Everything, once it is fitted."""
-        return not np.isnan(self.value_ms)
+        return bool(self.means)
 
     def fit(self, measurements: Measurements) -> Self:
-        """The geometric mean of `latency_ms`."""
-        measured = measurements.values["latency_ms"]
-        return replace(self, value_ms=float(np.exp(np.nanmean(np.log(measured)))))
+        """The geometric mean of each metric."""
+        means = {
+            metric: float(np.exp(np.nanmean(np.log(measured))))
+            for metric, measured in measurements.values.items()
+            if not np.isnan(measured).all()
+        }
+        return replace(self, means=means)
 
     def adapt(self, measurements: Measurements) -> Self:
         """The geometric mean of the few rows instead."""
         return self.fit(measurements)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """The same value for every query."""
-        return Predictions({"latency_ms": np.full(len(queries), self.value_ms)})
+        """The same values for every query."""
+        return Predictions({m: np.full(len(queries), mean) for m, mean in self.means.items()})
 
     def save(self, folder: Path) -> None:
-        """Write the value."""
-        write_content(folder, self.name, {"value_ms": self.value_ms})
+        """Write the means."""
+        write_content(folder, self.name, {"means": dict(self.means)})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote."""
-        return cls(float(read_content(folder, cls.name)["value_ms"]))
+        return cls(dict(read_content(folder, cls.name)["means"]))

@@ -205,7 +205,7 @@ class OperatorBoost:
             lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
         if device not in self.known and self.domain is not None:
             lines.extend(self.domain.outside(device_ratios(device, precision)))
-        lines.extend(f"{name} is not on the sheet of {device.name}" for name in assumed(device))
+        lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
         return tuple(lines)
 
     def save(self, folder: Path) -> None:

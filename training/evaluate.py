@@ -188,6 +188,7 @@ def _row(name: str, device: str | None, answered: Sequence[Answered]) -> dict[st
         )
     row: dict[str, Any] = {"task": name, "device": device, "metric": answered[0].task.metric}
     row["n"] = per_seed[0]["n"]
+    row["unanswered"] = per_seed[0]["unanswered"]
     for field in AVERAGED:
         row[field] = _mean([s[field] for s in per_seed])
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]

@@ -6,7 +6,6 @@ Design", 2008). Figures are drawn without pyplot, so that nothing global is kept
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +61,8 @@ def parity(
 ) -> Path:
     """Predicted against measured on log axes, coloured by group; below it, their ratio.
 
-    At most 4,000 points are drawn, evenly over the rows; errors in the legend are over all. The
-    grey band is 10 % around equality.
+    The grey band is 10 % around equality. At most 4,000 points are drawn, evenly over the rows;
+    errors in the legend are over all. Beyond 8 groups the smallest share a colour.
 
     Args:
         path: PNG file to write.
@@ -84,7 +83,7 @@ def parity(
     if len(names) != len(truth) or not drawable.any():
         raise ValueError("parity needs one group a row, and a row that is positive")
     truth, answer, errors = truth[drawable], answer[drawable], errors[drawable]
-    names = names[drawable]
+    names = _grouped(names[drawable])
     shown = np.arange(0, len(truth), -(-len(truth) // _MOST_POINTS))
     with _drawing(path, 6.4, 8.0, title, heights=(3.2, 1)) as (upper, lower):
         limits = _log_limits(np.concatenate([truth, answer]))
@@ -93,7 +92,7 @@ def parity(
         upper.plot(line, line, color=_QUIET, lw=1, zorder=2)
         lower.axhspan(1 / 1.1, 1.1, color=_FAINT, lw=0, zorder=1)
         lower.axhline(1.0, color=_QUIET, lw=1, zorder=2)
-        for colour, name in zip(cycle(COLOURS), _by_size(names), strict=False):
+        for colour, name in zip(COLOURS, _by_size(names), strict=False):
             mine = shown[names[shown] == name]
             dots: dict[str, Any] = {"s": 12, "color": colour, "alpha": 0.5, "lw": 0, "zorder": 3}
             label = f"{name}  {errors[names == name].mean():.1f} %"
@@ -306,6 +305,15 @@ def _bar_label(axes: "Axes", y: float, value: float | None, edge: float, bold: b
 
 def _system_colour(row: int) -> str:
     return COLOURS[0] if row == 0 else _BASELINES[(row - 1) % len(_BASELINES)]
+
+
+def _grouped(names: NDArray[np.str_]) -> NDArray[np.str_]:
+    """The same names where colours are enough; else all but the largest groups become one."""
+    largest = _by_size(names)
+    if len(largest) <= len(COLOURS):
+        return names
+    kept = largest[: len(COLOURS) - 1]
+    return np.where(np.isin(names, kept), names, f"{len(largest) - len(kept)} others")
 
 
 def _by_size(names: NDArray[np.str_]) -> list[str]:

@@ -62,16 +62,17 @@ class NeuSight(Dataset):
     csv_tables = ("devices", "e2e")
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`ops`, `devices`, `e2e`, `opgraphs` and `graph_ops`."""
+        """`ops`, `devices`, `e2e`, `opgraphs` and `graph_ops`, as far as their files are there."""
         opgraphs = files.read_opgraphs(raw, files.read_models(raw))
         trained = frozenset((*NVIDIA_TRAINING, *AMD_TRAINING))
-        return {
+        tables = {
             "ops": files.read_ops(raw),
             "devices": files.read_devices(raw, trained),
             "e2e": files.read_e2e(raw),
             "opgraphs": opgraphs,
             "graph_ops": files.read_graph_ops(raw, opgraphs),
         }
+        return {name: frame for name, frame in tables.items() if len(frame)}
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """`models`: transformer configurations by name."""

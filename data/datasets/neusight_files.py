@@ -66,6 +66,8 @@ def read_ops(raw: RawFiles) -> "pd.DataFrame":
         )
         for path in raw.matching(pattern)
     ]
+    if not parts:
+        return pd.DataFrame()
     ops = pd.concat(parts, ignore_index=True)
     for name in ("device", "op_class", "op", "split_published", "dtype", "software", "kernel"):
         ops[name] = ops[name].astype("category")
@@ -192,12 +194,17 @@ def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
         expanded = bool(run["option"])
         repeat = 1 if expanded else _repeats(table["name"], _layers(models.get(run["model"], {})))
         parts.append(table.assign(repeat=repeat))
+    if not parts:
+        return pd.DataFrame(columns=[*GRAPH_KEYS, "idx", *columns.values(), "repeat"])
     graphs = pd.concat(parts, ignore_index=True)
     return graphs.astype({"idx": "int64", "repeat": "int64"})
 
 
 def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
-    """Nodes of the graphs as timed on each device: the `graph_ops` table."""
+    """Nodes of the graphs as timed on each device: the `graph_ops` table.
+
+    Timings whose graph is not there are left out.
+    """
     import pandas as pd
 
     columns = {
@@ -221,11 +228,13 @@ def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
         for place, (key, value) in enumerate([*keys.items(), ("idx", range(len(table)))]):
             table.insert(place, key, value)
         parts.append(table)
+    if not parts:
+        return pd.DataFrame()
     nodes = pd.concat(parts, ignore_index=True)
     plain = opgraphs[opgraphs["option"] == ""]
     shared = [*GRAPH_KEYS[:4], "name"]
     extra = ["op_class", "fw_ops", "bw_ops", "acc_ops", "repeat"]
-    joined = nodes.merge(plain[shared + extra], on=shared, how="left", validate="m:1")
+    joined = nodes.merge(plain[shared + extra], on=shared, how="inner", validate="m:1")
     texts = ["device_key", "model", "mode", "name", "fx_op", "target", "input_shapes"]
     texts += ["output_shape", "dtype", "op_class", "fw_ops", "bw_ops", "acc_ops"]
     return joined.astype({"idx": "int64", **dict.fromkeys(texts, "string")})

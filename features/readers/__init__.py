@@ -72,9 +72,7 @@ def read_graph(
     for reader in READERS:
         if reader().accepts(path, head):
             try:
-                return reader().read(
-                    source, batch_size=batch_size, sequence_length=sequence_length
-                )
+                return reader().read(source, batch_size=batch_size, sequence_length=sequence_length)
             except InputError:
                 raise
             except (OSError, MemoryError, RecursionError) as error:

@@ -56,7 +56,11 @@ class Call:
         """Names of all tensor arguments in order."""
         found: list[str] = []
         for value in self.arguments.values():
-            items = value if isinstance(value, list | tuple) and not isinstance(value, Ref) else (value,)
+            items = (
+                value
+                if isinstance(value, list | tuple) and not isinstance(value, Ref)
+                else (value,)
+            )
             found.extend(item.name for item in items if isinstance(item, Ref))
         return found
 

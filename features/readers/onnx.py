@@ -206,7 +206,9 @@ class _Walk:
 
     def _take_branch(self, node: onnx.NodeProto, branch: onnx.GraphProto, depth: int) -> None:
         self._take_weights(branch)
-        self._visit(ordered(branch.node, self._shapes.tensors, self._where, shadows=True), depth + 1)
+        self._visit(
+            ordered(branch.node, self._shapes.tensors, self._where, shadows=True), depth + 1
+        )
         for name, result in zip(node.output, branch.output, strict=True):
             made = self._shapes[result.name]
             if made is not None:
@@ -225,4 +227,3 @@ def _moves_nothing(
         and after.shape is not None
         and (before.shape, before.elem_type) == (after.shape, after.elem_type)
     )
-

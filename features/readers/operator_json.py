@@ -128,7 +128,9 @@ def _check_row(row: Any, position: int) -> None:
         raise ValueError(f"{at}: `inputs` must be a list of at most {MAX_OPERANDS} positions")
     for source in inputs:
         if type(source) is not int or not 0 <= source < position:
-            raise ValueError(f"{at} reads operator {source!r:.40}; it must stand before (no cycles)")
+            raise ValueError(
+                f"{at} reads operator {source!r:.40}; it must stand before (no cycles)"
+            )
     _whole(row.get("parameter_elements", 0), f"{at}: `parameter_elements`")
     _whole(row.get("repeat", 1), f"{at}: `repeat`", least=1)
     if not isinstance(row.get("batched", True), bool):
@@ -157,7 +159,9 @@ def _check_attributes(attributes: Any, at: str) -> None:
         elif type(value) is int:
             _whole(value, f"{at}: attribute {name!r:.40}", least=-MAX_NUMBER)
         elif not isinstance(value, str | float):
-            raise ValueError(f"{at}: attribute {name!r:.40} must be a number, text or whole numbers")
+            raise ValueError(
+                f"{at}: attribute {name!r:.40} must be a number, text or whole numbers"
+            )
 
 
 def _check_operator(op: Operator, position: int) -> None:

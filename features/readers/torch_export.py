@@ -1,6 +1,15 @@
 """placeholder"""
+
+
 class TorchExportReader:
     name = "x"
-    def accepts(self, path, head): return False
-    def read(self, source, **k): raise ValueError
-def trace_callable(s): raise ValueError
+
+    def accepts(self, path, head):
+        return False
+
+    def read(self, source, **k):
+        raise ValueError
+
+
+def trace_callable(s):
+    raise ValueError

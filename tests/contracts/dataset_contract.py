@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from tests.contracts.tiny_upstream import tiny_upstream
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import FLAGS, row_weights
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_upstream import tiny_upstream
 
 
 class DatasetContract:

@@ -2,7 +2,6 @@
 
 import pandas as pd
 import pytest
-from tests.contracts.dataset_contract import DatasetContract
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset
@@ -17,6 +16,7 @@ from forerun.data.datasets.timm_bench import TimmBench, family
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy, physical_devices
 from forerun.data.errors import BadTable, UnknownDataset
 from forerun.data.quality import counts
+from tests.contracts.dataset_contract import DatasetContract
 
 NOT_DOWNLOADED = {("timm_bench", "graphs")}
 """Graphs of image models are traced, not downloaded."""

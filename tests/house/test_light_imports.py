@@ -25,6 +25,7 @@ def loaded_by(names):
 
 def test_the_ban_names_the_heavy_libraries():
     assert {"torch", "mlflow", "transformers", "pandera", "matplotlib"} <= HEAVY
+    assert loaded_by(["matplotlib"]) & HEAVY == {"matplotlib"}, "the check sees them"
 
 
 @pytest.mark.parametrize("part", ["service", "service.app", "service.cli"])

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tests.contracts.tiny_upstream import tiny_upstream
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.neusight import NeuSight
 from forerun.data.split import LeakedRows
+from tests.contracts.tiny_upstream import tiny_upstream
 
 ROWS = ("tiny", pytest.param("reference", marks=pytest.mark.reference))
 

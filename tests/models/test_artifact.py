@@ -13,20 +13,20 @@ from forerun.models.constant import Constant
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     target = tmp_path / "constant"
-    Constant(3.5).save(target)
+    Constant({"latency_ms": 3.5}).save(target)
     seal(target, "2026-01-01")
     return target
 
 
 def test_a_sealed_predictor_loads(folder):
-    assert load_predictor(folder) == Constant(3.5)
+    assert load_predictor(folder) == Constant({"latency_ms": 3.5})
 
 
 def test_the_version_depends_on_content_not_on_the_day(folder, tmp_path):
     other = tmp_path / "other"
-    Constant(3.5).save(other)
+    Constant({"latency_ms": 3.5}).save(other)
     assert seal(other, "2027-12-31").version == check(folder).version
-    Constant(3.6).save(other)
+    Constant({"latency_ms": 3.6}).save(other)
     assert seal(other, "2027-12-31").version != check(folder).version
 
 

@@ -20,7 +20,7 @@ def test_the_interval_holds_nine_in_ten_of_fresh_rows(seed, spread):
     quantiles = LogQuantiles.of(residuals, np.full(2000, "a"))
     truth = np.exp(random.normal(0.1, spread, 4000))
     low, high = quantiles.around(np.ones(4000), ["a"] * 4000)
-    assert 0.87 < np.mean((low <= truth) & (truth <= high)) < 0.93
+    assert 0.85 < np.mean((low <= truth) & (truth <= high)) < 0.95
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=60), st.floats(0.01, 1e4))

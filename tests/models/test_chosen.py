@@ -59,19 +59,19 @@ class KernelsOnly:
 
 class TestChosenContract(PredictorContract):
     def make(self):
-        return Chosen((Constant(4.0), Roofline()))
+        return Chosen((Constant({"latency_ms": 4.0}), Roofline()))
 
     def queries(self):
         return [KERNEL, NETWORK, KERNEL]
 
 
 def test_the_first_part_that_answers_is_asked():
-    answers = Chosen((KernelsOnly(), Constant(7.0))).predict([KERNEL, NETWORK])
+    answers = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([KERNEL, NETWORK])
     np.testing.assert_array_equal(answers.values["latency_ms"], [2.0, 7.0])
 
 
 def test_energy_follows_from_power_and_latency():
-    chosen = Chosen((KernelsOnly(), Constant(7.0)))
+    chosen = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0})))
     assert "energy_j" in chosen.metrics
     answer = chosen.predict([KERNEL])[0]
     assert answer.estimates["energy_j"].value == pytest.approx(0.2)
@@ -79,13 +79,13 @@ def test_energy_follows_from_power_and_latency():
 
 
 def test_a_metric_that_nobody_answers_is_absent_not_zero():
-    answer = Chosen((KernelsOnly(), Constant(7.0))).predict([NETWORK])[0]
+    answer = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK])[0]
     assert set(answer.estimates) == {"latency_ms"}
     assert answer.estimates["latency_ms"].low is None
 
 
 def test_limits_are_kept_and_belong_to_their_row():
-    answers = Chosen((KernelsOnly(), Constant(7.0))).predict([NETWORK, KERNEL])
+    answers = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK, KERNEL])
     assert answers[0].in_domain
     assert answers[1].limits == ("too hot",)
 

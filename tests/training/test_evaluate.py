@@ -61,7 +61,7 @@ def toy(monkeypatch, tmp_path) -> Bundle:
 
 
 def run(toy, record=None, **options):
-    current = LoadedPredictor(Constant(2.0), "v1", "2026-01-01", "")
+    current = LoadedPredictor(Constant({"latency_ms": 2.0}), "v1", "2026-01-01", "")
     return evaluate(
         "toy", current=current, record=record or TrainingRecord(), data_dir=toy.folder, **options
     )

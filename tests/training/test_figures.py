@@ -50,6 +50,14 @@ def test_a_figure_is_written_where_asked_and_the_same_each_time(tmp_path, draw):
     assert pixels(first).min() < 0.5 and pixels(first).max() == 1.0
 
 
+def test_more_groups_than_colours_still_make_a_readable_picture(tmp_path):
+    many = [f"task {i % 40}" for i in range(5000)]
+    crowded = parity(tmp_path / "many.png", MEASURED, PREDICTED, many)
+    few = parity(tmp_path / "few.png", MEASURED, PREDICTED, GROUPS)
+    assert pixels(crowded).shape == pixels(few).shape
+    assert share_of_colour(crowded, "#666666") > 0.0003, "the others have a colour"
+
+
 def test_a_longer_bar_is_a_larger_error(tmp_path):
     short = error_by_class(tmp_path / "a.png", {"ours": {"bmm": 10.0}, "other": {"bmm": 40.0}})
     long = error_by_class(tmp_path / "b.png", {"ours": {"bmm": 30.0}, "other": {"bmm": 40.0}})

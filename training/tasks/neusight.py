@@ -1,6 +1,6 @@
 """NeuSight's protocol: operators of five GPUs teach, unseen GPUs and whole networks are judged."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,15 +45,14 @@ class NeuSightExaminer(Examiner):
         rows of several GPUs at once (options dp4, tp4, pp4) are no question for one device.
         """
         ops = bundle.table("ops")
-        networks = _network_tasks(bundle, catalog)
         for split in NeuSight().splits(bundle):
             if split.table != "ops" or not split.train.any():
                 continue
             train = _taught(ops[split.train], bundle, catalog)
             protocol = split.protocol.partition("/")[0]
             tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
-            if split.protocol == "unseen_device":
-                tasks += networks
+            if protocol == "unseen_device":
+                tasks += _network_tasks(bundle, catalog, set(train.groups["device"]))
             yield Exam(protocol, train, tasks)
 
     def judged_only(
@@ -65,7 +64,7 @@ class NeuSightExaminer(Examiner):
             unseen = ~_device_names(ops["device"], catalog).isin(list(seen.get("device", ())))
             yield from _operator_tasks(ops[unseen], catalog, "unseen_device")
         if bundle.has("e2e") and bundle.has("opgraphs"):
-            yield from _network_tasks(bundle, catalog)
+            yield from _network_tasks(bundle, catalog, set(seen.get("device", ())))
 
 
 def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -103,25 +102,26 @@ def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) ->
         yield Task(name, "latency_ms", judged, device=catalog.get(str(device)).name)
 
 
-def _network_tasks(bundle: Bundle, catalog: DeviceCatalog) -> list[Task]:
+def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str]) -> list[Task]:
     rows = bundle.table("e2e")
     graphs = neusight_graphs(bundle.table("opgraphs"))
     rows = rows.assign(option=rows["option"].fillna("").astype(str))
     rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
     plain = rows[rows["option"] == ""]
     parts = {
-        "nvidia": plain[~plain["device_key"].str.startswith("AMD")],
-        "amd": plain[plain["device_key"].str.startswith("AMD")],
-        "fused": rows[rows["option"] == "fusion"],
+        "e2e": plain[~plain["device_key"].str.startswith("AMD")],
+        "e2e_amd": plain[plain["device_key"].str.startswith("AMD")],
+        "e2e_fused": rows[rows["option"] == "fusion"],
     }
     tasks = [
-        _network_task(f"end_to_end/{name}", part, graphs, catalog)
+        _network_task(f"published/{name}", part, graphs, catalog)
         for name, part in parts.items()
         if len(part)
     ]
     for device, part in plain.groupby("device_key"):
         name = catalog.get(str(device)).name
-        tasks.append(_network_task("end_to_end/device", part, graphs, catalog, name))
+        protocol = "seen_device" if name in taught else "unseen_device"
+        tasks.append(_network_task(f"{protocol}/e2e", part, graphs, catalog, name))
     return tasks
 
 

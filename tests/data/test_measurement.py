@@ -1,0 +1,157 @@
+"""Measurements survive a file, censored runs have no metrics, and a bad cell is named."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.data.errors import BadTable, MissingData
+from forerun.data.measurement import (
+    COLUMNS,
+    METRIC_COLUMNS,
+    read_measurements,
+    tidy_measurements,
+    write_measurements,
+)
+
+GOOD = {"workload": "resnet50", "device": "t4", "latency_ms": 1.5, "status": "ok"}
+
+
+def _table(*changes):
+    return pd.DataFrame([GOOD | change for change in changes] or [GOOD])
+
+
+names = st.text(
+    st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=' ,"'),
+    min_size=1,
+    max_size=8,
+)
+positive = st.none() | st.floats(min_value=1e-300, max_value=1e300)
+counts = st.none() | st.integers(1, 2**31)
+rows = st.fixed_dictionaries(
+    {
+        "workload": names,
+        "device": names,
+        "framework_version": st.none() | names,
+        "precision": st.sampled_from([None, "fp16", "amp"]),
+        "batch_size": counts,
+        "latency_ms": st.floats(min_value=1e-300, max_value=1e300),
+        "energy_j": positive,
+        "spread": st.none() | st.floats(0, 10),
+        "repeats": counts,
+        "status": st.sampled_from(["ok", "throttled"]),
+    }
+)
+
+
+@given(rows=st.lists(rows, min_size=1, max_size=5), suffix=st.sampled_from([".csv", ".parquet"]))
+@settings(max_examples=60, deadline=None)
+def test_a_file_gives_back_what_was_written(rows, suffix, tmp_path_factory):
+    frame = pd.DataFrame(rows)
+    path = tmp_path_factory.mktemp("round") / f"measured{suffix}"
+    write_measurements(frame, path)
+    expected = tidy_measurements(frame, "frame")
+    pd.testing.assert_frame_equal(read_measurements(path), expected, check_exact=True)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_all_columns_are_there_in_order_and_others_are_kept(tmp_path):
+    path = tmp_path / "m.csv"
+    write_measurements(_table().assign(site="lab"), path)
+    frame = read_measurements(path)
+    assert tuple(frame.columns) == (*COLUMNS, "site")
+
+
+def test_not_measured_is_null_never_zero():
+    frame = tidy_measurements(_table(), "t")
+    assert frame["power_w"].isna().all()
+    with pytest.raises(BadTable, match=r"column 'power_w', row 1: 0\.0"):
+        tidy_measurements(_table({"power_w": 0.0}), "t")
+
+
+@pytest.mark.parametrize("status", ["oom", "failed"])
+def test_a_censored_run_has_no_metrics(status):
+    censored = {"status": status, "latency_ms": None}
+    frame = tidy_measurements(_table({}, censored), "t")
+    assert frame.loc[1, list(METRIC_COLUMNS)].isna().all()
+    with pytest.raises(BadTable, match=f"'latency_ms', row 2: a run that is {status} has no"):
+        tidy_measurements(_table({}, {"status": status}), "t")
+
+
+def test_a_good_run_has_measured_something():
+    with pytest.raises(BadTable, match="row 2: the run is ok but nothing was measured"):
+        tidy_measurements(_table({}, {"latency_ms": None}), "t")
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"latency_ms": -1.0}, r"'latency_ms', row 2: -1\.0"),
+        ({"latency_ms": "fast"}, "'latency_ms', row 2: 'fast' is no number"),
+        ({"latency_ms": np.inf}, "'latency_ms', row 2: inf"),
+        ({"utilisation": 1.5}, r"'utilisation', row 2: 1\.5"),
+        ({"batch_size": 2.5}, r"'batch_size', row 2: 2\.5 is no whole number"),
+        ({"batch_size": 0}, "'batch_size', row 2: 0"),
+        ({"status": "fine"}, "'status', row 2: 'fine'"),
+        ({"status": None}, "'status', row 2"),
+        ({"device": ""}, "'device', row 2"),
+        ({"device": "two\nlines"}, "'device', row 2"),
+        ({"precision": "fp17"}, "'precision', row 2: 'fp17'"),
+        ({"phase": "both"}, "'phase', row 2: 'both'"),
+    ],
+)
+def test_a_bad_cell_is_named_by_column_and_row(change, place):
+    with pytest.raises(BadTable, match=f"m.csv: column {place}"):
+        tidy_measurements(_table({}, change), "m.csv")
+
+
+@pytest.mark.parametrize("column", ["workload", "device", "status"])
+def test_a_missing_column_is_named(column):
+    with pytest.raises(BadTable, match=f"no column '{column}'"):
+        tidy_measurements(_table().drop(columns=column), "m.csv")
+
+
+def test_text_that_looks_like_a_number_stays_text(tmp_path):
+    path = tmp_path / "m.csv"
+    write_measurements(_table({"framework_version": "2.10", "workload": "NA"}), path)
+    frame = read_measurements(path)
+    assert frame["framework_version"].tolist() == ["2.10"]
+    assert frame["workload"].tolist() == ["NA"]
+
+
+def test_a_table_that_is_bad_is_not_written(tmp_path):
+    path = tmp_path / "m.parquet"
+    write_measurements(_table(), path)
+    with pytest.raises(BadTable):
+        write_measurements(_table({"latency_ms": -1.0}), path)
+    assert len(read_measurements(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("m.parquet", b"no parquet", "Cannot read"),
+        ("m.csv", b"", "Cannot read"),
+        ("m.csv", b"\xff\xfe\x00", "Cannot read"),
+        ("m.txt", b"", "ends in .parquet or .csv"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, why):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(BadTable, match=why):
+        read_measurements(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(MissingData, match="No file"):
+        read_measurements(tmp_path / "m.csv")
+    with pytest.raises(BadTable, match="ends in"):
+        write_measurements(_table(), tmp_path / "m.json")
+
+
+def test_an_empty_table_is_a_table(tmp_path):
+    path = tmp_path / "m.csv"
+    write_measurements(_table().head(0), path)
+    assert len(read_measurements(path)) == 0

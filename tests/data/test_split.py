@@ -1,0 +1,82 @@
+"""A split fails its check when what is judged can be learnt by heart."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.data.split import LeakedRows, Split, fold_of, folds_of, is_one_of, leave_folds_out
+
+FRAME = pd.DataFrame(
+    {"device": ["a", "a", "b", "b"], "op": ["x", "y", "x", "z"], "size": [1, None, 1, 2]}
+)
+TRAIN = np.array([True, True, False, False])
+SOUND = Split("p", "t", TRAIN, ~TRAIN, ("device",), ("device", "op", "size"))
+
+
+def test_a_sound_split_passes():
+    SOUND.check(FRAME)
+
+
+def test_masks_of_another_length_fail():
+    with pytest.raises(LeakedRows, match="do not fit"):
+        SOUND.check(FRAME.head(3))
+
+
+def test_a_row_in_both_masks_fails():
+    with pytest.raises(LeakedRows, match="1 judged rows teach, first row 1"):
+        Split("p", "t", TRAIN, np.array([False, True, True, True])).check(FRAME)
+
+
+def test_a_key_in_both_fails():
+    with pytest.raises(LeakedRows, match="op 'x' is taught and judged"):
+        Split("p", "t", TRAIN, ~TRAIN, ("op",)).check(FRAME)
+
+
+def test_a_derived_key_in_both_fails():
+    derived = {"vendor": np.array(["v"] * 4)}
+    with pytest.raises(LeakedRows, match="vendor 'v' is taught and judged"):
+        Split("p", "t", TRAIN, ~TRAIN, ("vendor",), (), derived).check(FRAME)
+
+
+def test_the_same_question_in_both_fails_whatever_its_answer():
+    with pytest.raises(LeakedRows, match="1 judged questions also teach, first row 2"):
+        Split("p", "t", TRAIN, ~TRAIN, (), ("op", "size")).check(FRAME)
+
+
+def test_missing_values_are_equal_in_a_question():
+    frame = FRAME.assign(op="x", size=[1, None, None, 2])
+    with pytest.raises(LeakedRows, match="first row 2"):
+        Split("p", "t", TRAIN, ~TRAIN, (), ("op", "size")).check(frame)
+
+
+def test_a_leak_is_our_fault():
+    assert issubclass(LeakedRows, AssertionError)
+
+
+@given(st.lists(st.text(max_size=5), max_size=30), st.integers(1, 9))
+def test_a_group_has_one_fold_in_any_company(groups, folds):
+    fold = folds_of(groups, folds, "salt")
+    assert fold.tolist() == [fold_of(g, folds, "salt") for g in groups]
+    assert ((fold >= 0) & (fold < folds)).all()
+
+
+def test_folds_are_of_about_one_size():
+    sizes = np.bincount(folds_of(map(str, range(5000)), 5), minlength=5)
+    assert sizes.min() > 900
+
+
+def test_every_kept_row_is_judged_once_and_no_other():
+    fold = np.array([0, 0, 1, 2, 2])
+    kept = np.array([True, True, True, True, False])
+    splits = leave_folds_out("p", fold, kept, lambda *masks: Split(masks[0], "t", *masks[1:]))
+    assert [s.protocol for s in splits] == ["p/0", "p/1", "p/2"]
+    assert np.sum([s.judged for s in splits], axis=0).tolist() == kept.astype(int).tolist()
+    for split in splits:
+        assert ((split.train | split.judged) == kept).all()
+
+
+def test_is_one_of_takes_categories():
+    column = pd.Series(["a", "b", None]).astype("category")
+    assert is_one_of(column, ("a",)).tolist() == [True, False, False]
