@@ -143,8 +143,8 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]
     made = pd.Series([_number(value) for value in column], dtype="float64", index=column.index)
     bad = np.flatnonzero(made.isna() & column.notna() & (column.astype(str) != "nan"))
     if len(bad):
-        value = str(column.iloc[bad[0]])
-        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {value!r} is no number.")
+        cell = str(column.iloc[bad[0]])
+        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {cell!r} is no number.")
     if name not in WHOLE:
         return made
     split = np.flatnonzero(made.notna() & (made % 1 != 0))

@@ -35,6 +35,7 @@ from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals, LogQuantiles
 from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.operator_rows import OperatorRows
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -57,10 +58,6 @@ _ROW_SETTINGS: Mapping[str, Any] = {"objective": "huber", "alpha": 0.1}
 _MONOTONE = {"log_reload_over_l2": 1, "lane_fill": -1}
 FLOOR_OF_ROOFLINE = {"conv": 0.4}
 """Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
-SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
-TRUSTED = 0.5
-SHORTEST_ROW_MS = 0.02
-"""Rows whose bound is shorter teach nothing but the launch."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class OperatorBoost:
             measurements: kernels with `latency_ms` and the group `device`; doubtful rows, of a
                 weight below 0.5, teach nothing.
         """
-        rows = _Rows.of(measurements)
+        rows = OperatorRows.of(measurements)
         fitted = replace(
             self,
             boosters=self._boosters(rows, np.ones(len(rows.device), dtype=np.bool_)),
@@ -181,7 +178,7 @@ class OperatorBoost:
         times = features.base_ms * np.exp(ratio / len(parts))
         return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
 
-    def _boosters(self, rows: "_Rows", chosen: NDArray[np.bool_]) -> dict[str, BoosterBag]:
+    def _boosters(self, rows: "OperatorRows", chosen: NDArray[np.bool_]) -> dict[str, BoosterBag]:
         found = {}
         for family in (*FAMILIES, POOLED):
             members = POOLS if family == POOLED else (family,)
@@ -252,54 +249,7 @@ class OperatorBoost:
         )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Training rows as features, family by family, in the order of the measurements."""
-
-    device: NDArray[np.str_]
-    parts: Mapping[str, tuple[NDArray[np.intp], OperatorFeatures, Column]]
-
-    @classmethod
-    def of(cls, measurements: Measurements) -> "_Rows":
-        measured = measurements.values["latency_ms"]
-        weights = measurements.weights
-        collected: dict[str, list[tuple[NDArray[np.intp], OperatorFeatures]]] = {}
-        for part in gather(measurements.queries):
-            families = FAMILY_OF_KIND[part.table.kind]
-            for code in np.unique(families):
-                mine = families == code
-                features = operator_features(
-                    part.table.take(mine), part.device, part.precision, FAMILIES[code]
-                )
-                collected.setdefault(FAMILIES[code], []).append((part.owner[mine], features))
-        parts = {}
-        for family, pieces in collected.items():
-            owner = np.concatenate([p[0] for p in pieces])
-            features = OperatorFeatures(
-                np.concatenate([p[1].matrix for p in pieces]),
-                np.concatenate([p[1].roofline_ms for p in pieces]),
-                np.concatenate([p[1].base_ms for p in pieces]),
-            )
-            teach = features.roofline_ms > SHORTEST_MS.get(family, SHORTEST_ROW_MS)
-            teach &= measured[owner] > 0
-            if weights is not None:
-                teach &= weights[owner] >= TRUSTED
-            kept = OperatorFeatures(
-                features.matrix[teach], features.roofline_ms[teach], features.base_ms[teach]
-            )
-            parts[family] = (owner[teach], kept, np.log(measured[owner[teach]]))
-        return cls(measurements.groups["device"], parts)
-
-    def family(self, family: str, chosen: NDArray[np.bool_]) -> tuple[Column, Column]:
-        """Matrix and target of one family's rows where `chosen` is True."""
-        if family not in self.parts:
-            return np.zeros((0, len(FEATURES[family]))), np.zeros(0)
-        owner, features, log_measured = self.parts[family]
-        mine = chosen[owner]
-        return features.matrix[mine], (log_measured - np.log(features.base_ms))[mine]
-
-
-def _calibrate(settings: OperatorBoost, rows: _Rows) -> Intervals:
+def _calibrate(settings: OperatorBoost, rows: OperatorRows) -> Intervals:
     """Seen devices: fit on each device's smaller work, judge its largest 30 %. Unseen: one out."""
     quick = replace(settings, bag=1, trees=max(20, settings.trees // 2), calibrated=False)
     large = np.zeros(len(rows.device), dtype=np.bool_)
@@ -320,7 +270,7 @@ def _calibrate(settings: OperatorBoost, rows: _Rows) -> Intervals:
 
 
 def _missed(
-    quick: OperatorBoost, rows: _Rows, held: Sequence[NDArray[np.bool_]]
+    quick: OperatorBoost, rows: OperatorRows, held: Sequence[NDArray[np.bool_]]
 ) -> Iterator[tuple[str, str, Column]]:
     """(family, device, residuals) of rows held out, fold by fold."""
     for mask in held:

@@ -98,6 +98,18 @@ class TestNeuSight(DatasetContract):
         assert counts(findings)["shifted"] == len(findings) == 6423
 
     @pytest.mark.reference
+    def test_the_throttled_p4_rows_are_found_among_training_rows_alone(self, reference):
+        bundle = Bundle.open(reference / "neusight")
+        ops, devices = bundle.table("ops"), bundle.table("devices")
+        for split in NeuSight().splits(bundle):
+            if not split.train.any():
+                continue
+            taught = ops[split.train].reset_index(drop=True)
+            flagged = taught.iloc[NeuSight().flags_of(taught, devices)["row"]]
+            expected = set() if split.protocol.endswith("P4") else {("Tesla P4", "linear")}
+            assert set(zip(flagged["device"], flagged["op"], strict=True)) == expected
+
+    @pytest.mark.reference
     def test_the_published_split_of_the_reference(self, reference):
         bundle = Bundle.open(reference / "neusight")
         ops = bundle.table("ops")
