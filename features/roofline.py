@@ -38,6 +38,7 @@ ELEMENT_BYTES: dict[NumberFormat, float] = {
 _NODE_NM = np.array([4.0, 5.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _FP32_GFLOP_PER_W = np.array([200.0, 180.0, 90.0, 85.0, 53.0, 37.0, 18.0])
 _TENSOR_SAVING = 8.0
+HALF_RATE, FULL_RATE_SHARE = 2.2, 0.75
 
 
 def power_capped_tflops(device: Device, precision: Precision) -> float:
@@ -66,6 +67,31 @@ def power_capped_tflops(device: Device, precision: Precision) -> float:
     if peak > 1.5 * fp32:
         per_watt *= _TENSOR_SAVING
     return min(peak, device.tdp_w * per_watt / 1e3)
+
+
+def sustained_tflops(device: Device, precision: Precision) -> float:
+    """What large half-precision matrix products sustain, 1e12 FLOP/s; fp32 as power-capped.
+
+    Chips whose matrix units run at twice the fp32 rate (GeForce with fp32 accumulation) hold their
+    nominal peak. Full-rate parts hold 57 to 80 % of it: A100 249 of 312, H100 747 of 989, B200 1471
+    of 2250 (bf16 products in AIConfigurator's tables), taken as 75 %. Graphics chips are limited by
+    their power as well: 0.72 TFLOP/s a watt at 5 nm (L40S, same tables), less on older nodes.
+
+    Raises:
+        UnknownPrecision: the sheet has no peak for the precision.
+    """
+    peak = device.peak(precision, matrix=True)
+    fp32 = device.peak_tflops.get("fp32", peak)
+    if peak <= 1.5 * fp32:
+        return power_capped_tflops(device, precision)
+    if peak <= HALF_RATE * fp32:
+        return peak
+    sustained = FULL_RATE_SHARE * peak
+    graphics = device.peak_tflops.get("fp64", 0.0) < 0.1 * fp32 and device.kind == "gpu"
+    if graphics and device.tdp_w is not None and device.process_nm is not None:
+        per_watt = float(np.interp(device.process_nm, (5.0, 8.0, 12.0), (0.72, 0.5, 0.43)))
+        sustained = min(sustained, device.tdp_w * per_watt)
+    return sustained
 
 
 def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> NDArray[np.float64]:

@@ -2,16 +2,21 @@
 
 import numpy as np
 import pandas as pd
-import pandera.pandas as pa
 import pytest
 
 from forerun.data.errors import BadTable
 from forerun.data.schema import check_table, number, text
 
-SCHEMA = pa.DataFrameSchema(
-    {"op": text(values=("a", "b")), "note": text(nullable=True), "ms": number(above=0, high=9)}
-)
 GOOD = pd.DataFrame({"op": ["a", "b"], "note": ["x", None], "ms": [0.5, 9.0]})
+
+
+@pytest.fixture
+def schema():
+    import pandera.pandas as pa
+
+    return pa.DataFrameSchema(
+        {"op": text(values=("a", "b")), "note": text(nullable=True), "ms": number(above=0, high=9)}
+    )
 
 
 def _changed(column, value):
@@ -21,15 +26,15 @@ def _changed(column, value):
 
 
 @pytest.mark.parametrize("kind", ["str", "string", "object", "category"])
-def test_text_may_be_stored_in_any_way(kind):
+def test_text_may_be_stored_in_any_way(schema, kind):
     frame = GOOD.astype({"op": kind, "note": kind})
-    assert check_table(frame, SCHEMA, "t")["op"].tolist() == ["a", "b"]
+    assert check_table(frame, schema, "t")["op"].tolist() == ["a", "b"]
 
 
-def test_rows_are_counted_from_one_whatever_the_index():
+def test_rows_are_counted_from_one_whatever_the_index(schema):
     frame = _changed("ms", -1.0).set_index(pd.Index([40, 50]))
     with pytest.raises(BadTable, match=r"^t: column 'ms', row 2: -1\.0 fails greater_than\(0\)\.$"):
-        check_table(frame, SCHEMA, "t")
+        check_table(frame, schema, "t")
 
 
 @pytest.mark.parametrize(
@@ -44,16 +49,16 @@ def test_rows_are_counted_from_one_whatever_the_index():
         ("ms", np.nan, "not_nullable"),
     ],
 )
-def test_a_bad_value_is_named(column, value, why):
+def test_a_bad_value_is_named(schema, column, value, why):
     with pytest.raises(BadTable, match=f"column '{column}', row 2: .*{why}"):
-        check_table(_changed(column, value), SCHEMA, "t")
+        check_table(_changed(column, value), schema, "t")
 
 
-def test_a_wrong_type_goes_before_wrong_values():
+def test_a_wrong_type_goes_before_wrong_values(schema):
     with pytest.raises(BadTable, match=r"column 'ms': 'int64' fails dtype\('float64'\)"):
-        check_table(GOOD.assign(ms=[-1, 2]), SCHEMA, "t")
+        check_table(GOOD.assign(ms=[-1, 2]), schema, "t")
 
 
-def test_a_missing_column_goes_before_everything():
+def test_a_missing_column_goes_before_everything(schema):
     with pytest.raises(BadTable, match="t: no column 'op'"):
-        check_table(_changed("ms", -1.0).drop(columns="op"), SCHEMA, "t")
+        check_table(_changed("ms", -1.0).drop(columns="op"), schema, "t")
