@@ -1,12 +1,16 @@
-"""Average power of the device while it runs operators in a loop.
+"""Average power of a GPU while it runs operators in a loop, or a network.
 
-The share of the design power is learnt from dimensionless features: how long the device is busy at
-a time, how much of the time it does arithmetic, whether data comes from L2. On devices that nobody
-measured two teaching devices cannot say more than a range (40 to 86 % error when one predicts the
-other): the answer is pulled half-way to what GPUs draw on average, and the interval is the range.
+Power is what the device draws while it waits, plus a dynamic part that cannot exceed what the
+design power leaves. What an operator would draw at its roofline follows from the energy of a byte
+and of a multiply-add; how much of it shows is learnt from dimensionless features: how long a kernel
+keeps the device busy, how much arithmetic it does, whether its data fits L2. A network's power is
+the mean over its operators' time.
+
+Two devices teach this. Where one predicts the other the error is 37 to 47 %, so an answer for
+anything else carries an interval of that size and a line that says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,54 +18,79 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import NumberFormat
-from forerun.features.operator_table import OperatorTable
-from forerun.features.operators import IS_GEMM
-from forerun.features.query_table import gather
-from forerun.features.roofline import (
-    COMPUTE_PRECISION,
-    power_capped_tflops,
-    roofline_ms,
-    traffic_bytes,
+from forerun.data.workload import Kernel, Network
+from forerun.features.operators import OPERATOR_CLASSES
+from forerun.features.power_features import (
+    POWER_FEATURES,
+    PowerFeatures,
+    gather_power,
+    waiting_w,
 )
+from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
-from forerun.models.calibration import Intervals, LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.calibration import LogQuantiles, held_out_folds
 from forerun.models.domain import FeatureRange, KnownDevices
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
-FEATURES = (
-    "log_roofline",
-    "log_compute_over_memory",
-    "log_bytes_over_l2",
-    "log_flops_per_unit",
-    "is_product",
-    "class",
-    "tensor_cores",
-    "log_capped_share",
-)
 SETTINGS: Mapping[str, Any] = {
-    "learning_rate": 0.06,
-    "num_leaves": 15,
-    "min_data_in_leaf": 15,
+    "learning_rate": 0.15,
+    "num_leaves": 31,
+    "min_data_in_leaf": 10,
     "feature_fraction": 0.8,
     "bagging_fraction": 0.8,
     "bagging_freq": 1,
     "lambda_l2": 1.0,
     "objective": "l1",
 }
-LEAST_SHARE, MOST_SHARE = 0.1, 1.05
-"""Of the design power: an idle device, and a short overshoot of its limit."""
+LEAST_SHARE, MOST_SHARE = 0.15, 1.05
+"""Of the design power: a waiting device, and a short overshoot of its limit."""
 
-TYPICAL_SHARE = 0.7
-"""Mean draw of GPUs under load over many models (ML.ENERGY leaderboard, H100 and B200)."""
+LEAST_DYNAMIC = 0.02
+"""Of the design power: the dynamic part of kernels so short that the device waits."""
+
+SHORT_MS = 0.02
+STRATA = ("busy", "limit", "short", "short_limit")
+"""Kernels below the power limit and at it; those whose roofline time is under `SHORT_MS` apart."""
+
+STRANGE_SHARE = 0.1
+"""Of a query's time in classes that nobody measured, from which on it is said."""
+
+SHOTS, DRAWS = 20, 5
+"""Rows, and how often they are drawn, when an adapted device's interval is calibrated."""
+
+UNSEEN_AT_LEAST = float(np.log(2.0))
+"""Half to double: a handful of teaching devices may agree by chance, the next one need not."""
 
 ANYTHING = LogQuantiles({"all": (-5.0, 5.0)})
-"""No teaching device says how far off another one is: the whole range of shares."""
+"""No second device says how far off another one is: the whole range of shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerIntervals:
+    """Quantiles of log(measured / predicted).
+
+    Attributes:
+        seen: held-out shapes on devices that stay, by stratum.
+        unseen: held-out devices, each counting alike.
+        adapted: held-out devices of which 20 rows were then shown.
+    """
+
+    seen: LogQuantiles
+    unseen: LogQuantiles = ANYTHING
+    adapted: LogQuantiles = ANYTHING
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return {name: getattr(self, name).to_json() for name in ("seen", "unseen", "adapted")}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "PowerIntervals":
+        """The intervals that `to_json` wrote."""
+        return cls(**{name: LogQuantiles.from_json(part) for name, part in content.items()})
 
 
 @dataclass(frozen=True)
@@ -72,17 +101,25 @@ class OperatorPower:
         seed: first of the bag's seeds.
         bag: boosters.
         trees: boosting rounds.
+        calibrated: whether `fit` makes intervals.
         boosters: fitted bag, or None.
-        intervals: seen devices by held-out shapes, unseen ones by the whole range.
+        intervals: fitted intervals, or None.
         known: devices of the training rows.
+        precisions: number formats of the training rows.
+        classes: operator classes of the training rows.
+        scalars: corrections of devices adapted to.
     """
 
     seed: int = 0
-    bag: int = 3
-    trees: int = 200
+    bag: int = 1
+    trees: int = 40
+    calibrated: bool = True
     boosters: BoosterBag | None = None
-    intervals: Intervals | None = None
+    intervals: PowerIntervals | None = None
     known: KnownDevices = field(default_factory=KnownDevices)
+    precisions: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     name: ClassVar[str] = "operator_power"
 
     @property
@@ -96,71 +133,122 @@ class OperatorPower:
         return fitted and query.device.kind == "gpu" and query.device.tdp_w is not None
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit on kernels with `power_w`; values of the group `op_shape` are held out in turn."""
-        matrix = _matrix(measurements.queries)
-        tdp = np.array([q.device.tdp_w for q in measurements.queries], dtype=np.float64)
-        target = np.log(measurements.values["power_w"] / tdp)
+        """Fit on kernels; intervals come from fits that did not see their rows.
 
-        def missed(masks: Sequence[NDArray[np.bool_]]) -> LogQuantiles:
-            def fit_predict(fit: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
-                return _clipped(self._fitted(matrix[fit], target[fit], 1).predict(matrix[held]))
-
-            return LogQuantiles.of(
-                held_out_residuals(target, iter(masks), fit_predict),
-                np.full(len(target), "power"),
-            )
-
-        shapes = list(held_out_folds(measurements.groups["op_shape"], 5, self.seed))
-        return replace(
-            self,
-            boosters=self._fitted(matrix, target, self.bag),
-            intervals=Intervals(missed(shapes), ANYTHING),
-            known=KnownDevices.of([q.device for q in measurements.queries]),
+        Args:
+            measurements: kernels with `power_w` and the groups `op_shape` (held out in turn for
+                the interval on seen devices) and `device` (likewise for unseen ones).
+        """
+        features = gather_power(measurements.queries)
+        target = _log_dynamic_ratio(features, measurements.values["power_w"])
+        seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
+        boosters = BoosterBag.fit(
+            features.matrix, target, parameters=SETTINGS, trees=self.trees, seeds=seeds
         )
+        fitted = replace(
+            self,
+            boosters=boosters,
+            intervals=None,
+            known=KnownDevices.of([q.device for q in measurements.queries]),
+            precisions=tuple(sorted({q.workload.precision for q in measurements.queries})),
+            classes=tuple(sorted({OPERATOR_CLASSES[c] for c in np.unique(features.op_class)})),
+            scalars=ShrunkScalars(),
+        )
+        if not self.calibrated:
+            return fitted
+        return replace(fitted, intervals=_calibrate(replace(self, calibrated=False), measurements))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Itself: few-shot power needs about 20 rows of a new device and is not built yet."""
-        return self
+        """Shrunk scalars on the dynamic part, by device and kind, from rows with `power_w`."""
+        plain = replace(self, scalars=ShrunkScalars(), intervals=None)
+        predicted = plain.predict(measurements.queries).values["power_w"]
+        devices = [q.device for q in measurements.queries]
+        waiting = np.array([waiting_w(device) for device in devices])
+        floor = LEAST_DYNAMIC * np.array([device.tdp_w for device in devices])
+        measured = np.maximum(measurements.values["power_w"] - waiting, floor)
+        residuals = np.log(measured / np.maximum(predicted - waiting, floor))
+        strata = [_kind(q) for q in measurements.queries]
+        return replace(self, scalars=self.scalars.updated(residuals, devices, strata))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Design power times the predicted share, weighted by each operator's bound."""
+        """Power of each query, with low and high averaged over its operators alike.
+
+        The errors of a network's operators are taken as fully correlated, so a network's interval
+        is the mean of its operators' intervals.
+        """
         assert self.boosters is not None
-        n = len(queries)
-        weighted, weight = np.zeros(n), np.zeros(n)
-        for part in gather(queries):
-            features, bound = _features(part.table, part.device, part.precision)
-            share = np.exp(_clipped(self.boosters.predict(features)))
-            if part.device not in self.known:
-                share = np.sqrt(share * TYPICAL_SHARE)
-            time = bound * part.table.repeat
-            np.add.at(weighted, part.owner, share * time)
-            np.add.at(weight, part.owner, time)
-        tdp = np.array([q.device.tdp_w or np.nan for q in queries])
-        value = tdp * weighted / weight
-        seen = np.array([q.device in self.known for q in queries], dtype=np.bool_)
-        low, high = self._interval(value, seen, tdp)
-        limits = [self._limits(query) for query in queries]
-        coverage = self.intervals.seen.coverage if self.intervals else None
-        return Predictions({"power_w": value}, low, high, coverage, limits)
-
-    def _interval(
-        self, value: Column, seen: NDArray[np.bool_], tdp: Column
-    ) -> tuple[dict[str, Column], dict[str, Column]]:
+        features = gather_power(queries)
+        scalars = self.scalars.correction([q.device for q in queries], [_kind(q) for q in queries])
+        ratio = self.boosters.predict(features.matrix)
+        watts = _watts(features, ratio, scalars[features.owner])
+        value = features.mean_over_time(watts, len(queries))
+        strange = self._strange(features, len(queries))
+        limits = [self._limits(q, names) for q, names in zip(queries, strange, strict=True)]
         if self.intervals is None:
-            return {}, {}
-        low, high = self.intervals.around(value, ["power"] * len(value), seen)
-        low = np.minimum(value, np.maximum(low, LEAST_SHARE * tdp))
-        high = np.maximum(value, np.minimum(high, MOST_SHARE * tdp))
-        return {"power_w": low}, {"power_w": high}
+            return Predictions({"power_w": value}, limits=limits)
+        low, high = self._bounds(self.intervals, features, watts, queries)
+        return Predictions(
+            {"power_w": value},
+            {"power_w": np.minimum(features.mean_over_time(low, len(queries)), value)},
+            {"power_w": np.maximum(features.mean_over_time(high, len(queries)), value)},
+            self.intervals.seen.coverage,
+            limits,
+        )
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _bounds(
+        self,
+        intervals: PowerIntervals,
+        features: PowerFeatures,
+        watts: Column,
+        queries: Sequence[Query],
+    ) -> tuple[Column, Column]:
+        """Low and high of each operator, within what the device can draw."""
+        codes = _strata(features, watts)
+        trust = np.array([self._trust(query) for query in queries])[features.owner]
+        far = (("unseen", intervals.unseen), ("adapted", intervals.adapted))
+        low, high = _scaled(watts, intervals.seen, STRATA, codes)
+        for kind, quantiles in far:
+            mine = trust == kind
+            if mine.any():
+                wide = _scaled(watts, quantiles, ("all",), np.zeros_like(codes))
+                low, high = np.where(mine, wide[0], low), np.where(mine, wide[1], high)
+        tdp = features.waiting_w + features.headroom_w
+        least = np.minimum(features.waiting_w, LEAST_SHARE * tdp)
+        return np.maximum(low, least), np.minimum(high, MOST_SHARE * tdp)
+
+    def _trust(self, query: Query) -> str:
+        """Which quantiles answer for a query."""
+        if _trains(query) or query.workload.precision not in self.precisions:
+            return "unseen"
         if query.device in self.known:
-            return ()
-        return ("power: not measured on this device; the range is that of any",)
+            return "seen"
+        return "adapted" if self.scalars.rows(query.device) >= ENOUGH_ROWS else "unseen"
 
-    def _fitted(self, matrix: Column, target: Column, bag: int) -> BoosterBag:
-        seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + bag)
-        return BoosterBag.fit(matrix, target, parameters=SETTINGS, trees=self.trees, seeds=seeds)
+    def _strange(self, features: PowerFeatures, queries: int) -> list[tuple[str, ...]]:
+        """Classes that nobody measured and that take a tenth of a query's time or more."""
+        classes = len(OPERATOR_CLASSES)
+        cells = features.owner * classes + features.op_class
+        times = np.bincount(cells, features.time_ms, queries * classes).reshape(queries, classes)
+        new = np.array([name not in self.classes for name in OPERATOR_CLASSES])
+        heavy = new & (times > STRANGE_SHARE * times.sum(axis=1, keepdims=True))
+        return [tuple(OPERATOR_CLASSES[c] for c in np.flatnonzero(row)) for row in heavy]
+
+    def _limits(self, query: Query, strange: Sequence[str]) -> tuple[str, ...]:
+        lines = []
+        if query.device not in self.known and self.scalars.rows(query.device) < ENOUGH_ROWS:
+            lines.append(
+                f"power: not measured on this device; {len(self.known.sheets)} others teach it, "
+                "and one answers for another with an error of a third or more"
+            )
+        if query.workload.precision not in self.precisions:
+            lines.append(
+                f"power: precision is {query.workload.precision}, training saw "
+                f"{', '.join(self.precisions)}"
+            )
+        if _trains(query):
+            lines.append("power: training is answered from operators of forward passes")
+        lines.extend(f"power: no {name} operator was measured" for name in strange)
+        return tuple(lines)
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
@@ -168,10 +256,14 @@ class OperatorPower:
             "seed": self.seed,
             "bag": self.bag,
             "trees": self.trees,
-            "features": FEATURES,
+            "calibrated": self.calibrated,
+            "features": POWER_FEATURES,
             "fitted": len(self.boosters.texts) if self.boosters else 0,
             "intervals": self.intervals.to_json() if self.intervals else None,
             "known": self.known.sheets,
+            "precisions": self.precisions,
+            "classes": self.classes,
+            "scalars": self.scalars.to_json(),
         }
         write_content(folder, self.name, parameters)
         if self.boosters:
@@ -185,51 +277,104 @@ class OperatorPower:
             BadArtifact: the folder is damaged, or was fitted on other features.
         """
         content = read_content(folder, cls.name)
-        FeatureRange.check_names(folder, FEATURES, content["features"])
-        count = content["fitted"]
+        FeatureRange.check_names(folder, POWER_FEATURES, content["features"])
+        count, intervals = content["fitted"], content["intervals"]
         return cls(
             seed=content["seed"],
             bag=content["bag"],
             trees=content["trees"],
+            calibrated=content["calibrated"],
             boosters=BoosterBag.load(folder, "power", count) if count else None,
-            intervals=Intervals.from_json(content["intervals"]) if content["intervals"] else None,
+            intervals=PowerIntervals.from_json(intervals) if intervals else None,
             known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            precisions=tuple(content["precisions"]),
+            classes=tuple(content["classes"]),
+            scalars=ShrunkScalars.from_json(content["scalars"]),
         )
 
 
-def _clipped(log_share: Column) -> Column:
-    return np.clip(log_share, np.log(LEAST_SHARE), np.log(MOST_SHARE))
+def _log_dynamic_ratio(features: PowerFeatures, watts: Column) -> Column:
+    """What the booster learns: log of dynamic power over what the roofline would draw."""
+    floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
+    return np.log(np.maximum(watts - features.waiting_w, floor) / features.base_w)
 
 
-def _features(
-    table: OperatorTable, device: Device, precision: NumberFormat
+def _watts(features: PowerFeatures, ratio: Column, correction: Column) -> Column:
+    """Back from log ratios, corrected for adapted devices, at most the design power."""
+    dynamic = features.base_w * np.exp(ratio + correction)
+    return features.waiting_w + np.minimum(dynamic, features.headroom_w)
+
+
+def _strata(features: PowerFeatures, watts: Column) -> NDArray[np.intp]:
+    """Positions in `STRATA`: kernels at the power limit are predicted best, short ones worst."""
+    at_limit = watts > 0.9 * (features.waiting_w + features.headroom_w)
+    codes: NDArray[np.intp] = at_limit + 2 * (features.bound_ms < SHORT_MS).astype(np.intp)
+    return codes
+
+
+def _scaled(
+    watts: Column, quantiles: LogQuantiles, strata: Sequence[str], codes: NDArray[np.intp]
 ) -> tuple[Column, Column]:
-    """Columns of `FEATURES`, shape (n, 8), and each operator's bound in milliseconds."""
-    arithmetic = COMPUTE_PRECISION[precision]
-    peak = device.peak(arithmetic, matrix=True)
-    bound = roofline_ms(table, device, precision)
-    moved = traffic_bytes(table, precision)
-    compute = np.maximum(table.flops, 1.0) / (peak * 1e12)
-    memory = np.maximum(moved, 1.0) / (device.memory_bandwidth_gbs * 1e9)
-    l2 = (device.l2_mib or 6.0) * 2**20
-    fp32 = device.peak_tflops.get("fp32", peak)
-    ones = np.ones(len(table))
-    columns = (
-        np.clip(np.log(np.maximum(bound, 1e-6) / 0.01), -6, 8),
-        np.clip(np.log(compute / memory), -8, 5),
-        np.clip(np.log(np.maximum(moved, 1.0) / l2), -8, 8),
-        np.clip(np.log(np.maximum(table.flops, 1.0) / (device.compute_units or 80) / 1e6), -8, 8),
-        IS_GEMM[table.kind].astype(np.float64),
-        table.op_class.astype(np.float64),
-        ones * float(peak > 1.5 * fp32),
-        ones * np.log(power_capped_tflops(device, arithmetic) / peak),
+    """Low and high around n values, each by the quantiles of its stratum."""
+    low, high = quantiles.around(np.ones(len(strata)), strata)
+    return watts * low[codes], watts * high[codes]
+
+
+def _calibrate(settings: OperatorPower, rows: Measurements) -> PowerIntervals:
+    measured = np.log(rows.values["power_w"])
+    seen, strata = np.full(len(rows), np.nan), np.full(len(rows), "all", dtype="U16")
+    for held in held_out_folds(rows.groups["op_shape"], 5, settings.seed):
+        if held.all():
+            continue
+        asked = rows.take(held).queries
+        watts = settings.fit(rows.take(~held)).predict(asked).values["power_w"]
+        seen[held] = measured[held] - np.log(watts)
+        strata[held] = np.array(STRATA)[_strata(gather_power(asked), watts)]
+    shapes = LogQuantiles.of(seen, strata)
+    devices = rows.groups.get("device", np.full(len(rows), "one"))
+    if len(np.unique(devices)) < 2:
+        return PowerIntervals(shapes)
+    unseen: list[Column] = []
+    adapted: list[Column] = []
+    for device in np.unique(devices):
+        away = settings.fit(rows.take(devices != device))
+        here = rows.take(devices == device)
+        unseen.append(_missed(away, here))
+        adapted.extend(_missed_after_shots(away, here, settings.seed))
+    low, high = _each_alike(unseen).bounds["all"]
+    wide = (min(low, -UNSEEN_AT_LEAST), max(high, UNSEEN_AT_LEAST))
+    return PowerIntervals(shapes, LogQuantiles({"all": wide}), _each_alike(adapted))
+
+
+def _missed(fitted: OperatorPower, rows: Measurements) -> Column:
+    predicted = fitted.predict(rows.queries).values["power_w"]
+    return np.log(rows.values["power_w"] / predicted)
+
+
+def _missed_after_shots(fitted: OperatorPower, rows: Measurements, seed: int) -> Iterator[Column]:
+    random = np.random.default_rng(seed)
+    for _ in range(DRAWS):
+        shown = np.zeros(len(rows), dtype=np.bool_)
+        shown[random.permutation(len(rows))[:SHOTS]] = True
+        if not shown.all():
+            yield _missed(fitted.adapt(rows.take(shown)), rows.take(~shown))
+
+
+def _each_alike(parts: Sequence[Column], each: int = 1000) -> LogQuantiles:
+    """Every part counts alike: the same number of evenly spaced quantiles of its residuals."""
+    levels = (np.arange(each) + 0.5) / each
+    pooled = [np.quantile(part, levels) for part in parts]
+    residuals = np.concatenate(pooled) if pooled else np.zeros(0)
+    return LogQuantiles.of(residuals, np.full(len(residuals), "all"))
+
+
+def _kind(query: Query) -> str:
+    workload = query.workload
+    return workload.operator.kind if isinstance(workload, Kernel) else "network"
+
+
+def _trains(query: Query) -> bool:
+    workload = query.workload
+    return isinstance(workload, Network) and (
+        workload.phase == "training" or workload.graph.training
     )
-    return np.stack(columns, axis=1), bound
-
-
-def _matrix(queries: Sequence[Query]) -> Column:
-    """Features of kernels in the order of the queries, shape (n, 8)."""
-    matrix = np.zeros((len(queries), len(FEATURES)))
-    for part in gather(queries):
-        matrix[part.owner] = _features(part.table, part.device, part.precision)[0]
-    return matrix

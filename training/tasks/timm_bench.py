@@ -72,7 +72,9 @@ class TimmBenchExaminer(Examiner):
 def network_measurements(
     bench: pd.DataFrame, graphs: pd.DataFrame, catalog: DeviceCatalog
 ) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of the `bench` table as measured networks, and the positions of rows with a graph.
+    """Rows of the `bench` table as measured networks, and their positions.
+
+    Rows without a graph, a batch size or a time are left out.
 
     Groups: `device`, `model`, `family`, `part` (runtime, and precision or phase where not the
     usual one).
@@ -83,7 +85,7 @@ def network_measurements(
     kept: list[int] = []
     for position, row in enumerate(bench.to_dict("records")):
         graph = known.get((str(row["model"]), int(row["img_size"])))
-        if graph is not None:
+        if graph is not None and row["batch_size"] > 0 and row["step_time_ms"] > 0:
             queries.append(_query(row, graph, devices[row["device"]]))
             kept.append(position)
     rows = bench.iloc[kept]

@@ -1,0 +1,141 @@
+"""From an operator graph to the kernels that a runtime launches for it.
+
+`lowered(graph, mode)` is what others call; it keeps the answers to the graphs asked last.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from forerun.data.graph import OperatorGraph
+from forerun.features.lowering.attention import attention_launches, swallowed
+from forerun.features.lowering.branches import merged_away
+from forerun.features.lowering.casts import Types
+from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
+from forerun.features.lowering.kernels import Kernels, Launch, launch
+from forerun.features.lowering.mode import LoweringMode, lowering_mode
+from forerun.features.lowering.nodes import Nodes
+from forerun.features.lowering.pointwise import pointwise_launches
+from forerun.features.lowering.products import product_launch, product_sizes
+from forerun.features.operator_table import OperatorTable
+from forerun.features.query_table import GraphKey
+
+__all__ = ["Kernels", "LoweringMode", "lower", "lowered", "lowering_mode"]
+
+LOWERINGS_KEPT = 1024
+
+
+def lowered(graph: OperatorGraph, mode: LoweringMode) -> Kernels:
+    """The kernels of a graph in a mode, kept for those asked last."""
+    return _kept(GraphKey(graph), mode)
+
+
+def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kernels]:
+    """The kernels that one forward pass launches, mode by mode. The graph is not changed.
+
+    Args:
+        graph: a forward graph; operators of unknown kind count as elementwise.
+        modes: precision, runtime and version, as `lowering_mode` gives them.
+    """
+    table = OperatorTable.of_graph(graph)
+    prepared: dict[bool, Nodes] = {}
+    for mode in modes:
+        guessed = mode.benchmark_table
+        if guessed not in prepared:
+            prepared[guessed] = Nodes(graph, table, guessed)
+        yield _Lowering(prepared[guessed], mode).kernels()
+
+
+@lru_cache(maxsize=LOWERINGS_KEPT)
+def _kept(key: GraphKey, mode: LoweringMode) -> Kernels:
+    return next(lower(key.graph, (mode,)))
+
+
+class _Lowering:
+    """One pass over a graph in order."""
+
+    def __init__(self, nodes: Nodes, mode: LoweringMode) -> None:
+        self._nodes, self._mode = nodes, mode
+        self._types = Types(nodes, mode)
+        self._launches: list[Launch] = []
+        self._fusible: list[int] = []
+        self._gone = self._never_launched()
+
+    def kernels(self) -> Kernels:
+        for i in range(len(self._nodes)):
+            if self._gone[i]:
+                self._types.pass_through(i)
+            elif self._nodes.is_product(i):
+                self._product(i)
+            else:
+                self._other(i)
+        saved = self._fuse()
+        unknown = self._nodes.kind.count("unknown")
+        return Kernels.of(self._launches, self._nodes.batch, saved, unknown)
+
+    def _never_launched(self) -> list[bool]:
+        nodes, mode = self._nodes, self._mode
+        gone = [False] * len(nodes)
+        places = merged_away(nodes) if mode.reparameterised else set()
+        for i, kind in enumerate(nodes.kind):
+            if kind == "attention":
+                places |= swallowed(nodes, i, mode)
+        for i in places:
+            gone[i] = True
+        return gone
+
+    def _product(self, i: int) -> None:
+        nodes, types = self._nodes, self._types
+        read = types.read(i) if nodes.sources[i] else types.input
+        types.set_product(i)
+        if nodes.kind[i] == "attention":
+            self._launches += attention_launches(nodes, i, self._mode, types)
+            return
+        kernel = product_launch(nodes, i, types.half)
+        if not nodes.batched[i]:
+            self._launches.append(
+                launch(
+                    "constant", 0.0, kernel.traffic + kernel.fixed_traffic, kernel.repeat
+                )._replace(fixed_work=kernel.work, tensor=True)
+            )
+            return
+        self._launches.append(kernel)
+        if types.autocast:
+            self._casts(i, read)
+
+    def _casts(self, i: int, read: float) -> None:
+        """Autocast converts weights at every step, and operands that are not half already."""
+        activations, weights = product_sizes(self._nodes, i)
+        repeat = self._nodes.ops[i].repeat
+        if weights:
+            self._launches.append(launch("cast_weight", 0.0, weights * 6.0, repeat))
+        if not Types.wider_than_half(read):
+            return
+        if not self._mode.compiled:
+            self._launches.append(launch("cast", activations * (read + 2.0), repeat=repeat))
+        elif not self._nodes.sources[i]:
+            self._launches.append(launch("cast_input", activations * 6.0, repeat=repeat))
+
+    def _other(self, i: int) -> None:
+        nodes, types = self._nodes, self._types
+        read = types.read(i)
+        types.set_other(i, read)
+        if not nodes.batched[i]:
+            moved = nodes.read[i] + nodes.weights[i] + nodes.written[i]
+            self._launches.append(launch("constant", 0.0, moved * types.of[i], nodes.ops[i].repeat))
+            return
+        known = nodes.kind[i] != "unknown"
+        if known:
+            self._fusible.append(i)
+        if not (self._mode.compiled and known):
+            self._launches += pointwise_launches(nodes, i, types, read)
+
+    def _fuse(self) -> float:
+        """Launch fused groups where a compiler makes them; bytes that fusing saves."""
+        nodes, types = self._nodes, self._types
+        saved = sum((nodes.read[i] + nodes.written[i]) * types.half for i in self._fusible)
+        for group in fused_groups(nodes, self._fusible):
+            traffic = group_traffic(nodes, group, types, self._gone)
+            saved -= traffic.read + traffic.written
+            if self._mode.compiled:
+                self._launches.append(fused_launch(nodes, group, traffic))
+        return max(saved, 0.0)

@@ -1,0 +1,105 @@
+"""Number types along a graph: what autocast computes in half precision, what in fp32.
+
+After torch.amp's lists of operators ("CUDA Ops that can autocast to float16 / to float32"), and
+torch's type promotion where fp32 parameters meet half-precision activations.
+"""
+
+from collections.abc import Sequence
+
+from forerun.features.lowering.mode import LoweringMode
+from forerun.features.lowering.nodes import Nodes
+
+FULL, HALF = 4.0, 2.0
+_FP32_FUNCTIONS = frozenset(
+    "acos asin cosh erfinv exp expm1 log log10 log2 log1p pow reciprocal rsqrt sinh softplus "
+    "tan".split()
+)
+_FP32_REDUCTIONS = frozenset(
+    "sum linalg_vector_norm norm cumsum prod cumprod logsumexp reducesum reducel2 reduceprod "
+    "reducelogsumexp".split()
+)
+_NORMS = ("layer_norm", "group_norm")
+_NOT_HALF = 2.01
+_NOT_FULL = 3.9
+
+
+class Types:
+    """Bytes an element of every operator's result, filled in order.
+
+    Args:
+        nodes: the graph.
+        mode: what decides the types.
+    """
+
+    def __init__(self, nodes: Nodes, mode: LoweringMode) -> None:
+        self._nodes, self._mode = nodes, mode
+        self.half = FULL if mode.casts == "fp32" else HALF
+        self.weight = HALF if mode.casts == "half" else FULL
+        self.input = HALF if mode.casts == "half" else FULL
+        self.of: list[float] = [0.0] * len(nodes)
+
+    @property
+    def autocast(self) -> bool:
+        """Whether weights are fp32 and products run in half."""
+        return self._mode.casts == "autocast"
+
+    def read(self, i: int) -> float:
+        """Mean bytes an element over what an operator reads."""
+        total = elements = 0.0
+        for j in self._nodes.sources[i]:
+            total += self._nodes.written[j] * self.of[j]
+            elements += self._nodes.written[j]
+        return total / elements if elements else self.weight
+
+    def widest(self, sources: Sequence[int]) -> float:
+        """Bytes an element of the widest operand."""
+        return max((self.of[j] for j in sources if self._nodes.written[j] > 0), default=self.weight)
+
+    def pass_through(self, i: int) -> None:
+        """The operator disappears: its result is what it reads."""
+        self.of[i] = max((self.of[j] for j in self._nodes.sources[i]), default=self.weight)
+
+    def set_product(self, i: int) -> None:
+        """A product's result is half precision wherever there is any."""
+        self.of[i] = self.half
+
+    def set_other(self, i: int, read: float) -> None:
+        """The result of an operator that is no product."""
+        nodes = self._nodes
+        kind, widest = nodes.kind[i], self.widest(nodes.sources[i])
+        if not self.autocast or self.half_norm(i):
+            self.of[i] = self.half
+        elif self.in_fp32(i):
+            self.of[i] = FULL
+        elif kind == "batch_norm":
+            self.of[i] = read if read in (HALF, FULL) else widest
+        elif nodes.weights[i] > 0 and kind != "copy":
+            self.of[i] = FULL
+        else:
+            self.of[i] = widest
+
+    def half_norm(self, i: int) -> bool:
+        """Whether it is a norm that runs in half precision under autocast (`--fast-norm`)."""
+        return self._mode.benchmark_table and self._nodes.kind[i] in _NORMS
+
+    def in_fp32(self, i: int) -> bool:
+        """Whether autocast computes it in fp32."""
+        kind = self._nodes.kind[i]
+        if kind == "reduce":
+            return self._nodes.name[i] in _FP32_REDUCTIONS
+        if kind == "elementwise":
+            return self._nodes.function[i] in _FP32_FUNCTIONS
+        return kind == "softmax" or kind in _NORMS
+
+    def cast_before(self, i: int, read: float) -> float | None:
+        """Bytes an element that autocast first converts an operand to; None where it need not."""
+        if not self.autocast:
+            return None
+        if self.half_norm(i):
+            return self.half if read > _NOT_HALF else None
+        return FULL if self.in_fp32(i) and read < _NOT_FULL else None
+
+    @staticmethod
+    def wider_than_half(read: float) -> bool:
+        """Whether a product has to convert what it reads."""
+        return read > _NOT_HALF

@@ -1,0 +1,185 @@
+"""Launched kernels as columns, with the sums that no batch size changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.features.lowering.kernel_kinds import (
+    CLASS_OF_KERNEL,
+    IS_PRODUCT,
+    KERNEL_CLASSES,
+    KERNEL_CODE,
+    KERNEL_KINDS,
+)
+
+Column = NDArray[np.float64]
+TILE = 128.0
+_BMM = KERNEL_CLASSES.index("bmm")
+
+
+class Launch(NamedTuple):
+    """One kernel at the graph's batch size.
+
+    Attributes:
+        kind: position in `KERNEL_KINDS`.
+        work: FLOPs that grow with the batch.
+        traffic: bytes that grow with the batch.
+        fixed_work, fixed_traffic: FLOPs and bytes that do not (weights, constants).
+        m, n, k: view as a product; m grows with the batch.
+        groups: independent products, zero where it is none.
+        tensor: whether it runs on the matrix units.
+        repeat: how often it is launched.
+    """
+
+    kind: int
+    work: float = 0.0
+    traffic: float = 0.0
+    fixed_work: float = 0.0
+    fixed_traffic: float = 0.0
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    groups: float = 0.0
+    tensor: bool = False
+    repeat: float = 1.0
+
+
+def launch(
+    name: str, traffic: float = 0.0, fixed_traffic: float = 0.0, repeat: float = 1.0
+) -> Launch:
+    """A kernel that only moves data, by the name of its kind."""
+    return Launch(KERNEL_CODE[name], traffic=traffic, fixed_traffic=fixed_traffic, repeat=repeat)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """n launches of a network, per sample where they grow with the batch.
+
+    Attributes:
+        kind: positions in `KERNEL_KINDS`.
+        work, traffic: FLOPs and bytes a sample.
+        fixed_work, fixed_traffic: FLOPs and bytes a run.
+        m: rows of the product a sample.
+        n, k, groups: rest of the product's view.
+        tensor: whether it runs on the matrix units.
+        repeat: launches of each.
+        fusible_traffic: bytes a sample that fusing between products saves, or could save.
+        unknown: operators that no kind describes.
+    """
+
+    kind: NDArray[np.intp]
+    work: Column
+    traffic: Column
+    fixed_work: Column
+    fixed_traffic: Column
+    m: Column
+    n: Column
+    k: Column
+    groups: Column
+    tensor: NDArray[np.bool_]
+    repeat: Column
+    fusible_traffic: float
+    unknown: int
+
+    @classmethod
+    def of(
+        cls, launches: Sequence[Launch], batch: float, fusible_traffic: float, unknown: int
+    ) -> "Kernels":
+        """Columns of launches at a batch size, brought to one sample.
+
+        Args:
+            launches: kernels in order, totals over the batch.
+            batch: their batch size.
+            fusible_traffic: bytes that fusion saves at that batch size.
+            unknown: operators that no kind describes.
+        """
+        by_field = zip(*launches, strict=True) if launches else ((),) * len(Launch._fields)
+        columns = {
+            name: np.array(values, dtype=np.float64)
+            for name, values in zip(Launch._fields, by_field, strict=True)
+        }
+        kind = columns.pop("kind").astype(np.intp)
+        tensor = columns.pop("tensor").astype(np.bool_)
+        repeat = columns["repeat"]
+        for name in ("work", "traffic", "fixed_work", "fixed_traffic"):
+            columns[name] = columns[name] * repeat
+        for name in ("work", "traffic", "m"):
+            columns[name] = columns[name] / batch
+        batched = np.isin(CLASS_OF_KERNEL[kind], _BATCHED)
+        columns["groups"] = np.where(batched, columns["groups"] / batch, columns["groups"])
+        return cls(
+            kind=kind,
+            **columns,
+            tensor=tensor,
+            fusible_traffic=fusible_traffic / batch,
+            unknown=unknown,
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @cached_property
+    def totals(self) -> "KindTotals":
+        """Sums by kind."""
+
+        def summed(column: Column) -> Column:
+            sums = np.bincount(self.kind, weights=column, minlength=len(KERNEL_KINDS))
+            return np.asarray(sums, dtype=np.float64)
+
+        return KindTotals(
+            work=summed(self.work),
+            traffic=summed(self.traffic),
+            fixed_work=summed(self.fixed_work),
+            fixed_traffic=summed(self.fixed_traffic),
+            launches=summed(self.repeat),
+            tensor=summed(self.tensor.astype(np.float64)) > 0,
+        )
+
+    @cached_property
+    def kernel_class(self) -> NDArray[np.intp]:
+        """Positions in `KERNEL_CLASSES`."""
+        return CLASS_OF_KERNEL[self.kind]
+
+    @cached_property
+    def is_product(self) -> Column:
+        """1 for matrix products, convolutions and attention, else 0."""
+        return IS_PRODUCT[self.kind].astype(np.float64)
+
+    @cached_property
+    def product_views(self) -> Column:
+        """Shape (6, n): is a product; aligned to 8; to 64; log k, log n, log groups of it."""
+        product = self.is_product
+        eight = product * ((self.n % 8 == 0) & (self.k % 8 == 0))
+        sixty_four = product * ((self.n % 64 == 0) & (self.k % 64 == 0))
+        sides = [product * np.log(np.maximum(x, 1.0)) for x in (self.k, self.n, self.groups)]
+        return np.stack([product, eight, sixty_four, *sides])
+
+    @cached_property
+    def tiles_across(self) -> Column:
+        """Tiles of 128 columns, times independent products where they are batched."""
+        batched = np.where(self.kernel_class == _BMM, self.groups, 1.0)
+        return np.ceil(np.maximum(self.n, 1.0) / TILE) * np.maximum(batched, 1.0)
+
+    @cached_property
+    def launches(self) -> float:
+        """Kernels launched in one pass."""
+        return float(self.repeat.sum())
+
+
+@dataclass(frozen=True)
+class KindTotals:
+    """Sums over the kernels of each kind, columns as in `Kernels`, shape (len(KERNEL_KINDS),)."""
+
+    work: Column
+    traffic: Column
+    fixed_work: Column
+    fixed_traffic: Column
+    launches: Column
+    tensor: NDArray[np.bool_]
+
+
+_BATCHED = np.array([_BMM, KERNEL_CLASSES.index("attention")])

@@ -1,0 +1,69 @@
+"""What of a query decides which kernels its network becomes."""
+
+from typing import Literal, NamedTuple
+
+from forerun.data.graph import OperatorGraph
+from forerun.data.software import Software
+from forerun.data.workload import NumberFormat
+
+Casts = Literal["autocast", "half", "fp32"]
+NEWEST_TORCH = 2.09
+"""Stands in where the version is not given."""
+_FUSED_ATTENTION_SINCE = 2.0
+_FP32_SCORES_SINCE = 2.05
+_REPARAMETERISED_SINCE = 2.09
+
+
+class LoweringMode(NamedTuple):
+    """What of a query decides which kernels are launched.
+
+    Attributes:
+        casts: fp32 weights with autocast, everything in half precision, or everything in fp32.
+        compiled: whether a compiler fuses what lies between matrix products.
+        fused_attention: whether scaled-dot-product attention runs as one kernel.
+        fp32_scores: whether attention that is not fused computes its scores in fp32.
+        benchmark_table: the graph is one of the timm benchmark's tables, with the benchmark's own
+            habits: norms in half precision under autocast (`--fast-norm`), edges that the tracer
+            guessed, attention's own copies among the operators.
+        reparameterised: parallel convolution branches were merged before timing, as the timm
+            benchmark does since its runs on torch 2.9 (seen from its rows, not documented).
+        recompose: the graph's format writes what frameworks run as one kernel as a chain (ONNX).
+    """
+
+    casts: Casts
+    compiled: bool
+    fused_attention: bool
+    fp32_scores: bool
+    benchmark_table: bool
+    reparameterised: bool
+    recompose: bool
+
+
+def torch_version(software: Software) -> float:
+    """Major + minor / 100; the newest measured where torch's version is not given."""
+    version = software.version_number if software.framework == "torch" else None
+    return NEWEST_TORCH if version is None else version
+
+
+def lowering_mode(
+    graph: OperatorGraph, precision: NumberFormat, software: Software
+) -> LoweringMode:
+    """The mode of one query; eager execution stands for every runtime that does not compile."""
+    version = torch_version(software)
+    table = graph.source == "table"
+    return LoweringMode(
+        casts=casts_of(precision),
+        compiled=software.runtime == "compiled",
+        fused_attention=version >= _FUSED_ATTENTION_SINCE,
+        fp32_scores=version >= _FP32_SCORES_SINCE,
+        benchmark_table=table,
+        reparameterised=table and version >= _REPARAMETERISED_SINCE,
+        recompose=graph.source == "onnx",
+    )
+
+
+def casts_of(precision: NumberFormat) -> Casts:
+    """How a number format treats types; what is narrower than half counts as half."""
+    if precision in ("amp", "amp_bf16"):
+        return "autocast"
+    return "fp32" if precision in ("fp32", "tf32") else "half"

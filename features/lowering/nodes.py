@@ -1,0 +1,115 @@
+"""A graph as lowering sees it: edges both ways, plain names, costs as numbers."""
+
+from collections.abc import Sequence
+from math import prod
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.operator_table import OperatorTable
+from forerun.features.readers.aten import plain_name
+
+_KIND: dict[str, str] = {"conv_transpose": "conv", "embedding": "copy"}
+_PRODUCTS = frozenset({"conv", "linear", "matmul", "attention", "recurrent"})
+_IMAGE_CHANNELS = 3
+
+
+class Nodes:
+    """Operators of one graph with what every later step asks of them.
+
+    Args:
+        graph: any graph; it is not changed.
+        table: its costs at its own batch size.
+        from_table: whether its edges and batch marks came from the timm benchmark's tracer.
+
+    Attributes:
+        kind: kinds, with transposed convolutions as `conv`, gathers as `copy`, and pooling down to
+            one pixel as `reduce`.
+        name: ATen names without overload, others in lower case.
+        function: of elementwise operators, else the name.
+        sources, readers: positions of producers and consumers.
+        work, read, written, weights: FLOPs and elements.
+        batched: whether the batch size changes it.
+    """
+
+    def __init__(self, graph: OperatorGraph, table: OperatorTable, from_table: bool) -> None:
+        ops = graph.operators
+        self.ops: tuple[Operator, ...] = ops
+        self.batch = float(max(1, graph.batch_size))
+        self.name = [plain_name(op.name).lower() for op in ops]
+        self.kind = [_kind(op, name) for op, name in zip(ops, self.name, strict=True)]
+        self.function = [
+            str(op.attributes.get("function", name))
+            for op, name in zip(ops, self.name, strict=True)
+        ]
+        self.work: list[float] = table.flops.tolist()
+        self.read: list[float] = table.in_elements.tolist()
+        self.written: list[float] = table.out_elements.tolist()
+        # A gather reads as many rows of its table as it writes.
+        self.weights: list[float] = [
+            0.0 if op.kind == "embedding" else w
+            for op, w in zip(ops, table.parameter_elements.tolist(), strict=True)
+        ]
+        self.groups: list[float] = table.batch.tolist()
+        self.m: list[float] = table.m.tolist()
+        self.n: list[float] = table.n.tolist()
+        self.k: list[float] = table.k.tolist()
+        self.width: list[float] = table.width.tolist()
+        self.sources: list[list[int]] = [
+            [j for j in op.inputs if 0 <= j < i and (j or not from_table or self._reads(i, j))]
+            for i, op in enumerate(ops)
+        ]
+        self.readers: list[list[int]] = [[] for _ in ops]
+        for i, sources in enumerate(self.sources):
+            for j in sources:
+                self.readers[j].append(i)
+        self.batched = self._reached() if from_table else [op.batched for op in ops]
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def is_product(self, i: int) -> bool:
+        """Whether it is a matrix product, a convolution or an attention."""
+        return self.kind[i] in _PRODUCTS
+
+    def only(self, i: int) -> bool:
+        """Whether exactly one operator reads it."""
+        return len(self.readers[i]) == 1
+
+    def shape(self, i: int) -> Sequence[int]:
+        """What it writes."""
+        shapes = self.ops[i].output_shapes
+        return shapes[0] if shapes else ()
+
+    def _reads(self, i: int, j: int) -> bool:
+        # The tracer wrote 0 for a producer it did not know: such an edge holds where sizes agree.
+        return any(prod(s) == self.written[j] for s in self.ops[i].input_shapes)
+
+    def _reached(self) -> list[bool]:
+        """What depends on the image, as the guessed edges may have marked too much."""
+        reached: list[bool] = []
+        for i, op in enumerate(self.ops):
+            kind = self.kind[i]
+            standardised_weight = kind == "batch_norm" and not op.parameter_elements
+            gathered_weight = self.name[i] == "index" and op.parameter_elements > 0
+            if standardised_weight or gathered_weight:
+                reached.append(False)
+            elif kind == "conv" or self.name[i] == "addmm":
+                reached.append(True)
+            else:
+                reached.append(
+                    any(reached[j] for j in self.sources[i]) or any(map(_image, op.input_shapes))
+                )
+        return reached
+
+
+def _image(shape: Sequence[int]) -> bool:
+    return len(shape) == 4 and shape[0] == 1 and shape[1] == _IMAGE_CHANNELS
+
+
+def _kind(op: Operator, name: str) -> str:
+    kind = _KIND.get(op.kind, op.kind)
+    if kind == "pool":
+        # PyTorch runs pooling to one pixel as a mean, and other adaptive ones like a reduction.
+        target = op.output_shapes[0] if op.output_shapes else ()
+        if "adaptive" in name or (len(target) > 2 and prod(target[2:]) == 1):
+            return "reduce"
+    return kind

@@ -1,0 +1,330 @@
+"""Latency of whole networks: kernels as launched, an additive time, and boosters on the rest.
+
+The answer is the geometric mean of two: the additive time of `KernelTimes` with a booster on what
+it misses, and the kernels' roofline with a booster on all of it. Their disagreement scales the
+interval.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.lowering.mode import casts_of
+from forerun.features.network_features import (
+    DEVICE_RATIOS,
+    assumed,
+    chip_of,
+    device_ratios,
+)
+from forerun.features.operators import OPERATOR_CLASSES
+from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
+from forerun.models.artifact import read_content, write_content
+from forerun.models.boosters import BoosterBag
+from forerun.models.calibration import Intervals
+from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.kernel_times import COLUMNS, KernelTimes, way_of
+from forerun.models.network_intervals import calibrate
+from forerun.models.network_rows import DIRECT, FEATURES, NetworkRows, TaughtRows
+from forerun.models.prediction import Predictions
+
+Column = NDArray[np.float64]
+
+SETTINGS: Mapping[str, Any] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 16,
+    "min_data_in_leaf": 100,
+    "feature_fraction": 0.4,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 2.0,
+}
+RESIDUAL, WHOLE = "residual", "whole"
+OTHER_WAYS_WEIGHT = 0.5
+"""Weight of rows that are no mixed-precision inference on a GPU in nchw."""
+
+_FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
+_MOST_SPREAD = 0.5
+_SPREAD_FLOOR = 0.06
+_NARROW = ("fp8", "int8", "tf32")
+
+
+class _Answer(NamedTuple):
+    """Log seconds, how far the two ways to them are apart, seconds of each term."""
+
+    log_seconds: Column
+    spread: Column
+    terms: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NetworkBoost:
+    """Latency of networks on the kinds of devices, precisions and phases that were measured.
+
+    Attributes:
+        seed: of the boosters; also spreads families over folds.
+        trees: boosting rounds of each.
+        threads: LightGBM threads while fitting.
+        calibrated: whether `fit` also measures intervals, at six to nine times the cost.
+        kernel_times: the additive time.
+        boosters: `residual` and `whole`.
+        intervals: in units of the spread; seen devices by way of running.
+        known: devices of the training rows.
+        ranges: range of the features.
+        device_ranges: device kind -> range of the devices' ratios.
+        taught: (device kind, phase, casts) of the training rows.
+        precisions: number formats of the training rows, by device kind.
+        scalars: corrections of devices adapted to.
+    """
+
+    seed: int = 0
+    trees: int = 400
+    threads: int = 1
+    calibrated: bool = True
+    kernel_times: KernelTimes = field(default_factory=KernelTimes)
+    boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
+    intervals: Intervals | None = None
+    known: KnownDevices = field(default_factory=KnownDevices)
+    ranges: FeatureRange | None = None
+    device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
+    taught: frozenset[tuple[str, str, str]] = frozenset()
+    precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
+    name: ClassVar[str] = "network_boost"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Latency only."""
+        return ("latency_ms",)
+
+    def answers(self, query: Query) -> bool:
+        """Forward graphs in a phase and kind of precision measured on that kind of device.
+
+        Half precision, autocast or not, is one kind; what is narrower was never measured.
+        """
+        network = query.workload
+        if not isinstance(network, Network) or network.graph.training:
+            return False
+        return network.precision not in _NARROW and _lesson(query) in self.taught
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Additive time and boosters on all rows, intervals on rows that other fits did not see.
+
+        Args:
+            measurements: networks with `latency_ms`, and the groups `device` and `family`.
+        """
+        taught = TaughtRows.of(measurements)
+        fitted = replace(
+            self._fitted(taught),
+            known=KnownDevices.of([q.device for q in measurements.queries]),
+            device_ranges=_device_ranges(measurements.queries),
+            taught=frozenset(_lesson(q) for q in measurements.queries),
+            precisions=_precisions(measurements.queries),
+            scalars=ShrunkScalars(),
+        )
+        if not self.calibrated:
+            return replace(fitted, intervals=None)
+        return replace(fitted, intervals=calibrate(taught, self._missed, self.seed))
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Shrunk scalars by device and way of running, from a few networks with `latency_ms`."""
+        plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
+        residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        devices = [q.device for q in measurements.queries]
+        ways = [way_of(q) for q in measurements.queries]
+        return replace(self, scalars=self.scalars.updated(residuals, devices, ways))
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Time of each network, with its interval, limits and breakdown by operator class.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        rows = NetworkRows.of(queries)
+        answer = self._answer(rows)
+        devices = [q.device for q in queries]
+        scale = self.scalars.correction(devices, rows.ways.tolist())
+        values = np.exp(answer.log_seconds + scale) * 1e3
+        low: dict[str, Column] = {}
+        high: dict[str, Column] = {}
+        if self.intervals is not None:
+            seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
+            ones = np.ones(len(queries))
+            below, above = self.intervals.around(ones, rows.ways.tolist(), seen)
+            # A shift of the whole device does not grow with the disagreement on one network.
+            width = np.where(seen, answer.spread, 1.0)
+            low["latency_ms"] = values * below**width
+            high["latency_ms"] = values * above**width
+        shares = rows.class_shares(answer.terms)
+        return Predictions(
+            {"latency_ms": values},
+            low,
+            high,
+            self.intervals.seen.coverage if self.intervals else None,
+            [self._limits(query, row) for query, row in zip(queries, rows.features, strict=True)],
+            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+        )
+
+    def _fitted(self, taught: TaughtRows) -> Self:
+        rows = taught.rows
+        times = KernelTimes.fit(rows.design, taught.log_measured, rows.ways.tolist())
+        matrix, log_seconds = rows.matrix(times.terms(rows.design, rows.ways.tolist()))
+        usual = _usual(rows)
+        weights = taught.weights * np.where(usual, 1.0, OTHER_WAYS_WEIGHT)
+        targets = {
+            RESIDUAL: (matrix, taught.log_measured - log_seconds, 2 * self.seed),
+            WHOLE: (rows.features, taught.log_measured - rows.log_roofline, 2 * self.seed + 1),
+        }
+        boosters = {
+            name: BoosterBag.fit(
+                features,
+                target,
+                parameters=SETTINGS,
+                trees=self.trees,
+                seeds=(seed,),
+                weights=weights,
+                threads=self.threads,
+            )
+            for name, (features, target, seed) in targets.items()
+        }
+        ranges = FeatureRange.of(FEATURES, matrix)
+        return replace(self, kernel_times=times, boosters=boosters, ranges=ranges)
+
+    def _answer(self, rows: NetworkRows) -> _Answer:
+        assert self.ranges is not None
+        terms = self.kernel_times.terms(rows.design, rows.ways.tolist())
+        matrix, log_seconds = rows.matrix(terms)
+        matrix = self.ranges.clip(matrix)
+        one = log_seconds + self.boosters[RESIDUAL].predict(matrix)
+        other = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
+        return _Answer(
+            (one + other) / 2, _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD), terms
+        )
+
+    def _missed(self, taught: TaughtRows, held: NDArray[np.bool_]) -> tuple[Column, Column]:
+        """Log errors and spreads of rows held out, by a predictor fitted on the others."""
+        answer = self._fitted(taught.take(~held))._answer(taught.rows.take(held))
+        return taught.log_measured[held] - answer.log_seconds, answer.spread
+
+    def _has_seen(self, query: Query) -> bool:
+        return query.device in self.known or self.scalars.rows(query.device) >= ENOUGH_ROWS
+
+    def _limits(self, query: Query, features: Column) -> tuple[str, ...]:
+        network, device = query.workload, query.device
+        assert isinstance(network, Network) and self.ranges is not None
+        lines = []
+        taught = self.precisions.get(device.kind, ())
+        if network.precision not in taught:
+            lines.append(f"precision is {network.precision}, training saw {', '.join(taught)}")
+        if query.software.runtime == "onnxruntime":
+            lines.append("runtime is onnxruntime, training saw eager and compiled torch")
+        unknown = network.graph.unknown
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
+        lines.extend(self._outside(features))
+        if device not in self.known and device.kind in self.device_ranges:
+            ratios = device_ratios(chip_of(device, network.precision))
+            lines.extend(self.device_ranges[device.kind].outside(ratios))
+        lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
+        return tuple(lines)
+
+    def _outside(self, features: Column) -> tuple[str, ...]:
+        assert self.ranges is not None
+        checked = [i for i, name in enumerate(self.ranges.names[:DIRECT]) if name not in _FLAGS]
+        part = FeatureRange(
+            tuple(self.ranges.names[i] for i in checked),
+            self.ranges.low[checked],
+            self.ranges.high[checked],
+        )
+        return part.outside(features[checked])
+
+    def save(self, folder: Path) -> None:
+        """Boosters as LightGBM text, the rest as JSON."""
+        assert self.ranges is not None
+        parameters = {
+            "seed": self.seed,
+            "trees": self.trees,
+            "terms": list(COLUMNS),
+            "kernel_times": self.kernel_times.to_json(),
+            "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
+            "ranges": self.ranges.to_json(),
+            "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
+            "intervals": self.intervals.to_json() if self.intervals else None,
+            "known": self.known.sheets,
+            "taught": sorted(self.taught),
+            "precisions": dict(self.precisions),
+            "scalars": self.scalars.to_json(),
+        }
+        write_content(folder, self.name, parameters)
+        for name, bag in self.boosters.items():
+            bag.save(folder, name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged, or was fitted on other features.
+        """
+        content = read_content(folder, cls.name)
+        FeatureRange.check_names(folder, FEATURES, content["ranges"]["names"])
+        FeatureRange.check_names(folder, COLUMNS, content["terms"])
+        intervals = content["intervals"]
+        return cls(
+            seed=content["seed"],
+            trees=content["trees"],
+            kernel_times=KernelTimes.from_json(content["kernel_times"]),
+            boosters={n: BoosterBag.load(folder, n, c) for n, c in content["boosters"].items()},
+            intervals=Intervals.from_json(intervals) if intervals else None,
+            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            ranges=FeatureRange.from_json(content["ranges"]),
+            device_ranges={
+                k: FeatureRange.from_json(r) for k, r in content["device_ranges"].items()
+            },
+            taught=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
+            precisions={k: tuple(v) for k, v in content["precisions"].items()},
+            scalars=ShrunkScalars.from_json(content["scalars"]),
+        )
+
+
+def _lesson(query: Query) -> tuple[str, str, str]:
+    network = query.workload
+    assert isinstance(network, Network)
+    casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
+    return query.device.kind, network.phase, casts
+
+
+def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for query in queries:
+        found.setdefault(query.device.kind, set()).add(query.workload.precision)
+    return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+
+
+def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:
+    seen = {(id(q.device), q.workload.precision): q for q in queries}
+    ratios: dict[str, list[Column]] = {}
+    for query in seen.values():
+        chip = chip_of(query.device, query.workload.precision)
+        ratios.setdefault(query.device.kind, []).append(device_ratios(chip))
+    return {
+        kind: FeatureRange.of(DEVICE_RATIOS, np.array(rows))
+        for kind, rows in sorted(ratios.items())
+    }
+
+
+def _usual(rows: NetworkRows) -> NDArray[np.bool_]:
+    autocast = rows.features[:, FEATURES.index("autocast")] > 0
+    return autocast & np.isin(rows.ways, ("eager", "compiled"))
+
+
+def _breakdown(shares: Column, value: float) -> dict[str, float]:
+    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}
