@@ -1,17 +1,20 @@
 """Largest live set of an inference pass: which activations exist at once, at any batch size.
 
 A tensor lives from the operator that writes it to the last one that reads it (outputs of the
-network to the end); an operator's inputs and outputs live together while it runs. In-place
-operators are not assumed.
+network to the end); an operator's inputs and outputs live together while it runs. Inputs of the
+network live throughout: whoever calls it holds them. In-place operators are not assumed, and an
+operator that runs several times (`repeat`) reuses its memory.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.graph import OperatorGraph
+from forerun.data.graph import OperatorGraph, Shape
 from forerun.features.query_table import GRAPHS_KEPT, GraphKey, graph_table
 
 Column = NDArray[np.float64]
@@ -48,29 +51,34 @@ def _kept(key: GraphKey) -> LiveSet:
 
 def _live_set(graph: OperatorGraph) -> LiveSet:
     table, n = graph_table(graph), len(graph)
-    last_read = np.arange(n)
-    read = np.zeros(n, dtype=np.bool_)
-    fed_from_outside = np.zeros(n)
+    last_read = np.full(n, -1)
     for place, op in enumerate(graph.operators):
         for source in op.inputs:
             last_read[source] = place
-            read[source] = True
-        if not op.inputs:
-            fed_from_outside[place] = table.in_elements[place]
     # What nobody reads is an output of the network.
-    last_read[~read] = n - 1
+    last_read[last_read < 0] = n - 1
     return LiveSet(
-        _alive(table.out_elements, last_read, fed_from_outside, ~table.batched),
-        _alive(table.out_elements, last_read, fed_from_outside, table.batched),
+        _alive(table.out_elements, last_read, ~table.batched) + _fed_elements(graph, batched=False),
+        _alive(table.out_elements, last_read, table.batched) + _fed_elements(graph, batched=True),
     )
 
 
-def _alive(
-    written: Column, last_read: NDArray[np.intp], outside: Column, mine: NDArray[np.bool_]
-) -> Column:
+def _alive(written: Column, last_read: NDArray[np.intp], mine: NDArray[np.bool_]) -> Column:
     """Running sum of what is written minus what was read for the last time before."""
     change = np.zeros(len(written) + 1)
     change[:-1] += np.where(mine, written, 0.0)
     np.subtract.at(change, last_read + 1, np.where(mine, written, 0.0))
     alive: Column = np.cumsum(change)[:-1]
-    return alive + np.where(mine, outside, 0.0)
+    return alive
+
+
+def _fed_elements(graph: OperatorGraph, *, batched: bool) -> float:
+    """Elements of the network's inputs: what operators without predecessors read.
+
+    Several operators that read tensors of one shape are taken to read the same tensor.
+    """
+    fed: Counter[Shape] = Counter()
+    for op in graph.operators:
+        if not op.inputs and op.batched == batched:
+            fed |= Counter(op.input_shapes)
+    return float(sum(prod(shape) * times for shape, times in fed.items()))

@@ -40,8 +40,9 @@ meets a low limit (A30, T4) and near one half on graphics cards."""
 
 BYTE_J = 150e-12
 """Energy of a byte from device memory through the caches to the units. Full traffic at this figure
-gives 140 W on an A30 and 92 W on an RTX 2080 Ti; streaming kernels there draw 115 W above idle (and
-are held by the limit) and 55 to 90 W."""
+gives 140 W on an A30 and 92 W on an RTX 2080 Ti; ReLU on large tensors there draws 120 W and 55 W
+more than a waiting device. The booster corrects the level, so a third more or less hardly matters
+on devices it saw."""
 
 WAITING_SHARE = 0.2
 """Of the design power: clocks up and no kernel running. The least draw in loops of tiny kernels is

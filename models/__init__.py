@@ -3,6 +3,7 @@
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.memory import InferenceMemory
+from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
@@ -12,6 +13,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
     Roofline,
     OperatorBoost,
+    NetworkBoost,
     OperatorPower,
     InferenceMemory,
     Chosen,

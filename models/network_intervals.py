@@ -87,13 +87,22 @@ def _unseen(taught: TaughtRows, missed: Missed, errors: Column) -> LogQuantiles:
         shift = DEVICE_SHIFT * np.sqrt(1.0 + 1.0 / max(1, len(devices)))
         parts = [errors[mine]]
         if len(devices) > 1:
-            parts += [missed(taught, taught.device == device)[0] for device in devices]
+            parts += [_on_another_device(taught, missed, str(device)) for device in devices]
         for error in parts:
             known = ~np.isnan(error)
             found = (error[known, None] + shift * _NORMAL).ravel()
             scores += [found, -found]
             strata.append(np.full(2 * len(found), "cpu" if cpu else "gpu"))
     return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(taught.rows.ways))
+
+
+def _on_another_device(taught: TaughtRows, missed: Missed, device: str) -> Column:
+    """Log errors on a device held out, in those ways of running that other devices teach."""
+    mine = taught.device == device
+    known = np.isin(taught.rows.ways, np.unique(taught.rows.ways[~mine]))
+    rows = taught.take(~mine | known)
+    held = rows.device == device
+    return missed(rows, held)[0] if held.any() else np.zeros(0)
 
 
 def _pooled(scores: Column, strata: NDArray[np.str_], ways: NDArray[np.str_]) -> LogQuantiles:

@@ -6,7 +6,7 @@ and of a multiply-add; how much of it shows is learnt from dimensionless feature
 keeps the device busy, how much arithmetic it does, whether its data fits L2. A network's power is
 the mean over its operators' time.
 
-Two devices teach this. Where one predicts the other the error is 37 to 47 %, so an answer for
+Two devices teach this. Where one predicts the other the error is 36 to 48 %, so an answer for
 anything else carries an interval of that size and a line that says so.
 """
 

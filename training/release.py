@@ -42,6 +42,7 @@ def release(
     names: Sequence[str] = (),
     data: Path | None = None,
     judge: bool = True,
+    protocols: Sequence[str] = (),
     track: bool = True,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
@@ -51,7 +52,8 @@ def release(
         output: folder of the artifact.
         names: predictors; all when empty.
         data: folder that holds bundles by dataset name; the pulled ones when None.
-        judge: run the protocols first; without it the card has no scores.
+        judge: run protocols first; without it the card has no scores.
+        protocols: those to run; all when empty.
         track: log the run in MLflow and register the version (needs the train extra).
         progress: takes a line for people.
 
@@ -64,7 +66,9 @@ def release(
     """
     datasets = [c.examiner.dataset for c in COURSES if not names or c.predictor.name in names]
     folders = {name: data / name for name in datasets} if data is not None else {}
-    answered = {name: _judged(name, folders.get(name), progress) for name in datasets if judge}
+    answered = {
+        name: _judged(name, folders.get(name), protocols, progress) for name in datasets if judge
+    }
     evaluations = [
         {"dataset": name, "tasks": rows(found), "seeds": 1, "shots": 0}
         for name, found in answered.items()
@@ -84,8 +88,11 @@ def release(
     }
 
 
-def _judged(name: str, folder: Path | None, progress: Progress) -> list[Answered]:
-    return list(sit_exams(examiner(name), find(name, folder), progress=progress))
+def _judged(
+    name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
+) -> list[Answered]:
+    bundle = find(name, folder)
+    return list(sit_exams(examiner(name), bundle, protocols=protocols, progress=progress))
 
 
 def _card(

@@ -11,6 +11,7 @@ from forerun.features.lowering.attention import attention_launches, swallowed
 from forerun.features.lowering.branches import merged_away
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
+from forerun.features.lowering.idioms import recomposed
 from forerun.features.lowering.kernels import Kernels, Launch, launch
 from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.lowering.nodes import Nodes
@@ -36,13 +37,13 @@ def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kerne
         graph: a forward graph; operators of unknown kind count as elementwise.
         modes: precision, runtime and version, as `lowering_mode` gives them.
     """
-    table = OperatorTable.of_graph(graph)
-    prepared: dict[bool, Nodes] = {}
+    prepared: dict[tuple[bool, bool], Nodes] = {}
     for mode in modes:
-        guessed = mode.benchmark_table
-        if guessed not in prepared:
-            prepared[guessed] = Nodes(graph, table, guessed)
-        yield _Lowering(prepared[guessed], mode).kernels()
+        key = (mode.benchmark_table, mode.recompose)
+        if key not in prepared:
+            seen = recomposed(graph) if mode.recompose else graph
+            prepared[key] = Nodes(seen, OperatorTable.of_graph(seen), mode.benchmark_table)
+        yield _Lowering(prepared[key], mode).kernels()
 
 
 @lru_cache(maxsize=LOWERINGS_KEPT)

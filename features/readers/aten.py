@@ -61,7 +61,8 @@ _KINDS: dict[str, str] = {
     "softplus softsign hardtanh hardswish hardsigmoid hardshrink softshrink threshold glu clamp "
     "clamp_min clamp_max clip maximum minimum addcmul addcdiv lerp eq ne lt le gt ge logical_and "
     "logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor isnan "
-    "isinf isfinite nan_to_num polar complex view_as_complex view_as_real bitwise_left_shift "
+    "isinf isfinite diff __and__ __or__ __xor__ nan_to_num polar complex view_as_complex "
+    "view_as_real bitwise_left_shift "
     "bitwise_right_shift fake_quantize_per_tensor_affine quantize_per_tensor "
     "dequantize_per_tensor bucketize searchsorted",
 }

@@ -178,7 +178,7 @@ class _Walk:
         return sources
 
     def _grows(self, tensor: Tensor) -> bool:
-        """Whether a tensor grows with the batch: seen in its dimensions, or taken from its source."""
+        """Whether a tensor grows with the batch: by its dimensions, or by its source."""
         if self._probe.active and tensor.shape is not None:
             return self._probe.holds_batch(tensor.shape)
         return not tensor.constant

@@ -1,4 +1,4 @@
-"""An ONNX file as a checked protobuf without weights: what can go wrong in a file goes wrong here."""
+"""An ONNX file as a checked protobuf without weights: what can go wrong in a file, does here."""
 
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter

@@ -200,7 +200,11 @@ def _einsum(node: Node) -> list[Operator]:
     fits = all(len(t) == len(s) for t, s in zip(operands, shapes, strict=True))
     if len(operands) != 2 or not fits or "." in equation or not result:
         return [node.operator("unknown")]
-    size = {letter: n for t, s in zip(operands, shapes, strict=True) for letter, n in zip(t, s)}
+    size = {
+        letter: n
+        for t, s in zip(operands, shapes, strict=True)
+        for letter, n in zip(t, s, strict=True)
+    }
     first, second = (set(t) for t in operands)
     shared = first & second
     batch = prod(size[c] for c in shared & set(result))

@@ -1,4 +1,4 @@
-"""Operator graphs from the JSON that `OperatorGraph.to_json` writes, checked before they are used."""
+"""Operator graphs from the JSON of `OperatorGraph.to_json`, checked before they are used."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -117,6 +117,15 @@ def _check_row(row: Any, position: int) -> None:
         raise ValueError(f"{at} has kind {row.get('kind')!r:.60}; kinds are {kinds}")
     if not isinstance(row.get("name", ""), str):
         raise ValueError(f"{at}: `name` must be text")
+    _check_edges(row, position, at)
+    _whole(row.get("parameter_elements", 0), f"{at}: `parameter_elements`")
+    _whole(row.get("repeat", 1), f"{at}: `repeat`", least=1)
+    if not isinstance(row.get("batched", True), bool):
+        raise ValueError(f"{at}: `batched` must be true or false")
+    _check_attributes(row.get("attributes", {}), at)
+
+
+def _check_edges(row: Mapping[str, Any], position: int, at: str) -> None:
     for field in ("input_shapes", "output_shapes"):
         shapes = row.get(field)
         if not isinstance(shapes, list) or len(shapes) > MAX_OPERANDS:
@@ -131,11 +140,6 @@ def _check_row(row: Any, position: int) -> None:
             raise ValueError(
                 f"{at} reads operator {source!r:.40}; it must stand before (no cycles)"
             )
-    _whole(row.get("parameter_elements", 0), f"{at}: `parameter_elements`")
-    _whole(row.get("repeat", 1), f"{at}: `repeat`", least=1)
-    if not isinstance(row.get("batched", True), bool):
-        raise ValueError(f"{at}: `batched` must be true or false")
-    _check_attributes(row.get("attributes", {}), at)
 
 
 def _check_shape(shape: Any, what: str) -> None:

@@ -1,7 +1,6 @@
 """`forerun trace`: write a model's operator graph."""
 
 import json as json_module
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,10 +21,9 @@ def trace(
 ) -> None:
     """Trace a torch module without its weights, or read a model file, into a graph."""
     from forerun.features.readers import read_graph
-    from forerun.features.readers.torch_export import trace_callable
+    from forerun.features.readers.torch_trace import trace_callable
 
     if ":" in source and not Path(source).exists():
-        sys.path.insert(0, str(Path.cwd()))
         graph = trace_callable(source)
     else:
         graph = read_graph(Path(source), batch_size=batch_size, sequence_length=sequence_length)

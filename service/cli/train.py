@@ -15,6 +15,7 @@ def train(
         Path | None, typer.Option(help="folder of bundles by name; the pulled ones else")
     ] = None,
     judge: Annotated[bool, typer.Option(help="run the protocols for the model card")] = True,
+    protocol: Annotated[list[str] | None, typer.Option(help="judge these; repeat")] = None,
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
@@ -26,6 +27,7 @@ def train(
         names=tuple(predictors or ()),
         data=data,
         judge=judge,
+        protocols=tuple(protocol or ()),
         track=track,
         progress=progress,
     )

@@ -91,7 +91,7 @@ def test_nobody_measured_it_means_a_wide_range_and_a_limit():
     estimate = answer.estimates["power_w"]
     assert not answer.in_domain
     assert "not measured on this device" in answer.limits[0]
-    assert estimate.high / estimate.low > 3
+    assert estimate.high / estimate.low > 2
     assert estimate.high <= MOST_SHARE * device.tdp_w + 1e-9
 
 

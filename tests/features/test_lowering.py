@@ -1,0 +1,341 @@
+"""Kernels from operator graphs: what runtimes launch, whatever the graph."""
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.data.graph import Attribute, Operator, OperatorGraph
+from forerun.data.software import Software
+from forerun.features.lowering import Kernels, LoweringMode, lower, lowered, lowering_mode
+from forerun.features.lowering.idioms import recomposed
+from forerun.features.lowering.kernel_kinds import (
+    KERNEL_CODE,
+    KERNEL_KINDS,
+    attention_kind,
+    batched_product_kind,
+    product_kind,
+    row_kind,
+)
+from forerun.features.operators import KINDS, OPERATOR_CLASSES
+
+IMAGE = (1, 3, 32, 32)
+MAP = (1, 16, 32, 32)
+
+
+def op(
+    kind: str,
+    reads: tuple[tuple[int, ...], ...],
+    writes: tuple[int, ...],
+    inputs: tuple[int, ...] = (),
+    weights: int = 0,
+    name: str = "",
+    batched: bool = True,
+    **attributes: Attribute,
+) -> Operator:
+    return Operator(
+        kind, name or f"aten.{kind}", reads, (writes,), weights, attributes, inputs, batched
+    )
+
+
+def conv(
+    source: tuple[int, ...], channels: int, inputs: tuple[int, ...], groups: int = 1
+) -> Operator:
+    target = (source[0], channels, *source[2:])
+    weights = channels * source[1] // groups * 9
+    return op(
+        "conv", (source,), target, inputs, weights,
+        kernel=(3, 3), stride=(1, 1), groups=groups,
+    )  # fmt: skip
+
+
+def pointwise(function: str, shape: tuple[int, ...], *inputs: int, weights: int = 0) -> Operator:
+    reads = (shape,) * max(1, len(inputs))
+    name = f"aten.{function}"
+    return op("elementwise", reads, shape, inputs, weights, name, function=function)
+
+
+def graph(*ops: Operator, source: str = "torch_export", batch: int = 1) -> OperatorGraph:
+    return OperatorGraph(ops, batch, source=source)
+
+
+def small_net(batch: int = 1) -> OperatorGraph:
+    image, map_ = (batch, *IMAGE[1:]), (batch, *MAP[1:])
+    return graph(
+        conv(image, 16, ()),
+        op("batch_norm", (map_,), map_, (0,), 64, "aten.native_batch_norm"),
+        pointwise("relu", map_, 1),
+        conv(map_, 16, (2,)),
+        pointwise("add", map_, 2, 3),
+        op("reduce", (map_,), (batch, 16), (4,), name="aten.mean"),
+        op("linear", ((batch, 16),), (batch, 10), (5,), 170),
+        batch=batch,
+    )
+
+
+def mode_of(
+    net: OperatorGraph, precision: str = "amp", runtime: str = "eager", version: str = "2.4.0"
+) -> LoweringMode:
+    software = Software(version=version, runtime=runtime)  # type: ignore[arg-type]
+    return lowering_mode(net, precision, software)  # type: ignore[arg-type]
+
+
+def kernels_of(net: OperatorGraph, **how: str) -> Kernels:
+    return next(lower(net, (mode_of(net, **how),)))
+
+
+def names(kernels: Kernels) -> list[str]:
+    return [KERNEL_KINDS[code].name for code in kernels.kind]
+
+
+def roots(kernels: Kernels) -> list[str]:
+    return [name.split("/")[0] for name in names(kernels)]
+
+
+def moved(kernels: Kernels) -> float:
+    return float(kernels.traffic.sum() + kernels.fixed_traffic.sum())
+
+
+def attention_net(shape: tuple[int, ...] = (1, 4, 64, 32)) -> OperatorGraph:
+    return graph(
+        op("linear", ((64, 128),), (64, 384), (), 128 * 384),
+        op("attention", (shape,) * 3, shape, (0,)),
+        op("linear", ((64, 128),), (64, 128), (1,), 128 * 128),
+    )
+
+
+def test_every_bin_is_a_kind() -> None:
+    sizes = (1, 7, 8, 40, 48, 63, 64, 72, 100, 128, 136, 255, 256, 257, 1024, 5000)
+    for a in sizes:
+        for b in sizes:
+            for root in ("conv", "strided_conv", "conv1x1", "linear"):
+                assert product_kind(root, a, b) in KERNEL_CODE
+            assert batched_product_kind(a, b, 64) in KERNEL_CODE
+            assert attention_kind(a, b, True) in KERNEL_CODE
+        assert row_kind("softmax", a) in KERNEL_CODE
+        assert row_kind("layer_norm", a) in KERNEL_CODE
+
+
+def test_kinds_are_distinct_and_belong_to_operator_classes() -> None:
+    assert len(KERNEL_CODE) == len(KERNEL_KINDS)
+    assert {kind.op_class for kind in KERNEL_KINDS} <= set(OPERATOR_CLASSES)
+
+
+def test_autocast_casts_activations_once_and_weights_at_every_product() -> None:
+    found = roots(kernels_of(small_net()))
+    assert found.count("cast_weight") == 3
+    assert found.count("cast") == 1
+    assert "cast" not in roots(kernels_of(small_net(), precision="fp16"))
+    assert "cast_weight" not in roots(kernels_of(small_net(), precision="fp32"))
+
+
+def test_half_precision_moves_half_of_what_fp32_moves() -> None:
+    half, full = (kernels_of(small_net(), precision=p) for p in ("bf16", "fp32"))
+    assert moved(full) == pytest.approx(2 * moved(half))
+    assert full.work.sum() == half.work.sum()
+
+
+def test_a_compiler_launches_less_and_moves_less_but_computes_the_same() -> None:
+    eager, compiled = kernels_of(small_net()), kernels_of(small_net(), runtime="compiled")
+    assert compiled.launches < eager.launches
+    assert moved(compiled) < moved(eager)
+    assert compiled.work.sum() == eager.work.sum()
+    assert roots(compiled).count("batch_norm") == 0
+
+
+def test_attention_is_one_kernel_since_torch_2() -> None:
+    new, old = (kernels_of(attention_net(), version=v) for v in ("2.4.0", "1.13"))
+    assert roots(new).count("attention") == 1
+    assert roots(old).count("bmm") == 2
+    assert roots(old).count("softmax0") == 1
+    assert old.work.sum() == pytest.approx(new.work.sum())
+    assert moved(old) > moved(new)
+
+
+def test_attention_of_five_dimensions_is_not_fused() -> None:
+    net = attention_net((1, 4, 2, 32, 32))
+    assert "attention" not in roots(kernels_of(net))
+    assert "bmm_fp32" in roots(kernels_of(net, version="2.9.1"))
+
+
+def test_depthwise_convolutions_do_not_run_on_matrix_units() -> None:
+    dense, depthwise = (
+        kernels_of(graph(conv(MAP, 16, (), groups=g)), precision="fp16") for g in (1, 16)
+    )
+    assert dense.tensor.all()
+    assert not depthwise.tensor.any()
+
+
+def test_what_does_not_depend_on_the_input_does_not_grow_with_the_batch() -> None:
+    constant = op("elementwise", ((64, 64),), (64, 64), batched=False, function="exp")
+    found = kernels_of(graph(constant))
+    assert names(found) == ["constant"]
+    assert found.traffic.sum() == 0
+    assert found.fixed_traffic.sum() > 0
+
+
+def test_kernels_of_a_sample_do_not_depend_on_the_traced_batch() -> None:
+    for runtime in ("eager", "compiled"):
+        one, eight = (kernels_of(small_net(b), runtime=runtime) for b in (1, 8))
+        assert names(one) == names(eight)
+        for column in ("work", "traffic", "fixed_traffic", "m", "groups"):
+            np.testing.assert_allclose(getattr(one, column), getattr(eight, column))
+
+
+def test_unknown_operators_are_counted_and_launched() -> None:
+    found = kernels_of(graph(op("unknown", (MAP,), MAP, name="aten.mystery")), runtime="compiled")
+    assert found.unknown == 1
+    assert names(found) == ["unknown"]
+
+
+def test_repeated_operators_count_as_often_as_they_run() -> None:
+    once = pointwise("relu", MAP)
+    thrice = Operator(
+        once.kind, once.name, once.input_shapes, once.output_shapes, 0, once.attributes, repeat=3
+    )
+    one, three = kernels_of(graph(once)), kernels_of(graph(thrice))
+    assert three.launches == 3 * one.launches
+    assert moved(three) == 3 * moved(one)
+
+
+def test_an_edge_the_tracer_guessed_is_not_believed() -> None:
+    """Node 0 stands for producers that the benchmark's tracer did not know."""
+    ops = (
+        conv(IMAGE, 16, ()),
+        op("elementwise", ((64, 64),), (64, 64), (0,), 4096, "aten.sin", function="sin"),
+    )
+    assert "constant" in roots(kernels_of(graph(*ops, source="table")))
+    assert "constant" not in roots(kernels_of(graph(*ops)))
+
+
+def test_branches_are_merged_in_the_benchmark_since_torch_2_9() -> None:
+    def branch(inputs: tuple[int, ...], at: int) -> tuple[Operator, Operator]:
+        norm = op("batch_norm", (MAP,), MAP, (at,), 64, "aten.native_batch_norm")
+        return conv(MAP, 16, inputs), norm
+
+    net = graph(
+        conv(IMAGE, 16, ()),
+        *branch((0,), 1),
+        *branch((0,), 3),
+        pointwise("add", MAP, 2, 4),
+        source="table",
+    )
+    old, new = (roots(kernels_of(net, version=v)) for v in ("2.4.0", "2.9.1"))
+    assert (old.count("conv"), new.count("conv")) == (2, 1)
+    assert (old.count("batch_norm"), new.count("batch_norm")) == (2, 0)
+
+
+def chain(*steps: tuple[str, tuple[int, ...], int]) -> list[Operator]:
+    shape = (1, 64, 256)
+    return [pointwise(function, shape, *inputs, weights=w) for function, inputs, w in steps]
+
+
+def test_an_erf_chain_is_one_gelu() -> None:
+    ops = chain(
+        ("relu", (), 0), ("div", (0,), 0), ("erf", (1,), 0), ("add", (2,), 0),
+        ("mul", (0, 3), 0), ("mul", (4,), 0), ("tanh", (5,), 0),
+    )  # fmt: skip
+    found = recomposed(graph(*ops, source="onnx"))
+    assert [o.attributes["function"] for o in found.operators] == ["relu", "gelu", "tanh"]
+    assert [o.inputs for o in found.operators] == [(), (0,), (1,)]
+
+
+def test_a_product_with_its_sigmoid_is_one_silu() -> None:
+    ops = chain(("relu", (), 0), ("sigmoid", (0,), 0), ("mul", (0, 1), 0))
+    found = recomposed(graph(*ops, source="onnx"))
+    assert [o.attributes["function"] for o in found.operators] == ["relu", "silu"]
+
+
+def test_a_decomposed_layer_norm_is_one_operator() -> None:
+    shape, means = (1, 64, 256), (1, 64, 1)
+    mean = op("reduce", (shape,), means, (0,), name="ReduceMean")
+    ops = [
+        pointwise("relu", shape),
+        mean,
+        pointwise("sub", shape, 0, 1),
+        pointwise("pow", shape, 2),
+        op("reduce", (shape,), means, (3,), name="ReduceMean"),
+        pointwise("add", means, 4),
+        pointwise("sqrt", means, 5),
+        pointwise("div", shape, 2, 6),
+        pointwise("mul", shape, 7, weights=256),
+        pointwise("add", shape, 8, weights=256),
+    ]
+    found = recomposed(graph(*ops, source="onnx")).operators
+    assert [o.kind for o in found] == ["elementwise", "layer_norm"]
+    assert found[1].attributes["width"] == 256
+    assert found[1].parameter_elements == 512
+
+
+def test_splits_and_transpositions_that_products_read_in_place_are_no_kernels() -> None:
+    shape = (1, 4, 64, 32)
+    ops = [
+        pointwise("relu", shape),
+        op("copy", (shape,), (1, 4, 32, 64), (0,), name="Transpose"),
+        op("matmul", (shape, (1, 4, 32, 64)), (1, 4, 64, 64), (0, 1)),
+        op("copy", ((1, 4, 64, 64),), (1, 64, 4, 64), (2,), name="Transpose"),
+        pointwise("tanh", (1, 64, 4, 64), 3),
+    ]
+    found = recomposed(graph(*ops, source="onnx")).operators
+    assert [o.kind for o in found] == ["elementwise", "matmul", "copy", "elementwise"]
+
+
+def test_lowering_leaves_the_graph_alone_and_is_kept_by_content() -> None:
+    net, twin = small_net(), small_net()
+    before = net.to_json()
+    mode = mode_of(net, runtime="compiled")
+    assert lowered(net, mode) is lowered(twin, mode)
+    assert net.to_json() == before
+
+
+SHAPES = st.lists(st.integers(0, 9), max_size=5).map(tuple)
+VALUES = st.one_of(
+    st.integers(-2, 99), st.lists(st.integers(0, 5), max_size=3).map(tuple), st.just("x")
+)
+ATTRIBUTES = st.dictionaries(
+    st.sampled_from(("function", "width", "scale")), st.sampled_from(("add", "mul", "erf", 3))
+)
+
+
+@st.composite
+def any_graph(draw: st.DrawFn) -> OperatorGraph:
+    ops: list[Operator] = []
+    for i in range(draw(st.integers(0, 8))):
+        kind = draw(st.sampled_from([k.name for k in KINDS] + ["never_heard_of"]))
+        attributes: Mapping[str, Attribute] = draw(ATTRIBUTES)
+        reads = tuple(draw(st.lists(SHAPES, max_size=4)))
+        writes: tuple[tuple[int, ...], ...] = tuple(draw(st.lists(SHAPES, max_size=2)))
+        if kind in ("conv", "conv_transpose", "linear", "matmul", "attention", "recurrent"):
+            # The smallest that their costs are defined for.
+            base = draw(st.tuples(*[st.integers(1, 9)] * 4))
+            reads, writes = (base, base, base), (base,)
+            attributes = {"kernel": draw(st.sampled_from((1, (3, 3), ()))), "groups": 1}
+        inputs = tuple(draw(st.sets(st.integers(0, i - 1), max_size=3))) if i else ()
+        name = draw(st.sampled_from(("aten.clone", "Transpose", "Mul", "aten.add_.Tensor", "")))
+        ops.append(
+            Operator(kind, name, reads, writes, draw(st.integers(0, 99)), attributes, inputs,
+                     draw(st.booleans()), draw(st.integers(1, 3)))
+        )  # fmt: skip
+    source = draw(st.sampled_from(("table", "onnx", "torch_export", "huggingface")))
+    return OperatorGraph(tuple(ops), draw(st.integers(1, 4)), source=source)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    net=any_graph(),
+    precision=st.sampled_from(("fp32", "amp", "bf16", "int8")),
+    runtime=st.sampled_from(("eager", "compiled", "onnxruntime")),
+    version=st.sampled_from(("1.13", "2.1.0", "2.9.1")),
+)
+def test_any_graph_can_be_lowered(
+    net: OperatorGraph, precision: str, runtime: str, version: str
+) -> None:
+    found = kernels_of(net, precision=precision, runtime=runtime, version=version)
+    for column in (found.work, found.traffic, found.fixed_work, found.fixed_traffic):
+        assert np.isfinite(column).all()
+        assert (column >= 0).all()
+    assert found.fusible_traffic >= 0
+    assert prod(found.product_views.shape) == 6 * len(found)
