@@ -202,6 +202,7 @@ def log_seconds_of(terms: Matrix) -> Column:
 def _ridge(design: Matrix, target: Column, prior: Column, weights: Column) -> Column:
     """Prior + root effects + deviations that minimise Huber's loss with both shrunk."""
     from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     # Terms without any time teach nothing: their deviation stays zero, their root's effect holds.
     live = np.flatnonzero(design.max(axis=0) > 0)
@@ -230,13 +231,14 @@ def _ridge(design: Matrix, target: Column, prior: Column, weights: Column) -> Co
             ]
         )
 
-    found = minimize(
-        loss,
-        np.zeros(roots + len(live)),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": _STEPS},
-    )
+    with threadpool_limits(1):
+        found = minimize(
+            loss,
+            np.zeros(roots + len(live)),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _STEPS},
+        )
     logs = prior + found.x[:roots][ROOT_OF_COLUMN]
     logs[live] += found.x[roots:]
     return np.asarray(np.clip(logs, *_LOG_BOUNDS))

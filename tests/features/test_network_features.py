@@ -106,7 +106,7 @@ def test_missing_figures_are_estimated_and_named() -> None:
 def test_half_precision_runs_on_matrix_units_and_fp32_does_not_on_geforce() -> None:
     device = DeviceCatalog.load().get("rtx-4090")
     assert chip_of(device, "amp").matrix == pytest.approx(
-        2 * chip_of(device, "fp32").matrix, rel=0.01
+        2 * chip_of(device, "fp32").matrix, rel=0.05
     )
     assert chip_of(device, "amp").vector == chip_of(device, "fp32").vector
 

@@ -1,0 +1,68 @@
+"""Hugging Face configurations: built without weights, with the published number of FLOPs."""
+
+import json
+
+import pytest
+
+from forerun.data.errors import UnreadableModel
+from forerun.features.operator_table import OperatorTable
+from forerun.features.readers import read_graph
+
+pytest.importorskip("transformers")
+BERT = {"model_type": "bert", "architectures": ["BertModel"], "num_hidden_layers": 2}
+
+
+def write(tmp_path, **config):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def test_a_bert_layer_has_the_flops_of_its_formula(tmp_path):
+    tokens, width = 2 * 64, 768
+    graph = read_graph(write(tmp_path, **BERT), batch_size=2, sequence_length=64)
+    table = OperatorTable.of_graph(graph)
+    linear = table.flops[[op.kind == "linear" for op in graph.operators]].sum()
+    # Kaplan et al. 2020: 12 width^2 weights a layer; the pooler works on one token a sequence.
+    assert linear == pytest.approx(2 * 2 * 12 * tokens * width**2 + 2 * 2 * width**2, rel=1e-6)
+    assert [op.kind for op in graph.operators].count("attention") == 2
+    assert graph.source == "huggingface"
+
+
+def test_llama_reads_its_grouped_heads(tmp_path):
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "vocab_size": 1000,
+    }
+    graph = read_graph(write(tmp_path, **config), sequence_length=32)
+    assert [op.kind for op in graph.operators].count("attention") == 2
+    assert not graph.unknown
+
+
+def test_an_image_model_takes_pixels(tmp_path):
+    config = {"model_type": "resnet", "depths": [1, 1], "hidden_sizes": [32, 64]}
+    config |= {"embedding_size": 16, "architectures": ["ResNetForImageClassification"]}
+    graph = read_graph(write(tmp_path, **config), batch_size=4)
+    assert graph.operators[0].kind == "conv"
+    assert graph.batch_size == 4
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "no-such-model"},
+        {"model_type": "bert", "hidden_size": "wide"},
+        {"model_type": "bert", "num_hidden_layers": 10**9},
+        {"model_type": "bert", "hidden_size": 770},
+    ],
+)
+def test_a_wrong_configuration_gets_one_clear_line(tmp_path, config):
+    with pytest.raises(UnreadableModel) as caught:
+        read_graph(write(tmp_path, **config))
+    assert "\n" not in str(caught.value)

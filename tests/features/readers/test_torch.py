@@ -1,0 +1,131 @@
+"""Torch programs: traced without weights, exact in the batch, read without unpickling."""
+
+import zipfile
+
+import numpy as np
+import pytest
+
+from forerun.data.errors import UnreadableModel
+from forerun.features.operator_table import OperatorTable
+from forerun.features.readers import read_graph
+from forerun.features.readers.torch_trace import trace_callable, trace_module
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+COLUMNS = ("flops", "in_elements", "out_elements", "parameter_elements", "batch", "m", "n", "k")
+
+
+class Block(nn.Module):
+    """A transformer block with scaled-dot-product attention."""
+
+    def __init__(self, width=64, heads=4):
+        super().__init__()
+        self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.out, self.heads = nn.Linear(width, width), heads
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).reshape(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        return x + self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.Conv2d(8, 16, 3, groups=8),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    )
+
+
+MODELS = {
+    "convolutions": (convolutions, (3, 32, 32)),
+    "transformer": (Block, (16, 64)),
+    "perceptron": (lambda: nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)), (32,)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("batch", [2, 7, 64])
+def test_scaling_equals_tracing_at_that_batch(name, batch):
+    make, shape = MODELS[name]
+    one = trace_module(make(), (torch.zeros(1, *shape),))
+    many = trace_module(make(), (torch.zeros(1, *shape),), batch_size=batch)
+    scaled, traced = OperatorTable.of_graph(one).at_batch(batch), OperatorTable.of_graph(many)
+    for column in COLUMNS:
+        np.testing.assert_allclose(getattr(scaled, column), getattr(traced, column), err_msg=column)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flops_equal_torchs_own_counter(name):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    make, shape = MODELS[name]
+    counter = FlopCounterMode(display=False)
+    # The counter does not know the fused attention of CPUs; the plain one does the same products.
+    with sdpa_kernel(SDPBackend.MATH), counter, torch.no_grad():
+        make().eval()(torch.zeros(4, *shape))
+    table = OperatorTable.of_graph(trace_module(make(), (torch.zeros(1, *shape),), batch_size=4))
+    softmax = 5 * table.batch * table.m * table.n * (table.rows > 0)
+    products = (table.flops - softmax)[table.k > 0].sum()
+    assert products == pytest.approx(counter.get_total_flops(), rel=1e-6)
+
+
+def test_views_are_folded_and_attention_is_one_operator():
+    graph = trace_module(Block(), (torch.zeros(1, 16, 64),))
+    kinds = [op.kind for op in graph.operators]
+    assert kinds.count("attention") == 1
+    assert kinds.count("linear") == 2
+    assert not graph.unknown
+
+
+def test_parameters_are_counted_once():
+    module = convolutions()
+    expected = sum(p.numel() for p in module.parameters())
+    buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
+    graph = trace_module(module, (torch.zeros(1, 3, 32, 32),))
+    assert graph.parameter_elements == expected + buffers
+
+
+def test_an_exported_program_is_read_like_the_module(tmp_path):
+    module, shape = convolutions().eval(), (2, 3, 32, 32)
+    path = tmp_path / "program.pt2"
+    torch.export.save(torch.export.export(module, (torch.zeros(shape),), strict=False), path)
+    read, traced = read_graph(path), trace_module(module, (torch.zeros(shape),), batch_size=2)
+    assert read.batch_size == 2
+    np.testing.assert_allclose(
+        OperatorTable.of_graph(read).flops, OperatorTable.of_graph(traced).flops
+    )
+
+
+def test_an_archive_with_a_pickle_is_not_opened(tmp_path):
+    path = tmp_path / "evil.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/data.pkl", b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(UnreadableModel, match=r"model\.json"):
+        read_graph(path)
+
+
+def test_what_cannot_be_traced_says_why():
+    class Branches(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(UnreadableModel, match=r"torch\.export cannot trace it"):
+        trace_module(Branches(), (torch.zeros(1, 4),))
+
+
+def test_a_function_is_traced_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "mymodel.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(4, 2), (torch.zeros(1, 4),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert [op.kind for op in trace_callable("mymodel:make").operators] == ["linear"]
+    with pytest.raises(UnreadableModel, match="name a function"):
+        trace_callable("mymodel:nothing")
