@@ -12,6 +12,7 @@ way they resemble.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ class KernelTimes:
 
     def terms(self, design: Matrix, ways: Sequence[str]) -> Matrix:
         """Seconds of each term, shape (n, len(COLUMNS))."""
-        coefficients = {way: np.exp(logs) for way, logs in self.logs.items()}
+        coefficients = self._coefficients
         if len(design) == 1:
             return np.asarray(design * coefficients[ways[0]])
         labels, scaled = np.array(ways), np.empty_like(design)
@@ -169,6 +170,10 @@ class KernelTimes:
             mine = labels == way
             scaled[mine] = design[mine] * coefficients[str(way)]
         return scaled
+
+    @cached_property
+    def _coefficients(self) -> Mapping[str, Column]:
+        return {way: np.exp(logs) for way, logs in self.logs.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Way -> term -> logarithm of its coefficient."""

@@ -7,6 +7,7 @@ interval.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -237,14 +238,17 @@ class NetworkBoost:
         return tuple(lines)
 
     def _outside(self, features: Column) -> tuple[str, ...]:
+        places, ranges = self._checked
+        return ranges.outside(features[places])
+
+    @cached_property
+    def _checked(self) -> tuple[NDArray[np.intp], FeatureRange]:
+        """The features whose range a query may leave: all that are no flags."""
         assert self.ranges is not None
-        checked = [i for i, name in enumerate(self.ranges.names[:DIRECT]) if name not in _FLAGS]
-        part = FeatureRange(
-            tuple(self.ranges.names[i] for i in checked),
-            self.ranges.low[checked],
-            self.ranges.high[checked],
-        )
-        return part.outside(features[checked])
+        names = self.ranges.names
+        places = np.array([i for i in range(DIRECT) if names[i] not in _FLAGS], dtype=np.intp)
+        low, high = self.ranges.low[places], self.ranges.high[places]
+        return places, FeatureRange(tuple(names[i] for i in places), low, high)
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
