@@ -61,7 +61,10 @@ def test_more_samples_take_longer():
 
 
 def test_resnet50_on_a_known_gpu_is_what_people_measure():
-    """PyTorch, RTX 4090, amp: 2,500 to 3,500 images a second are commonly reported."""
-    answer = LOADED.predictor.predict([ask(batch=256)])[0]
-    assert 1800 < 256e3 / answer.estimates["latency_ms"].value < 4500
+    """timm's benchmark: 4,218 to 4,303 images a second on an RTX 4090, amp, eager, batch 1,024.
+
+    The file here is another ResNet-50 in another format, so readers must agree, too.
+    """
+    answer = LOADED.predictor.predict([ask(batch=1024)])[0]
+    assert 1024e3 / answer.estimates["latency_ms"].value == pytest.approx(4250, rel=0.25)
     assert "network_boost" in {part.name for part in LOADED.predictor.parts}
