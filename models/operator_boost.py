@@ -203,6 +203,10 @@ class OperatorBoost:
         if device not in self.known and self.domain is not None:
             lines.extend(self.domain.outside(device_ratios(device, precision)))
         lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
+        unknown = query.workload.graph.unknown if query.workload.kind == "network" else {}
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
         return tuple(lines)
 
     def save(self, folder: Path) -> None:

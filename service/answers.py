@@ -1,7 +1,7 @@
 """Questions to answers: the predictor in use, the devices, the graphs, and answers given before."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -123,18 +123,16 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
     bound = Roofline().predict([query]).values["latency_ms"][0]
     workload = query.workload
     unknown = dict(workload.graph.unknown) if isinstance(workload, Network) else {}
-    limits = list(prediction.limits)
-    if unknown:
-        count = sum(unknown.values())
-        limits.append(f"{count} operators are unknown and costed by their traffic alone")
+    about = {name: limits_of(name, prediction.limits) for name in question.metrics}
+    limits = list(dict.fromkeys(line for lines in about.values() for line in lines))
     return {
-        "metrics": {name: _estimate(prediction, name) for name in question.metrics},
+        "metrics": {name: _estimate(prediction, name, about[name]) for name in question.metrics},
         "missing": {
             name: _why_missing(query, name)
             for name in question.metrics
             if name not in prediction.estimates
         },
-        "in_domain": prediction.in_domain and not unknown,
+        "in_domain": not limits,
         "limits": limits,
         "breakdown_ms": dict(prediction.breakdown_ms),
         "roofline": {"latency_ms": float(bound)},
@@ -145,7 +143,22 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
     }
 
 
-def _estimate(prediction: Prediction, metric: str) -> dict[str, Any] | None:
+def limits_of(metric: str, limits: Sequence[str]) -> list[str]:
+    """The lines that concern a metric: those that name no part are about latency.
+
+    Energy is power times latency, so the lines of both are its own.
+    """
+    parts = {"power_w": ("power",), "energy_j": ("power", "")}
+    wanted = ("memory",) if metric.endswith("_mib") else parts.get(metric, ("",))
+    own = {line: line.partition(":")[0] for line in limits}
+    return [
+        line
+        for line, part in own.items()
+        if (part if part in ("power", "memory") else "") in wanted
+    ]
+
+
+def _estimate(prediction: Prediction, metric: str, limits: Sequence[str]) -> dict[str, Any] | None:
     estimate = prediction.estimates.get(metric)
     if estimate is None:
         return None
@@ -155,6 +168,7 @@ def _estimate(prediction: Prediction, metric: str) -> dict[str, Any] | None:
         "high": estimate.high,
         "coverage": estimate.coverage,
         "unit": UNITS[metric],
+        "in_domain": not limits,
     }
 
 

@@ -113,6 +113,9 @@ class EstimateOut(BaseModel):
         description="share of truths the interval is calibrated to hold, null where it is not"
     )
     unit: str = Field(description="ms, MiB, W, J")
+    in_domain: bool = Field(
+        description="false when an input that this metric depends on left the training range"
+    )
 
 
 class DeviceOut(BaseModel):
@@ -136,7 +139,7 @@ class PredictionOut(BaseModel):
         description="metric -> estimate; null where it is not known"
     )
     missing: dict[str, str] = Field(description="metric without an answer -> why")
-    in_domain: bool = Field(description="false when an input lies outside what training saw")
+    in_domain: bool = Field(description="true when every metric asked for is in its domain")
     limits: list[str] = Field(description="which inputs do, and how far")
     breakdown_ms: dict[str, float] = Field(description="operator class -> milliseconds")
     roofline: dict[str, float] = Field(

@@ -61,7 +61,7 @@ def test_more_samples_take_longer():
 
 
 def test_resnet50_on_a_known_gpu_is_what_people_measure():
-    """timm's benchmark: 4,218 to 4,303 images a second on an RTX 4090, amp, eager, batch 1,024.
+    """The timm benchmark: 4,218 to 4,303 images a second on an RTX 4090, amp, eager, batch 1,024.
 
     The file here is another ResNet-50 in another format, so readers must agree, too.
     """

@@ -124,3 +124,13 @@ def test_over_a_socket_the_answer_is_the_same(server, client, digest):
     httpx.post(f"{server}/v1/graphs", json=GRAPH.to_json(), timeout=20).raise_for_status()
     answer = httpx.post(f"{server}/v1/predict", json=ask(digest), timeout=20)
     assert json.loads(answer.content) == client.post("/v1/predict", json=ask(digest)).json()
+
+
+def test_limits_belong_to_the_metrics_that_they_concern():
+    from forerun.service.answers import limits_of
+
+    limits = ["batch is 9, training saw 1 to 2", "power: not measured", "memory: a range"]
+    assert limits_of("latency_ms", limits) == limits[:1]
+    assert limits_of("power_w", limits) == limits[1:2]
+    assert limits_of("peak_memory_mib", limits) == limits[2:]
+    assert limits_of("energy_j", limits) == limits[:2]
