@@ -46,8 +46,9 @@ class Chosen:
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Every part adapted on the rows that it answers."""
-        return replace(self, parts=tuple(p.adapt(_own(p, measurements)) for p in self.parts))
+        """Every part adapted on the rows that it answers; one without rows stays as it is."""
+        shown = [(part, _own(part, measurements)) for part in self.parts]
+        return replace(self, parts=tuple(p.adapt(rows) if len(rows) else p for p, rows in shown))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Each metric from the first part that answers the query.

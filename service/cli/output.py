@@ -6,6 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
+PIPED_WIDTH = 180
+"""Columns where standard output is no terminal, so that tables are not cut."""
+
 
 def print_json(content: Any) -> None:
     """One JSON object on standard output and nothing else."""
@@ -15,7 +18,7 @@ def print_json(content: Any) -> None:
 
 def screen() -> Console:
     """Standard output for people; no colour where it is no terminal."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
 
 
 def progress(line: str) -> None:

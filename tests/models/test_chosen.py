@@ -10,6 +10,7 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.models.chosen import Chosen
@@ -82,6 +83,13 @@ def test_a_metric_that_nobody_answers_is_absent_not_zero():
     answer = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK])[0]
     assert set(answer.estimates) == {"latency_ms"}
     assert answer.estimates["latency_ms"].low is None
+
+
+def test_a_part_without_rows_of_its_own_is_not_adapted():
+    rows = Measurements([NETWORK], {"latency_ms": np.array([3.0])})
+    adapted = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).adapt(rows)
+    assert adapted.parts[0] == KernelsOnly()
+    assert adapted.parts[1].means == pytest.approx({"latency_ms": 3.0})
 
 
 def test_limits_are_kept_and_belong_to_their_row():
