@@ -109,7 +109,7 @@ class OperatorGraph:
             operators=tuple(_operator_from_json(op) for op in content["operators"]),
             batch_size=int(content.get("batch_size", 1)),
             training=bool(content.get("training", False)),
-            source=str(content.get("source", "table")),
+            source=str(content.get("source", "json")),
             parameter_elements=None if total is None else int(total),
         )
 
