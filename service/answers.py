@@ -3,13 +3,15 @@
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from pydantic_core import to_json
 
-from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import InputError
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.graph import FORMAT, OperatorGraph
 from forerun.data.metrics import METRICS
 from forerun.data.query import Query
@@ -18,8 +20,9 @@ from forerun.features.readers.operator_json import graph_of
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.prediction import Prediction
 from forerun.models.roofline import Roofline
+from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
-from forerun.service.schemas import KernelIn, PredictIn
+from forerun.service.schemas import KernelIn, NetworkIn, PredictIn
 
 UNITS = {m.name: m.unit for m in METRICS}
 
@@ -32,7 +35,7 @@ class UnknownMetric(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request with its names looked up, and what it is cached under."""
+    """A request with its names looked up, and what its answer is kept under."""
 
     query: Query
     metrics: tuple[str, ...]
@@ -45,15 +48,15 @@ class Answers:
 
     Args:
         loaded: the predictor.
-        catalog: devices.
+        devices: spec sheets.
         graphs: uploaded graphs.
         kept: answers kept in memory.
     """
 
     def __init__(
-        self, loaded: LoadedPredictor, catalog: DeviceCatalog, graphs: GraphStore, kept: int
+        self, loaded: LoadedPredictor, devices: DeviceStore, graphs: GraphStore, kept: int
     ) -> None:
-        self.loaded, self.catalog, self.graphs = loaded, catalog, graphs
+        self.loaded, self.devices, self.graphs = loaded, devices, graphs
         self._kept = kept
         self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
         self._lock = Lock()
@@ -62,39 +65,43 @@ class Answers:
         """Answer with another predictor from now on."""
         self.loaded = loaded
 
+    def is_at_hand(self, asked: PredictIn) -> bool:
+        """Whether looking up the device and the graph takes neither the disk nor a long list."""
+        given = asked.workload
+        if isinstance(given, NetworkIn) and (
+            not isinstance(given.graph, str) or self.graphs.held(given.graph) is None
+        ):
+            return False
+        return isinstance(asked.device, Device) or self.devices.held(asked.device) is not None
+
     def question(self, asked: PredictIn) -> Question:
         """Look up the device and the graph.
 
         Raises:
             UnknownDevice, UnknownGraph, UnknownMetric, UnreadableModel: what was named is not here.
         """
-        device = (
-            asked.device if isinstance(asked.device, Device) else self.catalog.get(asked.device)
-        )
+        device = self._device(asked.device)
         metrics = tuple(asked.metrics) if asked.metrics is not None else tuple(UNITS)
         strange = [name for name in metrics if name not in UNITS]
         if strange:
-            raise UnknownMetric(f"No metric {strange[0]!r}; there are {', '.join(UNITS)}.")
+            raise UnknownMetric(f"No metric {strange[0]!r:.80}; there are {', '.join(UNITS)}.")
         given = asked.workload
         if isinstance(given, KernelIn):
             content = {"format": FORMAT, "operators": [given.operator.to_json()]}
             graph = graph_of(content, "workload.operator")
             workload: Kernel | Network = Kernel(graph.operators[0], given.precision)
-            digest, shown = graph.digest, None
         else:
             graph = self._graph(given.graph)
             workload = Network(graph, given.batch_size, given.precision, given.phase)
-            digest = shown = graph.digest
-        size = getattr(given, "batch_size", 0), getattr(given, "phase", "")
-        key = (self.loaded.version, digest, size, given.precision, device, asked.software, metrics)
-        return Question(Query(workload, device, asked.software), metrics, shown, (given.kind, key))
+        return question_about(Query(workload, device, asked.software), metrics)
 
     def before(self, question: Question) -> bytes | None:
         """The answer given to the same question before, as JSON; None when there is none."""
+        key = self.loaded.version, question.key
         with self._lock:
-            answer = self._answers.get(question.key)
+            answer = self._answers.get(key)
             if answer is not None:
-                self._answers.move_to_end(question.key)
+                self._answers.move_to_end(key)
             return answer
 
     def predict(self, question: Question) -> bytes:
@@ -103,12 +110,18 @@ class Answers:
         Raises:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
         """
-        answer = to_json(answer_of(question, self.loaded))
+        loaded = self.loaded
+        answer = to_json(answer_of(question, loaded))
         with self._lock:
-            self._answers[question.key] = answer
+            self._answers[loaded.version, question.key] = answer
             while len(self._answers) > self._kept:
                 self._answers.popitem(last=False)
         return answer
+
+    def _device(self, given: str | Device) -> Device:
+        if isinstance(given, Device):
+            return given
+        return self.devices.held(given) or self.devices.get(given)
 
     def _graph(self, given: str | Mapping[str, Any]) -> OperatorGraph:
         if isinstance(given, str):
@@ -116,26 +129,50 @@ class Answers:
         return graph_of(given, "workload.graph")
 
 
+def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
+    """A question that needs no names looked up; equal content gives an equal key."""
+    given = query.workload
+    if isinstance(given, Kernel):
+        graph, size = OperatorGraph((given.operator,)), (0, "")
+    else:
+        graph, size = given.graph, (given.batch_size, given.phase)
+    digest = graph.digest
+    key = (given.kind, digest, *size, given.precision, query.device, query.software, metrics)
+    return Question(query, metrics, None if given.kind == "kernel" else digest, key)
+
+
 def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
-    """The answer to one question, with the fields of `PredictionOut`."""
+    """The answer to one question, with the fields of `PredictionOut`.
+
+    Raises:
+        UnanswerableQuery, UnknownPrecision: no predictor can answer.
+    """
     query = question.query
-    prediction = loaded.predictor.predict([query])[0]
-    bound = Roofline().predict([query]).values["latency_ms"][0]
-    workload = query.workload
-    unknown = dict(workload.graph.unknown) if isinstance(workload, Network) else {}
-    about = {name: limits_of(name, prediction.limits) for name in question.metrics}
-    limits = list(dict.fromkeys(line for lines in about.values() for line in lines))
+    # Sheets and shapes may be absurd; what comes of it is looked at below.
+    with np.errstate(all="ignore"):
+        prediction = loaded.predictor.predict([query])[0]
+        bound = float(Roofline().predict([query]).values["latency_ms"][0])
+    _check_finite(prediction, bound)
+    unknown = unknown_operators(query.workload)
+    limits = [readable(line) for line in prediction.limits]
+    if unknown and not limits_of("latency_ms", limits):
+        count = sum(unknown.values())
+        limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
+    answered = [name for name in question.metrics if name in prediction.estimates]
+    told = {line for name in answered for line in limits_of(name, limits)}
     return {
-        "metrics": {name: _estimate(prediction, name, about[name]) for name in question.metrics},
+        "metrics": {
+            name: _estimate(prediction, name, limits_of(name, limits)) for name in question.metrics
+        },
         "missing": {
             name: _why_missing(query, name)
             for name in question.metrics
             if name not in prediction.estimates
         },
-        "in_domain": not limits,
-        "limits": limits,
+        "in_domain": not told,
+        "limits": [line for line in limits if line in told],
         "breakdown_ms": dict(prediction.breakdown_ms),
-        "roofline": {"latency_ms": float(bound)},
+        "roofline": {"latency_ms": bound},
         "unknown_operators": unknown,
         "device": {"name": query.device.name, "origin": query.device.origin},
         "graph": question.graph,
@@ -144,18 +181,43 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
 
 
 def limits_of(metric: str, limits: Sequence[str]) -> list[str]:
-    """The lines that concern a metric: those that name no part are about latency.
+    """The limits that concern a metric.
 
-    Energy is power times latency, so the lines of both are its own.
+    A line that begins with `power:` or `memory:` concerns that alone, every other one the time;
+    energy is power x time.
     """
-    parts = {"power_w": ("power",), "energy_j": ("power", "")}
-    wanted = ("memory",) if metric.endswith("_mib") else parts.get(metric, ("",))
-    own = {line: line.partition(":")[0] for line in limits}
-    return [
-        line
-        for line, part in own.items()
-        if (part if part in ("power", "memory") else "") in wanted
-    ]
+    if metric.endswith("_mib"):
+        topics = {"memory"}
+    else:
+        topics = {"power_w": {"power"}, "energy_j": {"power", "time"}}.get(metric, {"time"})
+    return [line for line in limits if _topic(line) in topics]
+
+
+def _topic(limit: str) -> str:
+    head = limit.partition(":")[0]
+    return head if head in ("power", "memory") else "time"
+
+
+def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]:
+    """Names of operators that no reader knows -> how often, the names in sound Unicode."""
+    if isinstance(asked, Kernel):
+        op = asked.operator
+        return {readable(op.name): 1} if op.kind == "unknown" else {}
+    graph = asked.graph if isinstance(asked, Network) else asked
+    return {readable(name): count for name, count in graph.unknown.items()}
+
+
+def readable(text: str) -> str:
+    """Text that can be written as UTF-8: JSON may hold halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _check_finite(prediction: Prediction, bound: float) -> None:
+    ends = (x for e in prediction.estimates.values() for x in (e.value, e.low, e.high))
+    if not all(x is None or isfinite(x) for x in (bound, *ends)):
+        raise UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )
 
 
 def _estimate(prediction: Prediction, metric: str, limits: Sequence[str]) -> dict[str, Any] | None:

@@ -1,22 +1,25 @@
 """The application: wiring only."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from forerun import __version__
+from forerun.data.errors import InputError
 from forerun.models.bundled import LoadedPredictor
 from forerun.service import problems
-from forerun.service.answers import Answers
-from forerun.service.device_store import load_catalog
+from forerun.service.answers import Answers, answer_of
+from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
 from forerun.service.loading import load_predictors
-from forerun.service.routes import ROUTERS
+from forerun.service.routes import ROUTERS, UPLOADS
+from forerun.service.schemas import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
 from forerun.service.state import State
 from forerun.service.telemetry import Measured
+from forerun.service.upload import Bounded
 
 
 def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None = None) -> FastAPI:
@@ -26,7 +29,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         settings: from the environment when None.
         loaded: predictor to answer with; the champion or the bundled one when None.
     """
-    state = State(settings or Settings())
+    state = State(settings or Settings.load())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -43,6 +46,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         generate_unique_id_function=_operation,
     )
     app.state.forerun = state
+    app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)
     for router in ROUTERS:
@@ -53,10 +57,19 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
 def _load(state: State, loaded: LoadedPredictor | None) -> None:
     settings = state.settings
     graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
-    catalog = load_catalog(settings.home / "devices")
+    devices = DeviceStore(settings.home / "devices")
     predictor = loaded or load_predictors(settings)
     state.telemetry.loaded(predictor.version)
-    state.answers = Answers(predictor, catalog, graphs, settings.answers_kept)
+    answers = Answers(predictor, devices, graphs, settings.answers_kept)
+    _warm(answers)
+    state.answers = answers
+
+
+def _warm(answers: Answers) -> None:
+    """Answer the documented examples once: what predictors read on first use is read by now."""
+    for example in (EXAMPLE, EXAMPLE_NETWORK):
+        with suppress(InputError):
+            answer_of(answers.question(PredictIn.model_validate(example)), answers.loaded)
 
 
 def _operation(route: APIRoute) -> str:

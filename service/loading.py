@@ -7,9 +7,8 @@ import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
-import structlog
-
 from forerun.models.bundled import LoadedPredictor, bundled, load_sealed
+from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.training.record import TrainingRecord
 
@@ -30,7 +29,6 @@ def load_predictors(settings: Settings) -> LoadedPredictor:
         folder = _champion(settings)
         if folder is not None:
             return load_sealed(folder)
-        structlog.get_logger("forerun").warning("no champion in the registry; bundled answers")
     return bundled()
 
 
@@ -40,19 +38,25 @@ def _champion(settings: Settings) -> Path | None:
         "FORERUN_TRACKING_URI": settings.registry_uri or "",
         "FORERUN_HOME": str(settings.home),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "forerun.training.registry", "fetch"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=FETCH_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        structlog.get_logger("forerun").error("the registry did not answer", why=done.stderr[-500:])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "forerun.training.registry", "fetch"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=FETCH_SECONDS,
+            check=True,
+        )
+        # Libraries may print before the answer, which is the last line.
+        found = json.loads(done.stdout.strip().splitlines()[-1])["path"]
+    except (subprocess.SubprocessError, ValueError, LookupError) as error:
+        why = getattr(error, "stderr", None) or str(error)
+        log().error("the registry did not answer; the bundled predictors do", why=str(why)[-500:])
         return None
-    found = json.loads(done.stdout).get("path")
-    return Path(found) if found else None
+    if found is None:
+        log().warning("no champion in the registry; the bundled predictors answer")
+        return None
+    return Path(found)
 
 
 def training_record(settings: Settings) -> TrainingRecord:

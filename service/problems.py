@@ -1,18 +1,33 @@
 """Errors as RFC 9457 problem documents: one shape, stable types, no internals."""
 
+import json
+import secrets
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from forerun.data.errors import InputError, UnknownDevice
+from forerun.service.log import log
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 80
+MOST_LINES = 5
+UNFIT = "The request does not fit the schema"
+STATUSES: Mapping[int, tuple[str, str]] = {
+    400: ("bad-request", UNFIT),
+    404: ("not-found", "There is no such path"),
+    405: ("method-not-allowed", "The path does not take this method"),
+    413: ("request-too-large", "The request is over the size limit"),
+    422: ("bad-request", UNFIT),
+    500: ("fault", "A fault of ours"),
+}
+"""Slug and title of problems that are no `InputError`, by HTTP status."""
 
 
 class Problem(BaseModel):
@@ -20,39 +35,61 @@ class Problem(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="stable identifier of the kind of problem")
+    type: str = Field(description="stable identifier of the kind of problem; a page explains it")
     title: str = Field(description="the kind of problem in words")
     status: int = Field(description="HTTP status")
     detail: str = Field(description="what, where and how to mend it")
-    instance: str | None = Field(default=None, description="path of the request")
+    instance: str | None = Field(
+        default=None, description="path of the request; in a batch, the item as /items/0"
+    )
+    did_you_mean: list[str] | None = Field(default=None, description="names that are close")
+    request_id: str | None = Field(default=None, description="what the log calls the request")
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": {
-        "description": "The request is wrong; the problem says what and how to mend it.",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    status: {
+        "description": text,
+        "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
     }
+    for status, text in (
+        ("4XX", "The request is wrong; the problem says what and how to mend it."),
+        ("5XX", "Not the request's fault, or what it asks for is not installed or has no room."),
+    )
 }
 
 
-def problem_of(error: InputError, path: str | None = None) -> Problem:
+def problem_of(error: InputError, where: str | None = None) -> Problem:
     """The problem document of an error that the asker can mend."""
-    extra = {}
-    if isinstance(error, UnknownDevice):
-        extra["did_you_mean"] = error.did_you_mean
     return Problem(
         type=f"/problems/{error.slug}",
         title=(type(error).__doc__ or "Bad input.").splitlines()[0].rstrip("."),
         status=error.status,
         detail=str(error),
-        instance=path,
-        **extra,
+        instance=where,
+        did_you_mean=error.did_you_mean if isinstance(error, UnknownDevice) else None,
     )
+
+
+def unfit(errors: Iterable[Any], where: str | None = None) -> Problem:
+    """The problem document of pydantic's errors: each field's path and the value given."""
+    lines = [_line(item) for item in errors]
+    more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    return _plain(422, "; ".join(lines[:MOST_LINES]) + more, where)
+
+
+def content(problem: Problem) -> bytes:
+    """The document as JSON, in ASCII, because what users send need not be sound Unicode."""
+    return json.dumps(problem.model_dump(exclude_none=True), separators=(",", ":")).encode()
+
+
+def response(problem: Problem) -> Response:
+    """The document as an HTTP response."""
+    return Response(content(problem), status_code=problem.status, media_type=MEDIA_TYPE)
 
 
 def kinds() -> dict[str, str]:
     """Every slug with what it means."""
-    found = {"bad-request": "The request does not fit the schema."}
+    found = {slug: f"{title}." for slug, title in STATUSES.values()}
     waiting: list[type[InputError]] = [InputError]
     while waiting:
         cls = waiting.pop()
@@ -66,14 +103,40 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(InputError, _input_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _fault)
 
 
-def response(problem: Problem) -> Response:
-    """The document as an HTTP response."""
-    return JSONResponse(
-        problem.model_dump(exclude_none=True), status_code=problem.status, media_type=MEDIA_TYPE
+def too_large(path: str, limit_mib: int) -> Problem:
+    """The problem of a request body over its limit."""
+    return _plain(413, f"The body of {path} may have {limit_mib} MiB; send less at a time.", path)
+
+
+def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:
+    slug, title = STATUSES.get(status, ("http-error", f"HTTP status {status}"))
+    return Problem(
+        type=f"/problems/{slug}", title=title, status=status, detail=detail, instance=where, **more
     )
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    where, given = ".".join(str(part) for part in item["loc"]), item.get("input")
+    if where == "body" and isinstance(given, bytes):
+        return "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
+    if item["type"] == "json_invalid":
+        return f"{where}: it is not sound JSON: {item['ctx']['error']}"
+    if item["type"] == "missing":
+        return f"{where}: {item['msg']}"
+    return f"{where}: {item['msg']} (given {_shown(given)})"
+
+
+def _shown(value: Any) -> str:
+    """The start of a value; a large one is never written out as a whole."""
+    if isinstance(value, str | bytes | list):
+        return repr(value[:LONGEST_VALUE])[:LONGEST_VALUE]
+    if isinstance(value, dict):
+        return f"an object with {', '.join(map(repr, list(value)[:8]))}"[:LONGEST_VALUE]
+    return repr(value)[:LONGEST_VALUE]
 
 
 async def _input_error(request: Request, error: Exception) -> Response:
@@ -83,47 +146,28 @@ async def _input_error(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    lines = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"])
-        given = repr(item.get("input"))[:LONGEST_VALUE]
-        lines.append(f"{where}: {item['msg']} (given {given})")
-    return response(
-        Problem(
-            type="/problems/bad-request",
-            title="The request does not fit the schema",
-            status=422,
-            detail="; ".join(lines[:5]),
-            instance=request.url.path,
-        )
-    )
+    return response(unfit(error.errors(), request.url.path))
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = response(
-        Problem(
-            type="about:blank",
-            title=str(error.detail),
-            status=error.status_code,
-            detail=f"{request.method} {request.url.path}: {error.detail}. /docs lists all paths.",
-            instance=request.url.path,
-        )
-    )
+    path = request.url.path
+    hint = " /docs lists all paths." if error.status_code in (404, 405) else ""
+    detail = f"{request.method} {path}: {error.detail.rstrip('.')}.{hint}"
+    answer = response(_plain(error.status_code, detail, path))
     answer.headers.update(error.headers or {})
     return answer
 
 
+async def _gone(request: Request, error: Exception) -> Response:
+    """Nobody is left to read it."""
+    return response(_plain(400, "The connection closed before the body was whole.", None))
+
+
 async def _fault(request: Request, error: Exception) -> Response:
-    structlog.get_logger("forerun").error(
-        "fault", path=request.url.path, method=request.method, exc_info=error
+    number = secrets.token_hex(8)
+    log().error(
+        "fault", request_id=number, method=request.method, path=request.url.path, exc_info=error
     )
-    return response(
-        Problem(
-            type="/problems/fault",
-            title="A fault of ours",
-            status=500,
-            detail="The service failed on this request; its log says why.",
-            instance=request.url.path,
-        )
-    )
+    detail = f"The service failed on this request; its log says why under {number}."
+    return response(_plain(500, detail, request.url.path, request_id=number))

@@ -2,14 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.openapi.models import Example
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from forerun.data.device import Device
+from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 
 LARGEST_BATCH = 65_536
+LONGEST_NAME = 200
 MOST_IN_BATCH = 1_000
 EXAMPLE_KERNEL: dict[str, Any] = {
     "kind": "kernel",
@@ -22,6 +25,72 @@ EXAMPLE_KERNEL: dict[str, Any] = {
     "precision": "fp32",
 }
 EXAMPLE: dict[str, Any] = {"workload": EXAMPLE_KERNEL, "device": "a100-pcie-80gb"}
+EXAMPLE_GRAPH: dict[str, Any] = {
+    "format": FORMAT,
+    "operators": [
+        {
+            "kind": "linear",
+            "name": "fc1",
+            "input_shapes": [[1, 784]],
+            "output_shapes": [[1, 512]],
+            "parameter_elements": 784 * 512 + 512,
+        },
+        {
+            "kind": "elementwise",
+            "name": "relu",
+            "input_shapes": [[1, 512]],
+            "output_shapes": [[1, 512]],
+            "inputs": [0],
+        },
+        {
+            "kind": "linear",
+            "name": "fc2",
+            "input_shapes": [[1, 512]],
+            "output_shapes": [[1, 10]],
+            "parameter_elements": 512 * 10 + 10,
+            "inputs": [1],
+        },
+    ],
+}
+EXAMPLE_NETWORK: dict[str, Any] = {
+    "workload": {
+        "kind": "network",
+        "graph": EXAMPLE_GRAPH,
+        "batch_size": 64,
+        "precision": "amp",
+        "phase": "inference",
+    },
+    "device": "rtx-4090",
+    "software": {"framework": "torch", "version": "2.9.1", "runtime": "compiled"},
+    "metrics": ["latency_ms", "peak_memory_mib"],
+}
+EXAMPLE_SHEET: dict[str, Any] = {
+    "name": "my-accelerator",
+    "title": "My accelerator",
+    "vendor": "me",
+    "kind": "gpu",
+    "memory_gib": 48,
+    "memory_bandwidth_gbs": 864,
+    "peak_tflops": {"fp32": 90, "fp16": 360},
+    "compute_units": 142,
+    "tdp_w": 350,
+}
+EXAMPLES: dict[str, Example] = {
+    "kernel": {"summary": "one operator on a known device", "value": EXAMPLE},
+    "network": {"summary": "a whole network, its graph in place", "value": EXAMPLE_NETWORK},
+    "sheet": {
+        "summary": "a device by its spec sheet",
+        "value": {"workload": EXAMPLE_KERNEL, "device": EXAMPLE_SHEET},
+    },
+}
+Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+
+
+def _by_form(given: Any) -> str:
+    """Text is a name; everything else is judged as the whole thing."""
+    return "name" if isinstance(given, str) else "content"
+
+
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
 
 
@@ -60,9 +129,10 @@ class NetworkIn(_Strict):
     """A whole network, by the digest of its uploaded graph or with the graph in place."""
 
     kind: Literal["network"] = Field(description="a whole network")
-    graph: str | dict[str, Any] = Field(
-        description="digest from POST /v1/graphs, or a graph in format forerun.graph/1"
-    )
+    graph: Annotated[
+        Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
+        Discriminator(_by_form),
+    ] = Field(description="digest from POST /v1/graphs, or a graph in format forerun.graph/1")
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
@@ -77,12 +147,16 @@ WorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
 class PredictIn(_Strict):
     """Which workload, on which device, under which software."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE]})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [EXAMPLE, EXAMPLE_NETWORK]}
+    )
 
     workload: WorkloadIn = Field(description="what is run")
-    device: str | Device = Field(description="name of a device, or a spec sheet")
+    device: Annotated[
+        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(_by_form)
+    ] = Field(description="name of a device, or a spec sheet")
     software: Software = Field(default_factory=Software, description="how it is run")
-    metrics: list[str] | None = Field(
+    metrics: list[Name] | None = Field(
         default=None,
         max_length=len(METRICS),
         description=f"metrics wanted, all when absent: {', '.join(m.name for m in METRICS)}",

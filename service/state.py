@@ -39,20 +39,23 @@ class State:
         return await get_running_loop().run_in_executor(self.workers, work)
 
 
-def state_of(request: Request) -> State:
-    """The application's state."""
+async def state_of(request: Request) -> State:
+    """The application's state.
+
+    A coroutine, like `answers_of`, because FastAPI calls plain functions on another thread.
+    """
     state = request.app.state.forerun
     assert isinstance(state, State)
     return state
 
 
-def answers_of(request: Request) -> Answers:
+async def answers_of(request: Request) -> Answers:
     """The answers, once the predictors are loaded.
 
     Raises:
         NotReady: they are not yet.
     """
-    answers = state_of(request).answers
+    answers = (await state_of(request)).answers
     if answers is None:
         raise NotReady("The predictors are still loading; GET /readyz says when they are there.")
     return answers

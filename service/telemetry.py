@@ -23,9 +23,8 @@ class Telemetry:
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self.answers = Counter(
-            "forerun_answers", "Predictions", ("from_cache",), registry=self.registry
-        )
+        answers = Counter("forerun_answers", "Predictions", ("from_cache",), registry=self.registry)
+        self.known, self.new = answers.labels("yes"), answers.labels("no")
         self.predictor = Gauge(
             "forerun_predictor_info", "Predictor in use", ("version",), registry=self.registry
         )

@@ -1,10 +1,21 @@
-"""Reading a request's body up to a limit."""
+"""Request bodies up to a limit: small JSON in memory, model files through a file."""
 
-from typing import Any
+import tempfile
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import IO, Any
 
 from fastapi import Request
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.data.graph import OperatorGraph
+from forerun.features.readers import read_graph
+from forerun.features.readers.onnx import OnnxReader
+from forerun.features.readers.operator_json import OperatorJsonReader
+from forerun.service.problems import response, too_large
+from forerun.service.settings import Settings
 
 BINARY: dict[str, Any] = {
     "requestBody": {
@@ -16,26 +27,101 @@ BINARY: dict[str, Any] = {
         },
     }
 }
+IN_MEMORY = 8 * 2**20
+HEAD = 2**20
+NO_MODEL = (
+    "it is neither an ONNX model nor an operator graph in JSON. `forerun trace FILE -o graph.json` "
+    "makes such a graph of .pt2 programs and of Hugging Face config.json files."
+)
 
 
-async def read_body(request: Request, max_mib: int) -> bytes:
-    """The whole body.
+@asynccontextmanager
+async def received(request: Request, settings: Settings) -> AsyncIterator[IO[bytes]]:
+    """The body as a file, which lies on disk when it is large.
 
     Raises:
         ModelTooLarge: over the limit; what is left is not read.
-        UnreadableModel: it is empty.
+        UnreadableModel: it is empty, or its first bytes are no model's.
     """
-    limit = max_mib * 2**20
-    chunks, total = [], 0
-    async for chunk in request.stream():
-        total += len(chunk)
-        if total > limit:
-            raise ModelTooLarge(
-                "the upload",
-                f"it is over {max_mib} MiB. Leave out the weights (onnx.save_model with "
-                "save_as_external_data=True): only shapes are needed.",
+    with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
+        limit_mib, total = 0, 0
+        async for chunk in request.stream():
+            if not chunk:
+                continue
+            limit_mib = limit_mib or _limit_mib(chunk, settings)
+            total += len(chunk)
+            if total > limit_mib * 2**20:
+                raise ModelTooLarge(
+                    "the upload",
+                    f"it is over {limit_mib} MiB. Leave out the weights of an ONNX file "
+                    "(onnx.save_model with save_as_external_data=True): only shapes are needed.",
+                )
+            file.write(chunk)
+        if not total:
+            raise UnreadableModel(
+                "the upload", "it is empty; send the file with --data-binary @FILE."
             )
-        chunks.append(chunk)
-    if not total:
-        raise UnreadableModel("the upload", "it is empty; send the file with --data-binary @FILE.")
-    return b"".join(chunks)
+        yield file
+
+
+def graph_in(
+    file: IO[bytes], *, batch_size: int = 1, sequence_length: int | None = None
+) -> OperatorGraph:
+    """The graph in an upload: ONNX or an operator graph, the formats read without running a model.
+
+    Raises:
+        UnreadableModel, ModelTooLarge: it is no such file.
+    """
+    file.seek(0)
+    content = file.read()
+    if not any(r().accepts(None, content[:HEAD]) for r in (OnnxReader, OperatorJsonReader)):
+        raise UnreadableModel("the upload", NO_MODEL)
+    return read_graph(content, batch_size=batch_size, sequence_length=sequence_length)
+
+
+def _limit_mib(start: bytes, settings: Settings) -> int:
+    """The limit by the first bytes: weights make ONNX files large, never JSON."""
+    if OnnxReader().accepts(None, start):
+        return settings.max_upload_mib
+    if start.lstrip()[:1] in (b"{", b""):
+        return settings.max_request_mib
+    raise UnreadableModel("the upload", NO_MODEL)
+
+
+class Bounded:
+    """ASGI layer that refuses bodies over a limit before they are read into memory.
+
+    Args:
+        app: the application.
+        limit_mib: largest body.
+        but: paths that read their bodies piece by piece and have a limit of their own.
+    """
+
+    def __init__(self, app: ASGIApp, limit_mib: int, but: Collection[str]) -> None:
+        self._app, self._limit_mib, self._but = app, limit_mib, frozenset(but)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on if it says that it is small; else count what arrives."""
+        if scope["type"] != "http" or scope["path"] in self._but:
+            await self._app(scope, receive, send)
+            return
+        limit = self._limit_mib * 2**20
+        declared = next((v for k, v in scope["headers"] if k == b"content-length"), None)
+        if declared is not None and declared.isdigit():
+            if int(declared) > limit:
+                problem = too_large(scope["path"], self._limit_mib)
+                await response(problem)(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+            return
+        total = 0
+
+        async def counted() -> Message:
+            nonlocal total
+            message = await receive()
+            total += len(message.get("body", b""))
+            if total > limit:
+                raise HTTPException(413, too_large(scope["path"], self._limit_mib).detail)
+            return message
+
+        await self._app(scope, counted, send)

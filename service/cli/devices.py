@@ -1,6 +1,6 @@
 """`forerun devices`: the catalogue of spec sheets."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -13,10 +13,12 @@ def devices(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """List devices, or show one spec sheet with the source of every figure."""
+    from forerun.data.device import DeviceKind
+    from forerun.data.errors import InputError
     from forerun.service.device_store import load_catalog
     from forerun.service.settings import Settings
 
-    catalog = load_catalog(Settings().home / "devices")
+    catalog = load_catalog(Settings.load().home / "devices")
     if name is not None:
         device = catalog.get(name)
         if json:
@@ -24,6 +26,8 @@ def devices(
             return
         _sheet(device.model_dump(mode="json"))
         return
+    if kind is not None and kind not in get_args(DeviceKind):
+        raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
     chosen = [device for device in catalog if kind in (None, device.kind)]
     if json:
         print_json({"devices": [device.model_dump(mode="json") for device in chosen]})

@@ -27,7 +27,7 @@ def evaluate(
     from forerun.service.settings import Settings
     from forerun.training.evaluate import evaluate as score
 
-    settings = Settings()
+    settings = Settings.load()
     result = score(
         dataset,
         current=load_predictors(settings),

@@ -2,23 +2,33 @@
 
 import json
 import sys
+from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from rich.console import Console
 
-PIPED_WIDTH = 180
-"""Columns where standard output is no terminal, so that tables are not cut."""
+PIPE_WIDTH = 240
 
 
 def print_json(content: Any) -> None:
-    """One JSON object on standard output and nothing else."""
-    json.dump(content, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    """One JSON object on standard output and nothing else; what is no finite number is null."""
+    sys.stdout.write(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content
 
 
 def screen() -> Console:
-    """Standard output for people; no colour where it is no terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    """Standard output for people; no colour and no line breaks where it is no terminal."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH)
 
 
 def progress(line: str) -> None:

@@ -5,9 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forerun.service.cli.output import print_json, screen
-
-SHOWN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+from forerun.service.cli.output import print_json
 
 
 def predict(
@@ -30,12 +28,13 @@ def predict(
     from forerun.data.software import Software
     from forerun.data.workload import Network
     from forerun.features.readers import read_graph
-    from forerun.service.answers import UNITS, Question, answer_of
+    from forerun.service.answers import answer_of, question_about
+    from forerun.service.cli.answer_table import show_one, show_side_by_side
     from forerun.service.device_store import load_catalog
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
 
-    settings = Settings()
+    settings = Settings.load()
     check = _checked(InputError, precision, phase, runtime, layout)
     catalog: DeviceCatalog = load_catalog(settings.home / "devices")
     chosen = [catalog.get(name) for given in device for name in given.split(",")]
@@ -43,15 +42,14 @@ def predict(
     loaded = load_predictors(settings)
     network = Network(graph, batch_size, check["precision"], check["phase"])
     software = Software(runtime=check["runtime"], layout=check["layout"])
-    answers = [
-        answer_of(Question(Query(network, one, software), tuple(UNITS), graph.digest, None), loaded)
-        for one in chosen
-    ]
+    answers = [answer_of(question_about(Query(network, one, software)), loaded) for one in chosen]
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
         return
-    for answer in answers:
-        _show(source.name, answer)
+    if len(answers) == 1:
+        show_one(source.name, answers[0])
+    else:
+        show_side_by_side(source.name, answers)
 
 
 def _checked(error: type[Exception], *given: str) -> dict[str, Any]:
@@ -65,46 +63,3 @@ def _checked(error: type[Exception], *given: str) -> dict[str, Any]:
         if value not in get_args(kind):
             raise error(f"--{name} {value!r} is none of {', '.join(get_args(kind))}.")
     return dict(zip(kinds, given, strict=True))
-
-
-def _show(name: str, answer: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from forerun.data.metrics import metric
-
-    out = screen()
-    out.print(f"\n[bold]{name}[/bold] on [bold]{answer['device']['name']}[/bold]")
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "estimate", "90 % interval", "bound"):
-        table.add_column(heading, justify="left" if not heading else "right")
-    for shown in SHOWN:
-        estimate = answer["metrics"].get(shown)
-        if estimate is None:
-            table.add_row(shown, "not known", "", answer["missing"].get(shown, ""))
-            continue
-        text = metric(shown).text
-        interval = (
-            ""
-            if estimate["low"] is None
-            else f"{text(estimate['low'])} to {text(estimate['high'])}"
-        )
-        if estimate["low"] is not None and estimate["coverage"] is None:
-            interval += " *"
-        bound = answer["roofline"].get(shown)
-        table.add_row(
-            shown, text(estimate["value"]), interval, "" if bound is None else text(bound)
-        )
-    out.print(table)
-    total = sum(answer["breakdown_ms"].values())
-    if total:
-        parts = sorted(answer["breakdown_ms"].items(), key=lambda item: -item[1])
-        shares = ", ".join(
-            f"{op} {100 * ms / total:.0f} %" for op, ms in parts if ms > 0.01 * total
-        )
-        out.print(f"where the time goes: {shares}")
-    if any(
-        e and e["low"] is not None and e["coverage"] is None for e in answer["metrics"].values()
-    ):
-        out.print("* an engineering range, not calibrated on measurements")
-    for line in answer["limits"]:
-        out.print(f"[yellow]outside what was measured:[/yellow] {line}")

@@ -4,6 +4,9 @@ from fastapi import APIRouter
 
 from forerun.service.routes import devices, graphs, health, models, pages, predict
 
+UPLOADS = ("/v1/graphs", "/v1/predict/model")
+"""Paths that read their bodies piece by piece, with a limit of their own."""
+
 ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
     graphs.router,

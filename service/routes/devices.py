@@ -2,15 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Body, Path, Query
 
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
-from forerun.service.device_store import register
-from forerun.service.schemas import DevicesOut
+from forerun.service.schemas import EXAMPLE_SHEET, LONGEST_NAME, DevicesOut
 from forerun.service.state import TheAnswers, TheState
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
+DeviceName = Annotated[
+    str, Path(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
+]
 
 
 @router.get("")
@@ -24,26 +26,27 @@ async def devices(
     return DevicesOut(
         devices=[
             device
-            for device in answers.catalog
+            for device in answers.devices.catalog
             if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
         ]
     )
 
 
 @router.get("/{name}")
-async def device(name: str, answers: TheAnswers) -> Device:
+async def device(name: DeviceName, answers: TheAnswers, state: TheState) -> Device:
     """One spec sheet, with the source of every figure."""
-    return answers.catalog.get(name)
+    return await state.run(lambda: answers.devices.get(name))
 
 
 @router.put("/{name}")
-async def put_device(name: str, sheet: Device, answers: TheAnswers, state: TheState) -> Device:
+async def put_device(
+    name: DeviceName,
+    sheet: Annotated[Device, Body(openapi_examples={"gpu": {"value": EXAMPLE_SHEET}})],
+    answers: TheAnswers,
+    state: TheState,
+) -> Device:
     """Register a spec sheet of your own; the catalogue's cannot be replaced."""
     if sheet.name != name:
         raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
 
-    def kept() -> Device:
-        answers.catalog = register(state.settings.home / "devices", answers.catalog, sheet)
-        return answers.catalog.get(name)
-
-    return await state.run(kept)
+    return await state.run(lambda: answers.devices.register(sheet))

@@ -2,16 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.query_table import graph_table
-from forerun.features.readers import read_graph
-from forerun.service.schemas import LARGEST_BATCH, GraphOut
+from forerun.service.answers import readable, unknown_operators
+from forerun.service.schemas import LARGEST_BATCH, LONGEST_NAME, GraphOut
 from forerun.service.state import TheAnswers, TheState
-from forerun.service.upload import BINARY, read_body
+from forerun.service.upload import BINARY, graph_in, received
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
+Digest = Annotated[str, Path(description="what POST /v1/graphs answered", max_length=LONGEST_NAME)]
 
 
 @router.post("", status_code=201, openapi_extra=BINARY)
@@ -27,18 +28,18 @@ async def upload(
     ] = None,
 ) -> GraphOut:
     """Read an ONNX file or an operator graph and keep its operators; weights are not kept."""
-    content = await read_body(request, state.settings.max_upload_mib)
+    async with received(request, state.settings) as file:
 
-    def kept() -> GraphOut:
-        graph = read_graph(content, batch_size=batch_size, sequence_length=sequence_length)
-        answers.graphs.put(graph)
-        return described(graph)
+        def kept() -> GraphOut:
+            graph = graph_in(file, batch_size=batch_size, sequence_length=sequence_length)
+            answers.graphs.put(graph)
+            return described(graph)
 
-    return await state.run(kept)
+        return await state.run(kept)
 
 
 @router.get("/{digest}")
-async def show(digest: str, answers: TheAnswers, state: TheState) -> GraphOut:
+async def show(digest: Digest, answers: TheAnswers, state: TheState) -> GraphOut:
     """What is known of an uploaded graph."""
     return await state.run(lambda: described(answers.graphs.get(digest)))
 
@@ -55,6 +56,6 @@ def described(graph: OperatorGraph) -> GraphOut:
         parameters=parameters,
         flops=float((table.flops * table.repeat).sum()),
         batch_size=graph.batch_size,
-        source=graph.source,
-        unknown_operators=dict(graph.unknown),
+        source=readable(graph.source),
+        unknown_operators=unknown_operators(graph),
     )

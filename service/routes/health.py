@@ -1,6 +1,7 @@
 """Liveness, readiness and metrics."""
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forerun.service.schemas import StatusOut
@@ -21,7 +22,7 @@ async def readyz(answers: TheAnswers) -> StatusOut:
     return StatusOut(status="ok")
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
     """Counters and times in Prometheus' text format."""
     return Response(generate_latest(state.telemetry.registry), media_type=CONTENT_TYPE_LATEST)

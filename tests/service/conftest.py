@@ -27,7 +27,7 @@ GRAPH = OperatorGraph(
 
 @pytest.fixture
 def settings(tmp_path) -> Settings:
-    return Settings(home=tmp_path, max_upload_mib=1, port=0)
+    return Settings(home=tmp_path, max_upload_mib=2, max_request_mib=1, port=0)
 
 
 @pytest.fixture

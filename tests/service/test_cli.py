@@ -2,15 +2,23 @@
 
 import json
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from forerun.models.artifact import seal
 from forerun.models.chosen import Chosen
 from forerun.models.roofline import Roofline
+from forerun.service import cli
+from forerun.service.cli.output import print_json
 from tests.service.conftest import GRAPH
 
 FORERUN = Path(sys.executable).parent / "forerun"
@@ -24,10 +32,11 @@ def run(tmp_path):
     seal(folder, "2026-01-01")
     variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(folder)}
 
-    def call(*words: str) -> subprocess.CompletedProcess:
+    def call(*words: str, without: str = "") -> subprocess.CompletedProcess:
+        own = {name: value for name, value in variables.items() if name != without}
         return subprocess.run(
             [str(FORERUN), *words],
-            env=os.environ | variables,
+            env=os.environ | own,
             capture_output=True,
             text=True,
             timeout=120,
@@ -35,6 +44,36 @@ def run(tmp_path):
         )
 
     return call
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """`forerun serve` on a free port: the process, and what it printed before it answered."""
+    folder = tmp_path / "predictor"
+    Chosen((Roofline(),)).save(folder)
+    seal(folder, "2026-01-01")
+    variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(folder)}
+    started = []
+
+    def start(*words: str) -> tuple[subprocess.Popen, str]:
+        process = subprocess.Popen(
+            [str(FORERUN), "serve", "--port", "0", *words],
+            env=os.environ | variables | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        printed = ""
+        while "forerun predict" not in printed:
+            line = process.stdout.readline()
+            assert line, printed
+            printed += line
+        return process, printed
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 @pytest.fixture
@@ -55,7 +94,20 @@ def test_predict_prints_one_json_object_and_nothing_else(run, graph):
 def test_predict_compares_devices_for_people(run, graph):
     done = run("predict", graph, "--device", "l4,t4", "--device", "v100")
     assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in ("on l4", "on t4", "latency_ms", "bound"))
+    lines = done.stdout.splitlines()
+    rows = {
+        name: [line for line in lines if line.startswith(name)] for name in ("l4", "t4", "v100")
+    }
+    assert all(len(found) == 1 for found in rows.values())
+    assert all(found[0].count(" ms") == 2 for found in rows.values()), "estimate and bound"
+    assert "\x1b[" not in done.stdout
+
+
+def test_predict_shows_one_device_in_full(run, graph):
+    done = run("predict", graph, "--device", "l4")
+    assert done.returncode == 0, done.stderr
+    shown = ("on l4", "latency_ms", "bound", "where the time goes: linear", "not known")
+    assert all(part in done.stdout for part in shown)
     assert "\x1b[" not in done.stdout
 
 
@@ -66,6 +118,7 @@ def test_predict_compares_devices_for_people(run, graph):
         (["predict", "nowhere.onnx", "--device", "l4"], "nowhere.onnx"),
         (["predict", "GRAPH", "--device", "l4", "--precision", "fp17"], "--precision 'fp17'"),
         (["devices", "abacus"], "No device named 'abacus'"),
+        (["devices", "--kind", "abacus"], "gpu, cpu, npu"),
         (["data", "pull", "nothing"], "No dataset named 'nothing'"),
         (["evaluate", "nothing"], "No dataset named 'nothing'"),
         (["evaluate", "neusight"], "forerun data pull neusight"),
@@ -93,6 +146,85 @@ def test_trace_writes_a_graph_that_predict_reads(run, graph, tmp_path):
     assert done.returncode == 0, done.stderr
     assert GRAPH.digest in done.stderr
     assert run("predict", str(output), "--device", "l4").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("FORERUN_PORT", "abc", "FORERUN_PORT is 'abc'"),
+        ("FORERUN_MAX_UPLOAD_MIB", "0", "FORERUN_MAX_UPLOAD_MIB is '0'"),
+        ("FORERUN_PREDICTOR_FOLDER", "/nowhere", "/nowhere"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_exit_2(run, monkeypatch, variable, value, said):
+    monkeypatch.setenv(variable, value)
+    done = run("serve", "--port", "0", without=variable)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_port_in_use_is_told_before_anything_else(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run("serve", "--port", port)
+    assert done.returncode == 2
+    assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_fault_of_ours_is_one_line_and_exit_1(monkeypatch, capsys):
+    def broken():
+        raise RuntimeError("boom")
+
+    monkeypatch.delenv("FORERUN_DEBUG", raising=False)
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 1
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_line_that_serve_prints_works_as_it_stands(serve):
+    process, printed = serve()
+    command = printed[printed.index("  curl") : printed.index("  forerun predict")]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout)
+    assert answer["device"]["name"] == "l4"
+    assert answer["metrics"]["latency_ms"]["value"] > answer["roofline"]["latency_ms"] * 0.999
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+def test_what_one_worker_keeps_another_answers_from(serve):
+    """Uploads and spec sheets are seen by every process, whichever took them."""
+    _, printed = serve("--workers", "2")
+    address = re.search(r"http://\S+", printed).group(0)
+    sheet = {"name": "my-card", "vendor": "me", "kind": "gpu"}
+    sheet |= {"memory_bandwidth_gbs": 900, "peak_tflops": {"fp32": 40}}
+    _until_ready(address)
+    digest = httpx.post(f"{address}/v1/graphs", json=GRAPH.to_json()).json()["digest"]
+    assert httpx.put(f"{address}/v1/devices/my-card", json=sheet).status_code == 200
+    asked = {"workload": {"kind": "network", "graph": digest}, "device": "my-card"}
+    # Each new connection may be taken by either process.
+    answers = [httpx.post(f"{address}/v1/predict", json=asked) for _ in range(12)]
+    assert [a.status_code for a in answers] == [200] * 12
+    assert len({a.content for a in answers}) == 1
+
+
+def _until_ready(address):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{address}/readyz").status_code == 200:
+                return
+        time.sleep(0.2)
+    pytest.fail(f"{address} was not ready within a minute")
+
+
+def test_numbers_that_json_has_not_are_null(capsys):
+    print_json({"a": float("nan"), "b": [1.5, float("inf")]})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None]}
 
 
 def test_help_names_every_verb(run):

@@ -1,7 +1,9 @@
 """Uploads: kept through a restart, refused with a clear line when they are no model."""
 
+import json
 import random
 
+import numpy as np
 import onnx
 import pytest
 from fastapi.testclient import TestClient
@@ -80,9 +82,70 @@ def test_what_is_no_model_gets_a_clear_4xx(client, content):
 
 
 def test_an_upload_over_the_limit_is_refused(client):
-    answer = client.post("/v1/graphs", content=b"\x08" * (2 * 2**20))
+    for path, limit in (("/v1/graphs", 2), ("/v1/predict/model?device=l4", 2)):
+        answer = client.post(path, content=b"\x08" * (limit * 2**20 + 1))
+        assert answer.status_code == 413
+        assert f"{limit} MiB" in answer.json()["detail"]
+
+
+def test_json_is_held_to_its_own_smaller_limit(client):
+    answer = client.post("/v1/graphs", content=b"{" + b" " * 2**20)
     assert answer.status_code == 413
     assert "1 MiB" in answer.json()["detail"]
+
+
+def test_an_upload_without_end_is_cut_off(client):
+    """The limit holds while reading, also where the request declares no length."""
+    for path in ("/v1/graphs", "/v1/predict"):
+        endless = (b"\x08" * 2**16 for _ in range(1000))
+        kind = {"content-type": "application/json"}
+        answer = client.post(path, content=endless, headers=kind)
+        assert answer.status_code == 413
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_large_upload_goes_through_a_file_and_reads_the_same(settings, loaded):
+    """A model with 12 MiB of weights, more than is held in memory."""
+    weights = onnx.numpy_helper.from_array(np.zeros((1024, 3072), np.float32), "w")
+    source = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 1024])
+    target = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3072])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", [source], [target], [weights]))
+    roomy = settings.model_copy(update={"max_upload_mib": 16})
+    with TestClient(create_app(roomy, loaded)) as client:
+        body = client.post("/v1/graphs", content=model.SerializeToString()).json()
+    assert body["parameters"] == 1024 * 3072
+    assert body["flops"] == pytest.approx(2 * 4 * 1024 * 3072)
+
+
+def test_formats_that_need_more_than_reading_stay_outside(client):
+    """Configurations are built and traced by large libraries: on the command line, not here."""
+    archive = b"PK\x03\x04" + bytes(100)
+    for content in (b'{"model_type": "bert"}', archive):
+        answer = client.post("/v1/graphs", content=content)
+        assert answer.status_code == 422
+        assert "forerun trace" in answer.json()["detail"]
+
+
+def test_a_name_that_is_no_sound_unicode_is_answered(client):
+    """JSON can spell half a character; no answer can."""
+    content = (
+        json.dumps(GRAPH.to_json()).replace("relu", "\\ud800").replace("elementwise", "unknown")
+    )
+    upload = client.post("/v1/graphs", content=content)
+    assert upload.json()["unknown_operators"] == {"?": 1}
+    asked = {"workload": {"kind": "network", "graph": upload.json()["digest"]}, "device": "l4"}
+    body = client.post("/v1/predict", json=asked).json()
+    assert body["unknown_operators"] == {"?": 1}
+    assert not body["in_domain"]
+
+
+def test_one_call_is_answered_when_the_store_is_full(settings, loaded):
+    tight = settings.model_copy(update={"graphs_kept": 1})
+    with TestClient(create_app(tight, loaded)) as client:
+        client.post("/v1/graphs", json=GRAPH.to_json())
+        answer = client.post("/v1/predict/model?device=l4", content=small_onnx())
+    assert answer.status_code == 200
 
 
 def test_damaged_files_never_crash_the_service(client):

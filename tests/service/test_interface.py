@@ -1,9 +1,20 @@
-"""Whatever fits the OpenAPI document, and much that does not, gets an answer below 500."""
+"""The OpenAPI document: its examples work, and whatever fits it, or does not, is answered."""
 
+import json
+import subprocess
+import sys
+
+import pytest
 import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.chosen import Chosen
@@ -11,29 +22,123 @@ from forerun.models.roofline import Roofline
 from forerun.service.app import create_app
 from forerun.service.settings import Settings
 
+PROMISES = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 
-def _app(tmp):
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_every_answer_is_below_500_and_as_documented(tmp_path, mode):
+    """Requests that fit the document, and requests that do not."""
     loaded = LoadedPredictor(Chosen((Roofline(),)), "test", "2026-01-01", "")
-    return create_app(Settings(home=tmp, max_upload_mib=1), loaded)
-
-
-def test_no_request_makes_the_service_fail(tmp_path):
-    app = _app(tmp_path)
+    app = create_app(Settings(home=tmp_path, max_upload_mib=1, max_request_mib=1), loaded)
     with TestClient(app, raise_server_exceptions=False):
         document = schemathesis.openapi.from_asgi("/openapi.json", app)
         operations = [found.ok() for found in document.get_all_operations()]
         assert len(operations) >= 10
         for operation in operations:
+            if mode.is_negative and not _can_be_wrong(operation):
+                continue
 
             @settings(
-                max_examples=25,
+                max_examples=60 if mode.is_positive else 25,
                 deadline=None,
                 derandomize=True,
                 database=None,
                 suppress_health_check=list(HealthCheck),
             )
-            @given(case=operation.as_strategy())
+            @given(case=operation.as_strategy(generation_mode=mode))
             def check(case):
-                case.call_and_validate(checks=[not_a_server_error])
+                case.call_and_validate(checks=PROMISES)
 
             check()
+
+
+def _can_be_wrong(operation):
+    """Whether it takes anything at all."""
+    return bool(operation.body) or any(True for _ in operation.iter_parameters())
+
+
+def test_every_example_in_the_document_works(client):
+    document = client.get("/openapi.json").json()
+    tried = 0
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            for body in _examples(document, content.get("application/json", {})):
+                place = path.replace("{name}", str(body.get("name")))
+                answer = client.request(method, place, json=body)
+                assert answer.status_code in (200, 201), (path, answer.text)
+                assert all("status" not in item for item in answer.json().get("items", []))
+                tried += 1
+    assert tried >= 6
+
+
+def _examples(document, media):
+    yield from (example["value"] for example in media.get("examples", {}).values())
+    reference = media.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    yield from document["components"]["schemas"].get(reference, {}).get("examples", [])
+
+
+def test_every_field_is_described_and_every_quantity_has_its_unit(client):
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    assert len(schemas) > 15
+    fields = {
+        f"{name}.{field}": schema
+        for name, described in schemas.items()
+        for field, schema in described.get("properties", {}).items()
+    }
+    assert [name for name, schema in fields.items() if "description" not in schema] == []
+    units = {"_gib": "GiB", "_mib": "MiB", "_mhz": "MHz", "_w": ", W", "_nm": "nm"}
+    units |= {"_gbs": "1e9 bytes/s", "_tflops": "1e12", "_ms": "millisecond"}
+    quantities = 0
+    for name, schema in fields.items():
+        for suffix, unit in units.items():
+            if name.endswith(suffix):
+                assert unit in schema["description"], name
+                quantities += 1
+    assert quantities >= 8
+
+
+def test_every_parameter_is_described(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    bare = [
+        (path, parameter["name"])
+        for path, methods in paths.items()
+        for operation in methods.values()
+        for parameter in operation.get("parameters", [])
+        if "description" not in parameter
+    ]
+    assert bare == []
+
+
+def test_answering_loads_no_heavy_library(tmp_path):
+    """A real upload and a real answer by the bundled predictors, in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE_ONCE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    status, loaded = json.loads(done.stdout)
+    assert status == 200
+    assert {"torch", "mlflow", "transformers", "pandera", "matplotlib"}.isdisjoint(loaded)
+
+
+SERVE_ONCE = """
+import json, sys
+from pathlib import Path
+import onnx
+from fastapi.testclient import TestClient
+from forerun.service.app import create_app
+from forerun.service.settings import Settings
+model = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+with TestClient(create_app(Settings(home=Path(sys.argv[1])))) as client:
+    answer = client.post("/v1/predict/model?device=l4&precision=amp", content=model.read_bytes())
+print(json.dumps([answer.status_code, sorted({m.partition(".")[0] for m in sys.modules})]))
+"""

@@ -1,0 +1,84 @@
+"""Answers as people read them: one device in full, several side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from forerun.data.metrics import metric
+from forerun.service.cli.output import screen
+
+SHOWN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+LEAST_SHARE = 0.01
+NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
+
+
+def show_one(source: str, answer: dict[str, Any]) -> None:
+    """Every metric with its interval and bound, where the time goes, and the limits."""
+    out = screen()
+    out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
+    table = _table("", "estimate", "90 % interval", "bound")
+    for name in SHOWN:
+        estimate = answer["metrics"].get(name)
+        if estimate is None:
+            table.add_row(name, "not known", "", answer["missing"].get(name, ""))
+            continue
+        bound = answer["roofline"].get(name)
+        shown = "" if bound is None else metric(name).text(bound)
+        table.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
+    out.print(table)
+    total = sum(answer["breakdown_ms"].values())
+    if total:
+        parts = sorted(answer["breakdown_ms"].items(), key=lambda item: -item[1])
+        shares = [f"{op} {100 * ms / total:.0f} %" for op, ms in parts if ms > LEAST_SHARE * total]
+        out.print(f"where the time goes: {', '.join(shares)}")
+    _notes([answer])
+
+
+def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
+    """One row a device."""
+    out = screen()
+    out.print(f"\n[bold]{source}[/bold]")
+    table = _table("device", "latency", "90 % interval", "bound", "memory", "power", "energy")
+    for answer in answers:
+        latency = answer["metrics"]["latency_ms"]
+        rest = (answer["metrics"].get(name) for name in SHOWN[1:])
+        table.add_row(
+            answer["device"]["name"],
+            metric("latency_ms").text(latency and latency["value"]),
+            _interval("latency_ms", latency),
+            metric("latency_ms").text(answer["roofline"]["latency_ms"]),
+            *(metric(n).text(e and e["value"]) for n, e in zip(SHOWN[1:], rest, strict=True)),
+        )
+    out.print(table)
+    _notes(answers)
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return table
+
+
+def _interval(name: str, estimate: dict[str, Any] | None) -> str:
+    if estimate is None or estimate["low"] is None:
+        return ""
+    low, high = metric(name).text(estimate["low"]), metric(name).text(estimate["high"])
+    return f"{low} to {high}" + ("" if estimate["coverage"] is not None else " *")
+
+
+def _notes(answers: Sequence[dict[str, Any]]) -> None:
+    """Limits, each once with the devices that it holds for."""
+    out = screen()
+    ranges = [e for a in answers for e in a["metrics"].values() if e and e["low"] is not None]
+    if len(answers) == 1 and any(e["coverage"] is None for e in ranges):
+        out.print(NOT_CALIBRATED)
+    held: dict[str, list[str]] = {}
+    for answer in answers:
+        for line in answer["limits"]:
+            held.setdefault(line, []).append(answer["device"]["name"])
+    for line, names in held.items():
+        on = "" if len(names) == len(answers) else f" (on {', '.join(names)})"
+        out.print("[yellow]outside what was measured:[/yellow]", end=" ")
+        out.print(f"{line}{on}", markup=False)

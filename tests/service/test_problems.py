@@ -1,0 +1,100 @@
+"""Problems: one shape for every error, a page for every type, nothing of our insides."""
+
+import json
+
+import pytest
+
+from forerun.service.problems import kinds
+from forerun.service.schemas import EXAMPLE
+
+
+def test_every_type_has_a_page_that_explains_it(client):
+    for slug in kinds():
+        page = client.get(f"/problems/{slug}")
+        assert page.status_code == 200
+        assert slug in page.text
+
+
+def test_every_error_is_a_problem_whose_page_exists(client):
+    wrong = {
+        404: client.get("/v1/nothing"),
+        405: client.get("/v1/predict"),
+        400: client.post(
+            "/v1/predict", content=b"\xff{", headers={"content-type": "application/json"}
+        ),
+        413: client.post("/v1/predict", json={"workload": "x" * 2**20}),
+        422: client.post("/v1/predict", json={}),
+    }
+    for status, answer in wrong.items():
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        assert {"type", "title", "status", "detail", "instance"} <= set(problem)
+        assert problem["status"] == status
+        assert client.get(problem["type"]).status_code == 200
+
+
+def test_a_wrong_field_is_named_with_its_value_and_nothing_else(client):
+    """A union says what is wrong with the member that was meant, not with all."""
+    sheet = {"name": "x", "vendor": "v", "kind": "gpu", "memory_bandwidth_gbs": -3}
+    sheet["peak_tflops"] = {"fp32": 1}
+    detail = client.post("/v1/predict", json=EXAMPLE | {"device": sheet}).json()["detail"]
+    assert "memory_bandwidth_gbs" in detail
+    assert "(given -3)" in detail
+    assert ";" not in detail
+
+
+def test_a_huge_value_is_not_echoed(client):
+    answer = client.post("/v1/predict", json=EXAMPLE | {"device": "g" * 900_000})
+    assert answer.status_code == 422
+    assert len(answer.content) < 500
+
+
+def test_a_body_that_does_not_say_it_is_json_gets_the_header_it_needs(client):
+    """What curl --data sends without a header."""
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    answer = client.post("/v1/predict", content=json.dumps(EXAMPLE), headers=form)
+    assert answer.status_code == 422
+    assert "Content-Type: application/json" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("text", ["{", '{"workload": }', "[1,", '"', "nul"])
+def test_json_that_ends_too_soon_says_so(client, text):
+    kind = {"content-type": "application/json"}
+    answer = client.post("/v1/predict", content=text, headers=kind)
+    assert answer.status_code == 422
+    assert "not sound JSON" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "1" * 5000 + "}", '{"a": "\\ud800"}'])
+def test_json_that_python_chokes_on_is_a_problem(client, text):
+    kind = {"content-type": "application/json"}
+    for path in ("/v1/predict", "/v1/predict:batch"):
+        answer = client.post(path, content=text, headers=kind)
+        assert answer.status_code in (400, 422)
+        assert answer.json()["status"] == answer.status_code
+
+
+def test_half_a_character_anywhere_in_a_batch_is_a_problem_of_its_item(client):
+    items = [EXAMPLE | {"device": "\ud800"}, EXAMPLE | {"metrics": ["\ud800"]}, {"\ud800": 1}]
+    kind = {"content-type": "application/json"}
+    body = json.dumps({"items": [*items, EXAMPLE]})
+    answer = client.post("/v1/predict:batch", content=body, headers=kind).json()["items"]
+    assert [item.get("status") for item in answer] == [422, 422, 422, None]
+    assert [item["instance"] for item in answer[:3]] == ["/items/0", "/items/1", "/items/2"]
+
+
+def test_a_fault_is_logged_under_the_number_that_the_asker_got(client, monkeypatch, capsys):
+    def broken(question):
+        secret = "hidden"
+        raise RuntimeError(f"boom {len(secret)}")
+
+    monkeypatch.setattr(client.app.state.forerun.answers, "predict", broken)
+    answer = client.post("/v1/predict", json=EXAMPLE | {"device": "t4"})
+    assert answer.status_code == 500
+    assert "boom" not in answer.text
+    logged = [json.loads(line) for line in capsys.readouterr().err.splitlines() if "{" in line]
+    (entry,) = [e for e in logged if e.get("event") == "fault"]
+    assert entry["request_id"] == answer.json()["request_id"]
+    assert "boom 6" in entry["exception"]
+    assert "hidden" not in entry["exception"].replace('secret = "hidden"', "")
