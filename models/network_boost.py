@@ -7,7 +7,6 @@ interval.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -56,6 +55,9 @@ _MOST_SPREAD = 0.5
 _SPREAD_FLOOR = 0.06
 _NARROW = ("fp8", "int8", "tf32")
 
+_CHECKED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype=np.intp)
+"""Features whose range a query may leave: all that are no flags."""
+
 
 class _Answer(NamedTuple):
     """Log seconds, how far the two ways to them are apart, seconds of each term."""
@@ -79,6 +81,7 @@ class NetworkBoost:
         intervals: in units of the spread; seen devices by way of running.
         known: devices of the training rows.
         ranges: range of the features.
+        domains: device kind -> range of the features on devices of that kind.
         device_ranges: device kind -> range of the devices' ratios.
         taught: (device kind, phase, casts) of the training rows.
         precisions: number formats of the training rows, by device kind.
@@ -94,6 +97,7 @@ class NetworkBoost:
     intervals: Intervals | None = None
     known: KnownDevices = field(default_factory=KnownDevices)
     ranges: FeatureRange | None = None
+    domains: Mapping[str, FeatureRange] = field(default_factory=dict)
     device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
     taught: frozenset[tuple[str, str, str]] = frozenset()
     precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -125,6 +129,7 @@ class NetworkBoost:
         fitted = replace(
             self._fitted(taught),
             known=KnownDevices.of([q.device for q in measurements.queries]),
+            domains=_domains(taught.rows),
             device_ranges=_device_ranges(measurements.queries),
             taught=frozenset(_lesson(q) for q in measurements.queries),
             precisions=_precisions(measurements.queries),
@@ -230,25 +235,13 @@ class NetworkBoost:
         if unknown:
             names = ", ".join(sorted(unknown))
             lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
-        lines.extend(self._outside(features))
+        if device.kind in self.domains:
+            lines.extend(self.domains[device.kind].outside(features[_CHECKED]))
         if device not in self.known and device.kind in self.device_ranges:
             ratios = device_ratios(chip_of(device, network.precision))
             lines.extend(self.device_ranges[device.kind].outside(ratios))
         lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
         return tuple(lines)
-
-    def _outside(self, features: Column) -> tuple[str, ...]:
-        places, ranges = self._checked
-        return ranges.outside(features[places])
-
-    @cached_property
-    def _checked(self) -> tuple[NDArray[np.intp], FeatureRange]:
-        """The features whose range a query may leave: all that are no flags."""
-        assert self.ranges is not None
-        names = self.ranges.names
-        places = np.array([i for i in range(DIRECT) if names[i] not in _FLAGS], dtype=np.intp)
-        low, high = self.ranges.low[places], self.ranges.high[places]
-        return places, FeatureRange(tuple(names[i] for i in places), low, high)
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
@@ -260,6 +253,7 @@ class NetworkBoost:
             "kernel_times": self.kernel_times.to_json(),
             "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
             "ranges": self.ranges.to_json(),
+            "domains": {k: r.to_json() for k, r in self.domains.items()},
             "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
             "intervals": self.intervals.to_json() if self.intervals else None,
             "known": self.known.sheets,
@@ -290,6 +284,7 @@ class NetworkBoost:
             intervals=Intervals.from_json(intervals) if intervals else None,
             known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
             ranges=FeatureRange.from_json(content["ranges"]),
+            domains={k: FeatureRange.from_json(r) for k, r in content["domains"].items()},
             device_ranges={
                 k: FeatureRange.from_json(r) for k, r in content["device_ranges"].items()
             },
@@ -311,6 +306,15 @@ def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
     for query in queries:
         found.setdefault(query.device.kind, set()).add(query.workload.precision)
     return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+
+
+def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
+    kinds, features = np.where(rows.ways == "cpu", "cpu", "gpu"), rows.features
+    names = [FEATURES[place] for place in _CHECKED]
+    return {
+        str(kind): FeatureRange.of(names, features[kinds == kind][:, _CHECKED])
+        for kind in np.unique(kinds)
+    }
 
 
 def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:

@@ -22,6 +22,7 @@ from forerun.features.operator_features import (
     FAMILIES,
     FAMILY_OF_KIND,
     FEATURES,
+    LAUNCH_MS,
     OperatorFeatures,
     assumed,
     device_ratios,
@@ -35,7 +36,7 @@ from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals, LogQuantiles
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.operator_rows import OperatorRows
+from forerun.models.operator_rows import SHORTEST_MS, SHORTEST_ROW_MS, OperatorRows
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -175,7 +176,12 @@ class OperatorBoost:
         if not parts:
             return np.maximum(features.base_ms, features.roofline_ms)
         ratio = sum((bag.predict(features.matrix) for bag in parts), np.zeros(len(features.matrix)))
-        times = features.base_ms * np.exp(ratio / len(parts))
+        # Below the shortest work that teaches, the time falls linearly to the launch.
+        shortest = SHORTEST_MS.get(family, SHORTEST_ROW_MS)
+        short = np.minimum(features.roofline_ms / shortest, 1.0)
+        work = np.maximum(features.base_ms - LAUNCH_MS, 1e-9)
+        taught = (LAUNCH_MS + work / np.maximum(short, 1e-9)) * np.exp(ratio / len(parts))
+        times = LAUNCH_MS + np.maximum(taught - LAUNCH_MS, 0.0) * short
         return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
 
     def _boosters(self, rows: "OperatorRows", chosen: NDArray[np.bool_]) -> dict[str, BoosterBag]:

@@ -17,6 +17,7 @@ from forerun.data.metrics import METRICS
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.readers.operator_json import graph_of
+from forerun.features.roofline import COMPUTE_PRECISION
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.prediction import Prediction
 from forerun.models.roofline import Roofline
@@ -154,7 +155,7 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
         bound = float(Roofline().predict([query]).values["latency_ms"][0])
     _check_finite(prediction, bound)
     unknown = unknown_operators(query.workload)
-    limits = [readable(line) for line in prediction.limits]
+    limits = [*_other_arithmetic(query), *(readable(line) for line in prediction.limits)]
     if unknown and not limits_of("latency_ms", limits):
         count = sum(unknown.values())
         limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
@@ -178,6 +179,15 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
         "graph": question.graph,
         "predictor": {"name": loaded.predictor.name, "version": loaded.version},
     }
+
+
+def _other_arithmetic(query: Query) -> list[str]:
+    """A line when the device computes in another precision than was asked for."""
+    wanted = COMPUTE_PRECISION[query.workload.precision]
+    used = query.device.computes_in(wanted)
+    if used == wanted:
+        return []
+    return [f"the device's sheet has no {wanted} peak; its {used} rate is taken"]
 
 
 def limits_of(metric: str, limits: Sequence[str]) -> list[str]:

@@ -72,7 +72,9 @@ def problem_of(error: InputError, where: str | None = None) -> Problem:
 
 def unfit(errors: Iterable[Any], where: str | None = None) -> Problem:
     """The problem document of pydantic's errors: each field's path and the value given."""
-    lines = [_line(item) for item in errors]
+    # A default that waits for a field that failed is no fault of its own.
+    own = (item for item in errors if item.get("type") != "default_factory_not_called")
+    lines = [_line(item) for item in own]
     more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
     return _plain(422, "; ".join(lines[:MOST_LINES]) + more, where)
 

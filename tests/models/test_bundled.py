@@ -68,3 +68,19 @@ def test_resnet50_on_a_known_gpu_is_what_people_measure():
     answer = LOADED.predictor.predict([ask(batch=1024)])[0]
     assert 1024e3 / answer.estimates["latency_ms"].value == pytest.approx(4250, rel=0.25)
     assert "network_boost" in {part.name for part in LOADED.predictor.parts}
+
+
+def test_a_batch_far_below_what_was_measured_is_out_of_its_domain():
+    one, many = LOADED.predictor.predict([ask(batch=1), ask(batch=256)])
+    latency_limits = [line for line in one.limits if not line.startswith(("power", "memory"))]
+    assert latency_limits
+    assert not [line for line in many.limits if not line.startswith(("power", "memory"))]
+
+
+def test_fp32_networks_take_longer_with_more_samples_also_when_launches_count():
+    times = [
+        LOADED.predictor.predict([ask("light_squeezenet", batch=b, precision="fp32")])
+        for b in (1, 2, 4, 8, 16)
+    ]
+    values = [t.values["latency_ms"][0] for t in times]
+    assert values == sorted(values)

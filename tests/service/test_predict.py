@@ -134,3 +134,11 @@ def test_limits_belong_to_the_metrics_that_they_concern():
     assert limits_of("power_w", limits) == limits[1:2]
     assert limits_of("peak_memory_mib", limits) == limits[2:]
     assert limits_of("energy_j", limits) == limits[:2]
+
+
+def test_a_precision_that_the_device_lacks_is_said(client, digest):
+    body = client.post(
+        "/v1/predict", json=ask(digest, device="p4", workload={"precision": "bf16"})
+    ).json()
+    assert "the device's sheet has no bf16 peak; its fp32 rate is taken" in body["limits"]
+    assert not body["metrics"]["latency_ms"]["in_domain"]
