@@ -13,6 +13,8 @@ from forerun.service.settings import Settings
 from forerun.training.record import TrainingRecord
 
 FETCH_SECONDS = 300
+IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+"""MLflow's own patience with a server that is down is four minutes, and the service would wait."""
 
 
 def load_predictors(settings: Settings) -> LoadedPredictor:
@@ -34,6 +36,7 @@ def load_predictors(settings: Settings) -> LoadedPredictor:
 
 def _champion(settings: Settings) -> Path | None:
     environment = {
+        **IMPATIENT,
         **os.environ,
         "FORERUN_TRACKING_URI": settings.registry_uri or "",
         "FORERUN_HOME": str(settings.home),
