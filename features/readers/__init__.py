@@ -10,7 +10,7 @@ from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers.huggingface import HuggingFaceReader
 from forerun.features.readers.onnx import OnnxReader
-from forerun.features.readers.operator_json import OperatorJsonReader
+from forerun.features.readers.operator_json import OperatorJsonReader, check_graph
 from forerun.features.readers.torch_export import TorchExportReader
 
 MAX_BYTES = 2**31
@@ -72,7 +72,10 @@ def read_graph(
     for reader in READERS:
         if reader().accepts(path, head):
             try:
-                return reader().read(source, batch_size=batch_size, sequence_length=sequence_length)
+                graph = reader().read(
+                    source, batch_size=batch_size, sequence_length=sequence_length
+                )
+                return check_graph(graph, where)
             except InputError:
                 raise
             except (OSError, MemoryError, RecursionError) as error:

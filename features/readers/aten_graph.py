@@ -43,7 +43,7 @@ class Call:
     """One call of an operator.
 
     Attributes:
-        name: plain ATen name, as `plain_name` gives it.
+        name: plain ATen name, as `plain_name` gives it; `library::name` of other operators.
         arguments: by their names in the operator's schema; tensors as `Ref` or lists of them.
         outputs: names of what it makes.
     """
@@ -142,7 +142,8 @@ class AtenGraph:
                 prod(m.shape) for n, m in known if not self.grows(n) and m.floating and m.shape
             ),
         }
-        return Operator(kind, f"aten.{call.name}", **(fields | changes))
+        library = "" if "::" in call.name else "aten."
+        return Operator(kind, library + call.name, **(fields | changes))
 
     def _grows_any(self, names: Sequence[str]) -> bool:
         return any(self.grows(n) for n in names if n in self.tensors)
@@ -233,9 +234,8 @@ def _made(call: Call, graph: AtenGraph) -> list[Operator]:
     known = [graph.tensors.get(n) for n in (*call.tensors(), *call.outputs[:1])]
     if kind == "unknown" or any(m is None for m in known):
         return [graph.operator("unknown", call)]
-    maker = _MAKERS.get(kind)
     try:
-        return maker(call, graph) if maker else [graph.operator(kind, call)]
+        return _MAKERS[kind](call, graph) if kind in _MAKERS else [graph.operator(kind, call)]
     except (IndexError, KeyError, ValueError, ZeroDivisionError, AttributeError, TypeError):
         return [graph.operator("unknown", call)]
 

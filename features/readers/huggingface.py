@@ -12,6 +12,11 @@ from forerun.data.graph import OperatorGraph
 DEFAULT_SEQUENCE = 128
 _LARGEST_LAYERS = 1_000
 _LARGEST_WIDTH = 1 << 20
+_LARGEST_NUMBER = 1 << 24
+_COUNTS_LAYERS = ("layer", "depth", "block", "stage", "expert")
+_SIZES = ("size", "dim", "heads", "width", "label", "channels", "embd")
+_NOT_ARCHITECTURE = ("model_type", "auto_map", "use_pretrained_backbone", "quantization_config")
+"""Fields that say what code to run, or how to load weights; neither is done here."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +46,31 @@ class HuggingFaceReader:
             raise UnreadableModel(where, f"it is not sound JSON: {error}.") from None
         if not isinstance(given, dict):
             raise UnreadableModel(where, "it is JSON, but not an object.")
-        _check_sizes(where, given)
+        _check_sizes(where, "", given)
         return _traced(where, given, batch_size, sequence_length or DEFAULT_SEQUENCE)
 
 
-def _check_sizes(where: str, given: Mapping[str, Any]) -> None:
-    for field, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool):
-            continue
-        limit = _LARGEST_LAYERS if "layer" in field else _LARGEST_WIDTH
-        sized = any(word in field for word in ("layer", "size", "dim", "heads", "width"))
-        if sized and not -1 <= value <= limit:
+def _check_sizes(where: str, field: str, value: Any) -> None:
+    """Refuse numbers, at any depth, that would build a model for hours."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_sizes(where, str(name), part)
+    elif isinstance(value, list):
+        if any(word in field for word in _COUNTS_LAYERS):
+            _check_sizes(where, field, sum(v for v in value if isinstance(v, int)))
+        for part in value:
+            _check_sizes(where, field, part)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        limit = _limit(field)
+        if not -limit <= value <= limit:
             raise UnreadableModel(where, f"{field} is {value}; up to {limit} can be traced.")
+
+
+def _limit(field: str) -> int:
+    sized = any(word in field for word in _SIZES)
+    if any(word in field for word in _COUNTS_LAYERS) and not sized:
+        return _LARGEST_LAYERS
+    return _LARGEST_WIDTH if sized else _LARGEST_NUMBER
 
 
 def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int) -> OperatorGraph:
@@ -63,7 +81,7 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
         raise MissingExtra("Reading a Hugging Face configuration", "train") from None
     from forerun.features.readers.torch_trace import trace_module
 
-    rest = {k: v for k, v in given.items() if k not in ("model_type", "auto_map")}
+    rest = {k: v for k, v in given.items() if k not in _NOT_ARCHITECTURE}
     try:
         config = transformers.AutoConfig.for_model(str(given.get("model_type")), **rest)
         with torch.device("meta"):
@@ -96,5 +114,7 @@ def _inputs(torch: Any, model: Any, config: Any, sequence: int) -> dict[str, Any
         channels = getattr(config, "num_channels", 3)
         return {main: torch.empty((1, channels, height, width), device="meta")}
     if main == "input_ids":
-        return {main: torch.empty((1, sequence), dtype=torch.int64, device="meta")}
+        tokens = torch.empty((1, sequence), dtype=torch.int64, device="meta")
+        both = getattr(config, "is_encoder_decoder", False)
+        return {main: tokens, "decoder_input_ids": tokens} if both else {main: tokens}
     raise ValueError(f"models with the main input {main} cannot be traced yet")

@@ -219,7 +219,9 @@ def _moves_nothing(
     node: onnx.NodeProto, inputs: list[Tensor | None], outputs: list[Tensor]
 ) -> bool:
     """An `Expand`, `Cast` or `Tile` to what its input is already."""
-    if node.op_type not in ("Expand", "Cast", "CastLike", "Tile", "Pad") or not inputs:
+    if node.op_type not in ("Expand", "Cast", "CastLike", "Tile", "Pad"):
+        return False
+    if not inputs or not outputs:
         return False
     before, after = inputs[0], outputs[0]
     return (

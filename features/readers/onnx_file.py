@@ -1,6 +1,6 @@
 """An ONNX file as a checked protobuf without weights: what can go wrong in a file, does here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
@@ -13,6 +13,7 @@ from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.features.readers.onnx_shapes import VALUES_KEPT
 
 MAX_NODES = 100_000
+_NEWEST_VERSION = 2**31 - 1
 MAX_ELEMENTS = 2**53
 """Elements of the largest tensor: beyond it a float64 no longer counts them one by one."""
 
@@ -34,6 +35,8 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
         raise UnreadableModel(where, "it is not an ONNX model, or it is truncated.") from error
     if not model.graph.node or not model.opset_import:
         raise UnreadableModel(where, "it is not an ONNX model: no operators or no operator set.")
+    if not all(isinstance(name, str) for name in _names(model)):
+        raise UnreadableModel(where, "it is damaged: a name in it is no text.")
     _empty_weights(model.graph.initializer)
     if model.functions:
         model = _inlined(model, where)
@@ -46,7 +49,10 @@ def opsets(model: onnx.ModelProto) -> Mapping[str, int]:
     """Domain -> version, `ai.onnx` written as the empty name; versions we lack are the newest."""
     newest = onnx.defs.onnx_opset_version()
     found = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
-    return {d: max(1, min(v, newest)) if d == "" else max(1, v) for d, v in found.items()}
+    return {
+        domain: max(1, min(version, newest if domain == "" else _NEWEST_VERSION))
+        for domain, version in found.items()
+    }
 
 
 def ordered(
@@ -61,10 +67,12 @@ def ordered(
         shadows: names may be made that are given already, as branches do.
 
     Raises:
-        UnreadableModel: two nodes make one tensor, the nodes form a cycle, or a node reads a
-            tensor that nothing makes.
+        UnreadableModel: a name is no text, two nodes make one tensor, the nodes form a cycle, or a
+            node reads a tensor that nothing makes.
     """
     listed = list(nodes)
+    if not all(isinstance(name, str) for node in listed for name in _node_names(node)):
+        raise UnreadableModel(where, "it is damaged: a name in it is no text.")
     known = set(given)
     maker: dict[str, int] = {}
     for position, node in enumerate(listed):
@@ -100,6 +108,22 @@ def check_dimensions(name: str, shape: Iterable[int], where: str) -> None:
         raise UnreadableModel(where, f"tensor {name!r} of shape {list(dims)} is absurdly large.")
 
 
+def _names(model: onnx.ModelProto) -> Iterator[object]:
+    """Names outside the nodes. Protobuf hands out those that are no UTF-8 as bytes."""
+    for opset in model.opset_import:
+        yield opset.domain
+    for tensor in model.graph.initializer:
+        yield tensor.name
+    for entry in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        yield entry.name
+        yield from (dim.dim_param for dim in entry.type.tensor_type.shape.dim)
+
+
+def _node_names(node: onnx.NodeProto) -> Iterator[object]:
+    yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+    yield from (attribute.name for attribute in node.attribute)
+
+
 def _empty_weights(initializers: Iterable[onnx.TensorProto]) -> None:
     """Drop the contents of large tensors: inference copies what it is given."""
     for tensor in initializers:
@@ -127,5 +151,5 @@ def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         raise ModelTooLarge(where, f"it has over {MAX_NODES:,} operators.")
     try:
         return inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError, DecodeError) as error:
+    except (RuntimeError, ValueError, DecodeError, onnx.checker.ValidationError) as error:
         raise UnreadableModel(where, "its functions cannot be inlined.") from error

@@ -72,7 +72,11 @@ class Node:
     @property
     def weights(self) -> list[Tensor]:
         """The operands among them that are stored with the model."""
-        return [t for t in self.inputs if t and t.shape and t.constant and _is_weight(t)]
+        return [
+            t
+            for t in self.inputs
+            if t and t.shape and t.constant and not self.grows(t) and _is_weight(t)
+        ]
 
     def shape(self, position: int) -> Shape:
         """The shape of an input; empty where it is left out or not known."""

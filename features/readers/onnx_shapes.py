@@ -19,7 +19,10 @@ VALUES_KEPT = 4096
 _PASSED_ON = frozenset(
     "Cast CastLike DequantizeLinear Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
 )
-_MADE_HERE = (shape_inference.InferenceError, ValueError, KeyError, RuntimeError, TypeError)
+_MADE_HERE = (
+    *(shape_inference.InferenceError, onnx.checker.ValidationError),
+    *(ValueError, KeyError, RuntimeError, TypeError),
+)
 
 
 class Shapes:
@@ -122,7 +125,7 @@ class Shapes:
 def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]) -> list[Any]:
     from onnx.reference import ReferenceEvaluator
 
-    quick = _quickly(node, list(given.values()))
+    quick = _quickly(node, [given[name] for name in node.input if name])
     if quick is not None:
         return [quick]
     graph = helper.make_graph(
@@ -180,7 +183,7 @@ def _schema(op_type: str, domain: str, version: int) -> Any:
         return None
     try:
         return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):
         return None
 
 

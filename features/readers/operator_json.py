@@ -91,6 +91,23 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
     return graph
 
 
+def check_graph(graph: OperatorGraph, where: str) -> OperatorGraph:
+    """The graph itself, after a look at every shape, so that computing its costs never fails.
+
+    Raises:
+        UnreadableModel: a dimension is not positive, a tensor has over 2**53 elements, or a kind
+            lacks a shape it needs; the message names the operator.
+    """
+    try:
+        for position, op in enumerate(graph.operators):
+            for shape in (*op.input_shapes, *op.output_shapes):
+                _check_shape(list(shape), f"operator {position} ({op.name}): a shape")
+            _check_operator(op, position)
+    except (ValueError, IndexError, TypeError, OverflowError) as error:
+        raise UnreadableModel(where, _sentence(error)) from error
+    return graph
+
+
 def _sentence(error: Exception) -> str:
     text = str(error.args[0]) if error.args else type(error).__name__
     return f"{text} is missing." if isinstance(error, KeyError) else f"{text}."

@@ -1,7 +1,7 @@
 """Operator graphs from the `graphs` table of the timm_bench bundle.
 
 One row is one ATen operator at batch 1: shapes as JSON text of at most four inputs, weights among
-them; views are folded away already. `forerun.features.model_zoo` writes the same format.
+them; views are folded away already.
 """
 
 import json

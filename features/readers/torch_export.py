@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,6 +18,14 @@ from forerun.features.readers.probe import Probe
 
 PROGRAM = "models/model.json"
 MAX_PROGRAM_BYTES = 256 * 2**20
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+    *(NotImplementedError, RuntimeError, OverflowError),
+)
+_MISSHAPEN = (
+    *(KeyError, TypeError, ValueError, AttributeError),
+    *(IndexError, StopIteration),
+)
 _INTEGER_TYPES = range(1, 6)
 """Numbers of integer types in the schema of exported programs."""
 
@@ -43,10 +52,10 @@ class TorchExportReader:
         try:
             program = _program(source)
             return _graph(program)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except _MISSHAPEN as error:
             why = f"it is no program of torch.export.save ({type(error).__name__}: {error})."
             raise UnreadableModel(where, why) from None
-        except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
+        except _DAMAGED as error:
             raise UnreadableModel(where, f"it is no sound archive: {error}.") from None
 
 

@@ -2,7 +2,8 @@
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,16 @@ def trace_module(
         UnreadableModel: `torch.export` cannot trace the module.
     """
     torch = _torch()
+    owners = _owners(module)
     module = module.eval().to("meta")
     given = dict(keywords or {})
     why: Exception | None = None
     for probing in (True, False):
         size = PROBE_BATCH if probing else None
         try:
-            with torch.no_grad():
+            with torch.no_grad(), warnings.catch_warnings():
+                # Export warns of attributes set in passing, such as an LSTM's flat weights.
+                warnings.simplefilter("ignore")
                 program = torch.export.export(
                     module,
                     tuple(_resized(torch, x, size) for x in inputs),
@@ -57,7 +61,8 @@ def trace_module(
             # Whatever a user's module raises means that it cannot be traced this way.
             why = error
             continue
-        return _graph_of(program, probing, batch_size, _batch(inputs, given))
+        own = _batch(inputs, given)
+        return _graph_of(program, owners, probing, batch_size if probing else own)
     reason = str(why).strip().splitlines()[0][:200] if why and str(why) else type(why).__name__
     raise UnreadableModel(type(module).__name__, f"torch.export cannot trace it: {reason}.")
 
@@ -107,29 +112,88 @@ def _batch(inputs: Sequence[Any], keywords: Mapping[str, Any]) -> int:
     return next((int(shape[0]) for shape in shapes if len(shape)), 1)
 
 
-def _graph_of(program: Any, probing: bool, batch_size: int, own: int) -> OperatorGraph:
+def _owners(module: Any) -> dict[str, str]:
+    """Name of a parameter or buffer -> the first name of the same tensor, for shared weights."""
+    first: dict[int, str] = {}
+    named = (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    )
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named}
+
+
+def _graph_of(
+    program: Any, owners: Mapping[str, str], probing: bool, batch_size: int
+) -> OperatorGraph:
     signature = program.graph_signature
-    held = {
+    held: dict[str, str] = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    tensors: dict[str, Meta] = {}
-    for node in program.graph.nodes:
-        value = node.meta.get("val")
-        for suffix, tensor in _outputs(value):
-            tensors[node.name + suffix] = tensor
-    weights = {
-        name: prod(tensors[name].shape)
-        for name in held
-        if name in tensors and tensors[name].floating
-    }
-    weights |= {name: 0 for name in held if name not in weights}
+    tensors = dict(_tensors(program.graph_module, ""))
+    weights: dict[str, int] = {}
+    counted: set[str] = set()
+    for name, target in held.items():
+        owner = owners.get(target, target)
+        kept = name in tensors and tensors[name].floating and owner not in counted
+        weights[name] = prod(tensors[name].shape) if kept else 0
+        counted.add(owner)
     graph = AtenGraph(tensors, weights, Probe(probing))
-    for node in program.graph.nodes:
-        if node.op == "call_function":
-            _call(graph, node)
-    return graph.graph(SOURCE, batch_size if probing else own)
+    _visit(graph, program.graph_module, "")
+    return graph.graph(SOURCE, batch_size)
+
+
+def _tensors(module: Any, prefix: str) -> Iterator[tuple[str, Meta]]:
+    """Every tensor of a program and of the programs inside it, by prefixed name."""
+    for node in module.graph.nodes:
+        for suffix, tensor in _outputs(node.meta.get("val")):
+            yield f"{prefix}{node.name}{suffix}", tensor
+        inner = _inner(module, node)
+        if inner is not None:
+            yield from _tensors(inner, f"{prefix}{node.name}/")
+
+
+def _visit(graph: AtenGraph, module: Any, prefix: str) -> list[str]:
+    """Add the calls of a program; the names of what it returns."""
+    returned: list[str] = []
+    for node in module.graph.nodes:
+        if node.op == "output":
+            returned = [prefix + source.name for source in node.all_input_nodes]
+        if node.op != "call_function":
+            continue
+        inner = _inner(module, node)
+        if inner is None:
+            _call(graph, node, prefix)
+        else:
+            _enter(graph, inner, node, prefix)
+    return returned
+
+
+def _inner(module: Any, node: Any) -> Any:
+    """The one program that a region (`autocast`, `no_grad`, checkpointing) wraps, else None."""
+    if node.op != "call_function" or hasattr(node.target, "_schema"):
+        return None
+    found = [getattr(module, str(n.target), None) for n in node.all_input_nodes if _is_held(n)]
+    programs = [part for part in found if hasattr(part, "graph")]
+    return programs[0] if len(programs) == 1 else None
+
+
+def _is_held(node: Any) -> bool:
+    return bool(node.op == "get_attr")
+
+
+def _enter(graph: AtenGraph, inner: Any, node: Any, prefix: str) -> None:
+    """A wrapped region: its calls stand where it does."""
+    deeper = f"{prefix}{node.name}/"
+    given = [n for n in node.all_input_nodes if not _is_held(n)]
+    places = [n for n in inner.graph.nodes if n.op == "placeholder"]
+    for place, source in zip(places, given, strict=False):
+        graph.alias(deeper + place.name, prefix + source.name)
+    returned = _visit(graph, inner, deeper)
+    names = [f"{prefix}{node.name}{suffix}" for suffix, _ in _outputs(node.meta.get("val"))]
+    for name, source in zip(names, returned, strict=False):
+        graph.alias(name, source)
 
 
 def _outputs(value: Any) -> list[tuple[str, Meta]]:
@@ -147,23 +211,30 @@ def _meta(tensor: Any) -> Meta:
     )
 
 
-def _call(graph: AtenGraph, node: Any) -> None:
+def _call(graph: AtenGraph, node: Any, prefix: str) -> None:
+    outputs = tuple(f"{prefix}{node.name}{suffix}" for suffix, _ in _outputs(node.meta.get("val")))
     schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        if "getitem" in str(node.target):
-            graph.alias(node.name, f"{node.args[0].name}.{node.args[1]}")
-        return
-    names = [argument.name for argument in schema.arguments]
-    arguments = {
-        name: _argument(value)
-        for name, value in (*zip(names, node.args, strict=False), *node.kwargs.items())
-    }
-    value = node.meta.get("val")
-    outputs = tuple(node.name + suffix for suffix, _ in _outputs(value))
-    graph.add(Call(plain_name(str(node.target)), arguments, outputs))
+    if schema is not None:
+        names = [argument.name for argument in schema.arguments]
+        given = (*zip(names, node.args, strict=False), *node.kwargs.items())
+        arguments = {name: _argument(value, prefix) for name, value in given}
+        graph.add(Call(_name(node.target), arguments, outputs))
+    elif "getitem" in str(node.target):
+        graph.alias(prefix + node.name, f"{prefix}{node.args[0].name}.{node.args[1]}")
+    elif outputs:
+        # Control flow: which branch runs, and how often, is not known before the run.
+        reads = [Ref(prefix + n.name) for n in node.all_input_nodes if not _is_held(n)]
+        graph.add(Call(f"torch::{node.target}", {"operands": reads}, outputs))
 
 
-def _argument(value: Any) -> Any:
+def _name(target: Any) -> str:
+    library, _, rest = str(target).partition(".")
+    if library in ("aten", "prims"):
+        return plain_name(str(target))
+    return f"{library}::{rest.partition('.')[0]}"
+
+
+def _argument(value: Any, prefix: str) -> Any:
     if isinstance(value, list | tuple):
-        return [_argument(v) for v in value]
-    return Ref(value.name) if hasattr(value, "meta") and hasattr(value, "name") else value
+        return [_argument(v, prefix) for v in value]
+    return Ref(prefix + value.name) if hasattr(value, "meta") and hasattr(value, "name") else value
