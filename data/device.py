@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
+from forerun.data.errors import InputError, UnknownBandwidth, UnknownDevice, UnknownPrecision
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
@@ -73,9 +73,11 @@ class Device(BaseModel):
     memory_gib: Positive | None = Field(
         default=None, description="memory, GiB; None for a CPU, where it is what is plugged in"
     )
-    memory_bandwidth_gbs: Positive = Field(description="peak memory bandwidth, 1e9 bytes/s")
+    memory_bandwidth_gbs: Positive | None = Field(
+        default=None, description="peak memory bandwidth, 1e9 bytes/s"
+    )
     peak_tflops: Mapping[Precision, Positive] = Field(
-        min_length=1,
+        default_factory=dict,
         description="dense arithmetic peak by precision, 1e12 FLOP/s (operations for int8), on "
         "tensor or matrix cores where the precision has them; fp32 is the ordinary vector rate",
     )
@@ -123,11 +125,34 @@ class Device(BaseModel):
             raise ValueError(f"sources for figures that are not given: {', '.join(sorted(stray))}")
         return self
 
+    @model_validator(mode="after")
+    def _bound_or_nothing(self) -> Self:
+        """A bound needs bandwidth and peaks; half of it would be no sheet and no black box."""
+        if (self.memory_bandwidth_gbs is None) != (not self.peak_tflops):
+            raise ValueError("give both memory_bandwidth_gbs and peak_tflops, or neither")
+        return self
+
     def figures(self) -> dict[str, float]:
         """Every number that the sheet gives, by field name; peaks as `peak_tflops.fp16`."""
         peaks = {f"peak_tflops.{precision}": peak for precision, peak in self.peak_tflops.items()}
         rest = {figure: getattr(self, figure) for figure in _FIGURES}
         return {figure: value for figure, value in rest.items() if value is not None} | peaks
+
+    @property
+    def has_sheet(self) -> bool:
+        """Whether bandwidth and a peak are given; else measurements alone tell what it does."""
+        return self.memory_bandwidth_gbs is not None and bool(self.peak_tflops)
+
+    @property
+    def bandwidth_gbs(self) -> float:
+        """Peak memory bandwidth, 1e9 bytes/s.
+
+        Raises:
+            UnknownBandwidth: the sheet does not give it.
+        """
+        if self.memory_bandwidth_gbs is None:
+            raise UnknownBandwidth(self.name)
+        return self.memory_bandwidth_gbs
 
     def computes_in(self, precision: Precision) -> Precision:
         """The precision that work in `precision` is carried out in here.

@@ -3,6 +3,7 @@
     InputError
     ├── UnknownDevice
     ├── UnknownPrecision
+    ├── UnknownBandwidth
     ├── UnknownDataset
     ├── UnknownGraph
     ├── UnknownModelVersion
@@ -56,6 +57,18 @@ class UnknownPrecision(InputError):
     def __init__(self, device: str, precision: str, known: Collection[str]) -> None:
         super().__init__(
             f"{device} has no arithmetic peak for {precision}; it has {', '.join(known)}."
+        )
+
+
+class UnknownBandwidth(InputError):
+    """The device's spec sheet has no memory bandwidth."""
+
+    slug = "unknown-bandwidth"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(
+            f"{device} has no spec sheet to reckon with: give memory_bandwidth_gbs and "
+            "peak_tflops, or ask about what was measured on it."
         )
 
 

@@ -29,6 +29,29 @@ class Measurements:
     def __len__(self) -> int:
         return len(self.queries)
 
+    def __add__(self, other: "Measurements") -> "Measurements":
+        """These rows, then those; columns that one side lacks are not measured there."""
+        n, m = len(self), len(other)
+        values = {
+            name: np.concatenate(
+                [
+                    self.values.get(name, np.full(n, np.nan)),
+                    other.values.get(name, np.full(m, np.nan)),
+                ]
+            )
+            for name in {**self.values, **other.values}
+        }
+        groups = {
+            name: np.concatenate(
+                [self.groups.get(name, np.full(n, "")), other.groups.get(name, np.full(m, ""))]
+            )
+            for name in {**self.groups, **other.groups}
+        }
+        weights = None
+        if self.weights is not None or other.weights is not None:
+            weights = np.concatenate([_weights(self), _weights(other)])
+        return Measurements([*self.queries, *other.queries], values, groups, weights)
+
     def take(self, rows: Iterable[int] | NDArray[np.intp] | NDArray[np.bool_]) -> "Measurements":
         """The rows at these positions, or where the mask is True."""
         index = np.asarray(rows)
@@ -40,3 +63,7 @@ class Measurements:
             groups={k: v[index] for k, v in self.groups.items()},
             weights=None if self.weights is None else self.weights[index],
         )
+
+
+def _weights(rows: Measurements) -> NDArray[np.float64]:
+    return np.ones(len(rows)) if rows.weights is None else rows.weights

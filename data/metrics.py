@@ -40,6 +40,16 @@ METRICS: tuple[Metric, ...] = (
     Metric("energy_j", "J", "sum", "energy of the device over the run"),
     Metric("utilisation", "", "time_mean", "share of the time the device was busy, 0 to 1"),
 )
+"""Of a run on a device."""
+
+DESIGN_METRICS: tuple[Metric, ...] = (
+    Metric("latency_cycles", "cycles", "sum", "cycles of a hardware design from start to end"),
+    Metric("util_dsp", "", "sum", "share of the chip's DSP blocks that a design takes"),
+    Metric("util_bram", "", "sum", "share of the chip's block memory that a design takes"),
+    Metric("util_lut", "", "sum", "share of the chip's look-up tables that a design takes"),
+    Metric("util_ff", "", "sum", "share of the chip's flip-flops that a design takes"),
+)
+"""Of a hardware design; more than the chip has is possible in an estimate."""
 
 
 def metric(name: str) -> Metric:
@@ -48,7 +58,7 @@ def metric(name: str) -> Metric:
     Raises:
         KeyError: no metric has that name.
     """
-    for known in METRICS:
+    for known in (*METRICS, *DESIGN_METRICS):
         if known.name == name:
             return known
     raise KeyError(name)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from forerun.data.device import Device
 from forerun.data.software import Software
-from forerun.data.workload import Workload
+from forerun.data.workload import OperatorWorkload, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +14,19 @@ class Query:
     workload: Workload
     device: Device
     software: Software = field(default_factory=Software)
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether operators run on a device with a spec sheet: their time has an analytic bound."""
+        return isinstance(self.workload, OperatorWorkload) and self.device.has_sheet
+
+    @property
+    def run(self) -> OperatorWorkload:
+        """The workload, where it consists of operators.
+
+        Raises:
+            TypeError: it is of another kind; ask `workload.kind` first.
+        """
+        if isinstance(self.workload, OperatorWorkload):
+            return self.workload
+        raise TypeError(f"a workload of kind {self.workload.kind!r} has no operators")

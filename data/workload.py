@@ -1,13 +1,18 @@
-"""What is run: one operator, or a whole network."""
+"""What is run: an operator, a network, an architecture of a search space, a hardware design."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.program import ProgramGraph
 
 Phase = Literal["inference", "training"]
 NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "amp_bf16"]
 """Precision of a run. `amp` is fp16 autocast over fp32 weights, `amp_bf16` the same in bf16."""
+
+
+Space = Literal["nb201", "fbnet", "ofa"]
+"""Architecture search space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +47,35 @@ class Network:
     kind: Literal["network"] = "network"
 
 
-Workload = Kernel | Network
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A network of an architecture search space, named by its choices alone.
+
+    Attributes:
+        space: `nb201` (NAS-Bench-201 cells), `fbnet` or `ofa` (OFA-MobileNetV3).
+        operators: the choice at every place, in the order of the bundle's columns.
+    """
+
+    space: Space
+    operators: tuple[int, ...]
+    kind: Literal["architecture"] = "architecture"
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A program with directives for high-level synthesis.
+
+    Attributes:
+        program: graph of the program, with places for directives.
+        directives: (place, value), sorted by place.
+    """
+
+    program: ProgramGraph
+    directives: tuple[tuple[str, str], ...]
+    kind: Literal["design"] = "design"
+
+
+OperatorWorkload = Kernel | Network
+"""What runs operators in a precision."""
+
+Workload = OperatorWorkload | Architecture | Design

@@ -215,7 +215,7 @@ def _chip(key: _BySheet, precision: Precision) -> Chip:
     return Chip(
         matrix=matrix * 1e12,
         vector=vector * 1e12,
-        bandwidth=device.memory_bandwidth_gbs * 1e9,
+        bandwidth=device.bandwidth_gbs * 1e9,
         units=units,
         l2_bytes=(device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20,
         is_cpu=is_cpu,

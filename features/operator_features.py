@@ -183,7 +183,7 @@ def _chip(device: Device, precision: NumberFormat) -> _Chip:
     return _Chip(
         peak_flops=peak,
         capped_share=share,
-        bandwidth=device.memory_bandwidth_gbs * 1e9,
+        bandwidth=device.bandwidth_gbs * 1e9,
         units=units,
         l2_bytes=(device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20,
         clock_hz=clock,

@@ -142,7 +142,7 @@ def power_features(
     bound = np.maximum(roofline_ms(table, device, precision), 1e-6)
     moved = np.maximum(traffic_bytes(table, precision), 1.0)
     flops = np.maximum(table.flops, 1.0)
-    bandwidth = device.memory_bandwidth_gbs * 1e9
+    bandwidth = device.bandwidth_gbs * 1e9
     waiting = waiting_w(device)
     headroom = float(device.tdp_w or 0.0) - waiting
     full_matrix_w, full_vector_w = _arithmetic_w(device, precision, matrix_peak, vector_peak)

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, NumberFormat, Workload
+from forerun.data.workload import Kernel, NumberFormat, OperatorWorkload
 from forerun.features.backward import training_table
 from forerun.features.operator_table import OperatorTable
 
-GRAPHS_KEPT = 4096
+GRAPHS_KEPT = 256
 
 
-def query_table(workload: Workload) -> OperatorTable:
+def query_table(workload: OperatorWorkload) -> OperatorTable:
     """Operators that one run of a workload makes, at its batch size.
 
     A training query on a forward graph gets its backward pass and optimizer step by
@@ -78,20 +78,20 @@ def gather(queries: Sequence[Query]) -> Iterator[Gathered]:
     """All operators of all queries, one table a device and precision."""
     together: dict[tuple[int, str], list[int]] = {}
     for row, query in enumerate(queries):
-        key = (id(query.device), query.workload.precision)
+        key = (id(query.device), query.run.precision)
         together.setdefault(key, []).append(row)
     for rows in together.values():
         first = queries[rows[0]]
-        kernels = [r for r in rows if isinstance(queries[r].workload, Kernel)]
-        networks = [r for r in rows if not isinstance(queries[r].workload, Kernel)]
-        tables = [query_table(queries[r].workload) for r in networks]
+        kernels = [r for r in rows if isinstance(queries[r].run, Kernel)]
+        networks = [r for r in rows if not isinstance(queries[r].run, Kernel)]
+        tables = [query_table(queries[r].run) for r in networks]
         owners = [np.full(len(t), r) for t, r in zip(tables, networks, strict=True)]
         if kernels:
             tables.append(OperatorTable.of(_operators(queries, kernels)))
             owners.append(np.array(kernels))
         yield Gathered(
             first.device,
-            first.workload.precision,
+            first.run.precision,
             tables[0] if len(tables) == 1 else OperatorTable.concatenate(tables),
             np.concatenate(owners).astype(np.intp),
         )
@@ -99,6 +99,6 @@ def gather(queries: Sequence[Query]) -> Iterator[Gathered]:
 
 def _operators(queries: Sequence[Query], rows: Sequence[int]) -> Iterator[Operator]:
     for row in rows:
-        workload = queries[row].workload
+        workload = queries[row].run
         assert isinstance(workload, Kernel)
         yield workload.operator

@@ -111,5 +111,5 @@ def roofline_ms(
     matrix = device.peak(COMPUTE_PRECISION[precision], matrix=True)
     vector = device.peak_tflops.get("fp32", matrix)
     compute = table.flops / (np.where(IS_GEMM[table.kind], matrix, vector) * 1e9)
-    memory = traffic_bytes(table, precision) / (device.memory_bandwidth_gbs * 1e6)
+    memory = traffic_bytes(table, precision) / (device.bandwidth_gbs * 1e6)
     return np.maximum(compute, memory)

@@ -79,11 +79,11 @@ class KnownDevices:
 
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Self:
-        """The distinct spec sheets among these devices."""
-        return cls(tuple(sorted({sheet(device) for device in set(devices)})))
+        """The distinct spec sheets among these devices; those without one are left out."""
+        return cls(tuple(sorted({sheet(device) for device in set(devices) if device.has_sheet})))
 
     def __contains__(self, device: object) -> bool:
-        if not isinstance(device, Device):
+        if not isinstance(device, Device) or not device.has_sheet:
             return False
         mine = sheet(device)
         return any(same_sheet(mine, known) for known in self.sheets)
@@ -99,7 +99,7 @@ def sheet(device: Device) -> Sheet:
     peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
     units = float(device.compute_units or 1)
     return (
-        round(float(np.log(device.memory_bandwidth_gbs)), 6),
+        round(float(np.log(device.bandwidth_gbs)), 6),
         round(float(np.log(peak)), 6),
         round(float(np.log(units)), 6),
     )

@@ -115,7 +115,7 @@ class NetworkBoost:
         Half precision, autocast or not, is one kind; what is narrower was never measured.
         """
         network = query.workload
-        if not isinstance(network, Network) or network.graph.training:
+        if not isinstance(network, Network) or network.graph.training or not query.has_bound:
             return False
         return network.precision not in _NARROW and _lesson(query) in self.taught
 
@@ -304,7 +304,7 @@ def _lesson(query: Query) -> tuple[str, str, str]:
 def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = {}
     for query in queries:
-        found.setdefault(query.device.kind, set()).add(query.workload.precision)
+        found.setdefault(query.device.kind, set()).add(query.run.precision)
     return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
 
 
@@ -318,10 +318,10 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
 
 
 def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:
-    seen = {(id(q.device), q.workload.precision): q for q in queries}
+    seen = {(id(q.device), q.run.precision): q for q in queries}
     ratios: dict[str, list[Column]] = {}
     for query in seen.values():
-        chip = chip_of(query.device, query.workload.precision)
+        chip = chip_of(query.device, query.run.precision)
         ratios.setdefault(query.device.kind, []).append(device_ratios(chip))
     return {
         kind: FeatureRange.of(DEVICE_RATIOS, np.array(rows))

@@ -96,7 +96,7 @@ class OperatorBoost:
 
     def answers(self, query: Query) -> bool:
         """Kernels and networks, once fitted."""
-        return bool(self.boosters)
+        return bool(self.boosters) and query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
         """Boosters on all rows, intervals on rows that other fits did not see.
@@ -111,7 +111,7 @@ class OperatorBoost:
             boosters=self._boosters(rows, np.ones(len(rows.device), dtype=np.bool_)),
             known=KnownDevices.of([q.device for q in measurements.queries]),
             domain=_domain(measurements.queries),
-            precisions=tuple(sorted({q.workload.precision for q in measurements.queries})),
+            precisions=tuple(sorted({q.run.precision for q in measurements.queries})),
             scalars=ShrunkScalars(),
         )
         return replace(fitted, intervals=_calibrate(self, rows) if self.calibrated else None)
@@ -202,14 +202,14 @@ class OperatorBoost:
         return found
 
     def _limits(self, query: Query) -> tuple[str, ...]:
-        precision, device = query.workload.precision, query.device
+        precision, device = query.run.precision, query.device
         lines = []
         if self.precisions and precision not in self.precisions:
             lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
         if device not in self.known and self.domain is not None:
             lines.extend(self.domain.outside(device_ratios(device, precision)))
         lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
-        unknown = query.workload.graph.unknown if query.workload.kind == "network" else {}
+        unknown = query.run.graph.unknown if query.run.kind == "network" else {}
         if unknown:
             names = ", ".join(sorted(unknown))
             lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
@@ -319,13 +319,13 @@ def _settings(family: str) -> dict[str, Any]:
 
 
 def _domain(queries: Sequence[Query]) -> FeatureRange:
-    seen = {(id(q.device), q.workload.precision): q for q in queries}
-    matrix = np.array([device_ratios(q.device, q.workload.precision) for q in seen.values()])
+    seen = {(id(q.device), q.run.precision): q for q in queries}
+    matrix = np.array([device_ratios(q.device, q.run.precision) for q in seen.values()])
     return FeatureRange.of(DEVICE_RATIOS, matrix)
 
 
 def _stratum(query: Query) -> str:
-    workload = query.workload
+    workload = query.run
     return workload.operator.kind if workload.kind == "kernel" else "network"
 
 

@@ -130,7 +130,9 @@ class OperatorPower:
     def answers(self, query: Query) -> bool:
         """Kernels and networks on GPUs with a known design power, once fitted."""
         fitted = self.boosters is not None
-        return fitted and query.device.kind == "gpu" and query.device.tdp_w is not None
+        device = query.device
+        on_gpu = device.kind == "gpu" and device.tdp_w is not None
+        return fitted and on_gpu and query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit on kernels; intervals come from fits that did not see their rows.
@@ -150,7 +152,7 @@ class OperatorPower:
             boosters=boosters,
             intervals=None,
             known=KnownDevices.of([q.device for q in measurements.queries]),
-            precisions=tuple(sorted({q.workload.precision for q in measurements.queries})),
+            precisions=tuple(sorted({q.run.precision for q in measurements.queries})),
             classes=tuple(sorted({OPERATOR_CLASSES[c] for c in np.unique(features.op_class)})),
             scalars=ShrunkScalars(),
         )
@@ -218,7 +220,7 @@ class OperatorPower:
 
     def _trust(self, query: Query) -> str:
         """Which quantiles answer for a query."""
-        if _trains(query) or query.workload.precision not in self.precisions:
+        if _trains(query) or query.run.precision not in self.precisions:
             return "unseen"
         if query.device in self.known:
             return "seen"
@@ -240,9 +242,9 @@ class OperatorPower:
                 f"power: not measured on this device; {len(self.known.sheets)} others teach it, "
                 "and one answers for another with an error of a third or more"
             )
-        if query.workload.precision not in self.precisions:
+        if query.run.precision not in self.precisions:
             lines.append(
-                f"power: precision is {query.workload.precision}, training saw "
+                f"power: precision is {query.run.precision}, training saw "
                 f"{', '.join(self.precisions)}"
             )
         if _trains(query):
@@ -369,12 +371,12 @@ def _each_alike(parts: Sequence[Column], each: int = 1000) -> LogQuantiles:
 
 
 def _kind(query: Query) -> str:
-    workload = query.workload
+    workload = query.run
     return workload.operator.kind if isinstance(workload, Kernel) else "network"
 
 
 def _trains(query: Query) -> bool:
-    workload = query.workload
+    workload = query.run
     return isinstance(workload, Network) and (
         workload.phase == "training" or workload.graph.training
     )

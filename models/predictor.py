@@ -53,3 +53,12 @@ class Predictor(Protocol):
             BadArtifact: the folder is damaged or of another version.
         """
         ...
+
+
+@runtime_checkable
+class Suggesting(Protocol):
+    """A predictor that knows which measurements would teach it most."""
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of `count` of these queries, the most useful first."""
+        ...

@@ -28,8 +28,8 @@ class Roofline:
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Every kernel and network."""
-        return True
+        """Every kernel and network on a device with a spec sheet."""
+        return query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
         """Itself: there is nothing to learn."""
@@ -70,8 +70,8 @@ class Roofline:
 
 def bound_by_class_ms(query: Query) -> Mapping[str, float]:
     """Roofline time of a query by operator class, milliseconds; absent classes left out."""
-    table = query_table(query.workload)
-    times = roofline_ms(table, query.device, query.workload.precision) * table.repeat
+    table = query_table(query.run)
+    times = roofline_ms(table, query.device, query.run.precision) * table.repeat
     sums = np.bincount(table.op_class, weights=times, minlength=len(OPERATOR_CLASSES))
     present = np.unique(table.op_class)
     return {OPERATOR_CLASSES[code]: float(sums[code]) for code in present}

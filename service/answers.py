@@ -132,7 +132,7 @@ class Answers:
 
 def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
     """A question that needs no names looked up; equal content gives an equal key."""
-    given = query.workload
+    given = query.run
     if isinstance(given, Kernel):
         graph, size = OperatorGraph((given.operator,)), (0, "")
     else:
@@ -154,7 +154,7 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
         prediction = loaded.predictor.predict([query])[0]
         bound = float(Roofline().predict([query]).values["latency_ms"][0])
     _check_finite(prediction, bound)
-    unknown = unknown_operators(query.workload)
+    unknown = unknown_operators(query.run)
     limits = [*_other_arithmetic(query), *(readable(line) for line in prediction.limits)]
     if unknown and not limits_of("latency_ms", limits):
         count = sum(unknown.values())
@@ -183,7 +183,7 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
 
 def _other_arithmetic(query: Query) -> list[str]:
     """A line when the device computes in another precision than was asked for."""
-    wanted = COMPUTE_PRECISION[query.workload.precision]
+    wanted = COMPUTE_PRECISION[query.run.precision]
     used = query.device.computes_in(wanted)
     if used == wanted:
         return []

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import mean_and_standard_error, score
@@ -40,6 +41,7 @@ class Answered:
     seed: int
     columns: Mapping[str, Column]
     baselines: Mapping[str, Column]
+    predictor: str
 
 
 def evaluate(
@@ -51,6 +53,7 @@ def evaluate(
     shots: int = 0,
     seeds: int = 1,
     protocols: Sequence[str] = (),
+    predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
     """Scores of one dataset's tasks, ready for JSON.
@@ -63,9 +66,11 @@ def evaluate(
         shots: rows of the device under test to adapt on first; they are not scored.
         seeds: how many fits (or draws of shots) are averaged.
         protocols: protocols to run; all when empty.
+        predictors: names of those that take the exams; the dataset's own when empty.
         progress: takes a line for people.
 
     Raises:
+        InputError: no predictor of that name takes this exam.
         UnknownDataset: no protocol is written for that name.
         MissingData: the bundle is not here.
     """
@@ -73,7 +78,7 @@ def evaluate(
     bundle = find(name, data_dir)
     whole = data_dir is None or record.knows(bundle)
     if whole:
-        answered = sit_exams(judge, bundle, shots, seeds, protocols, progress)
+        answered = sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress)
     else:
         seen = record.seen(name)
         answered = _judge_only(judge, bundle, current.predictor, seen, shots, seeds, progress)
@@ -93,20 +98,39 @@ def sit_exams(
     shots: int = 0,
     seeds: int = 1,
     protocols: Sequence[str] = (),
+    predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
 ) -> Iterator[Answered]:
     """Fit on what each protocol allows, then answer its tasks, once a seed."""
+    _check_names(judge, predictors)
     for exam in judge.exams(bundle, DeviceCatalog.load()):
         if protocols and exam.protocol not in protocols:
             continue
         constant = Constant().fit(exam.train)
         for seed in range(seeds):
-            progress(f"{exam.protocol}: fitting on {len(exam.train):,} rows, seed {seed}")
-            fitted = judge.predictor(seed).fit(exam.train)
-            for task in exam.tasks:
-                answer = _answer(task, fitted, constant, seed, shots)
-                if answer is not None:
-                    yield answer
+            for predictor in _chosen(judge, predictors, seed):
+                rows_text = f"{len(exam.train):,} rows, seed {seed}"
+                progress(f"{exam.protocol}: {predictor.name} learns from {rows_text}")
+                fitted = predictor.fit(exam.train)
+                for task in exam.tasks:
+                    answer = _answer(task, fitted, constant, seed, shots)
+                    if answer is not None:
+                        yield answer
+
+
+def _chosen(judge: Examiner, names: Sequence[str], seed: int) -> Sequence[Predictor]:
+    if not names:
+        return (judge.predictor(seed),)
+    return [p for p in judge.predictors(seed) if p.name in names]
+
+
+def _check_names(judge: Examiner, names: Sequence[str]) -> None:
+    known = [p.name for p in judge.predictors()]
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise InputError(
+            f"No predictor {strange[0]!r} for {judge.dataset}; there are {', '.join(known)}."
+        )
 
 
 def _judge_only(
@@ -120,7 +144,7 @@ def _judge_only(
 ) -> Iterator[Answered]:
     for task in judge.judged_only(bundle, DeviceCatalog.load(), seen):
         progress(f"{task.name}, {task.device or 'all devices'}: {len(task.judged):,} rows")
-        for seed in range(seeds if shots else 1):
+        for seed in range(seeds if shots or task.shots else 1):
             answer = _answer(task, predictor, None, seed, shots)
             if answer is not None:
                 yield answer
@@ -130,24 +154,36 @@ def _answer(
     task: Task, predictor: Predictor, constant: Predictor | None, seed: int, shots: int
 ) -> Answered | None:
     judged, keep = task.judged, np.ones(len(task.judged), dtype=np.bool_)
-    if shots:
-        drawn = np.random.default_rng(seed).permutation(len(judged))[:shots]
-        keep[drawn] = False
-        predictor = predictor.adapt(judged.take(drawn))
-        judged = judged.take(keep)
+    count = shots or task.shots
+    if count:
+        pool = judged if task.pool is None else task.pool
+        drawn = _draw(task, predictor, pool, count, seed)
+        given = pool.take(drawn)
+        predictor = predictor.adapt(given if task.always is None else given + task.always)
+        if task.pool is None:
+            keep[drawn] = False
+            judged = judged.take(keep)
     if not len(judged):
         return None
-    given = predictor.predict(judged.queries)
+    answers = predictor.predict(judged.queries)
     nothing = np.full(len(judged), np.nan)
     columns = {
         "measured": judged.values[task.metric],
-        "predicted": given.values.get(task.metric, nothing),
-        "low": given.low.get(task.metric, nothing),
-        "high": given.high.get(task.metric, nothing),
+        "predicted": answers.values.get(task.metric, nothing),
+        "low": answers.low.get(task.metric, nothing),
+        "high": answers.high.get(task.metric, nothing),
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update(_baselines(judged, task.metric, constant))
-    return Answered(task, seed, columns, baselines)
+    return Answered(task, seed, columns, baselines, predictor.name)
+
+
+def _draw(
+    task: Task, predictor: Predictor, pool: Measurements, count: int, seed: int
+) -> NDArray[np.intp]:
+    if task.suggested and isinstance(predictor, Suggesting):
+        return np.array(predictor.suggest(pool.queries, count, seed), dtype=np.intp)
+    return np.random.default_rng(seed).permutation(len(pool))[:count]
 
 
 def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
@@ -165,13 +201,16 @@ def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
     Returns:
         Dictionaries with the fields of `forerun evaluate --json`; percentages are 0 to 100.
     """
-    by_task: dict[tuple[str, str | None], list[Answered]] = {}
+    by_task: dict[tuple[str, str | None, str, str], list[Answered]] = {}
     for answer in answered:
-        by_task.setdefault((answer.task.name, answer.task.device), []).append(answer)
-    return [_row(name, device, mine) for (name, device), mine in by_task.items()]
+        task = answer.task
+        key = (task.name, task.device, task.metric, answer.predictor)
+        by_task.setdefault(key, []).append(answer)
+    return [_row(mine) for mine in by_task.values()]
 
 
-def _row(name: str, device: str | None, answered: Sequence[Answered]) -> dict[str, Any]:
+def _row(answered: Sequence[Answered]) -> dict[str, Any]:
+    task = answered[0].task
     per_seed, others = [], []
     for seed in sorted({a.seed for a in answered}):
         mine = [a for a in answered if a.seed == seed]
@@ -186,7 +225,8 @@ def _row(name: str, device: str | None, answered: Sequence[Answered]) -> dict[st
                 for system in mine[0].baselines
             }
         )
-    row: dict[str, Any] = {"task": name, "device": device, "metric": answered[0].task.metric}
+    row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
+    row["predictor"] = answered[0].predictor
     row["n"] = per_seed[0]["n"]
     row["unanswered"] = per_seed[0]["unanswered"]
     for field in AVERAGED:

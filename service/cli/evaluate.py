@@ -16,6 +16,7 @@ def evaluate(
     shots: Annotated[int, typer.Option(help="rows of the judged device to adapt on", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="fits, or draws of shots, to average", min=1)] = 1,
     protocol: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
+    predictor: Annotated[list[str] | None, typer.Option(help="these sit it; repeat")] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Errors, coverage of intervals, and baselines beside them.
@@ -36,6 +37,7 @@ def evaluate(
         shots=shots,
         seeds=seeds,
         protocols=tuple(protocol or ()),
+        predictors=tuple(predictor or ()),
         progress=progress,
     )
     if json:

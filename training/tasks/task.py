@@ -26,6 +26,10 @@ class Task:
         judged: rows to answer for.
         device: the one device judged, or None for several.
         published: other systems' predictions of the same rows, NaN where they give none.
+        shots: rows that the protocol itself gives to adapt on.
+        pool: rows that shots are drawn from; when None, from `judged`, and not scored.
+        always: rows given to adapt on beside those drawn, whenever any are.
+        suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
     """
 
     name: str
@@ -33,6 +37,10 @@ class Task:
     judged: Measurements
     device: str | None = None
     published: Mapping[str, Column] = field(default_factory=dict)
+    shots: int = 0
+    pool: Measurements | None = None
+    always: Measurements | None = None
+    suggested: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,10 @@ class Examiner(ABC):
     @abstractmethod
     def predictor(self, seed: int = 0) -> Predictor:
         """The predictor under test, unfitted."""
+
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """All that take this exam, unfitted; the first is `predictor`."""
+        return (self.predictor(seed),)
 
     @abstractmethod
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:

@@ -1,0 +1,32 @@
+"""A program as a graph: instructions, variables, constants and places for hardware directives."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class ProgramGraph:
+    """n nodes and m edges of one program, in the manner of ProGraML; no names of programs.
+
+    Attributes:
+        types: 0 instruction, 1 variable, 2 constant, 3 place for a directive; n values.
+        texts: short text of each node.
+        full_texts: full text of each node, such as `#pragma ACCEL PIPELINE auto{__PIPE__L0}`.
+        edges: (from, to, flow, position); flow 0 control, 1 data, 2 call, 3 directive.
+    """
+
+    types: tuple[int, ...]
+    texts: tuple[str, ...]
+    full_texts: tuple[str, ...]
+    edges: tuple[tuple[int, int, int, int], ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Content hash, 64 hexadecimal digits."""
+        content = [self.types, self.texts, self.full_texts, self.edges]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
