@@ -257,7 +257,7 @@ def error_by_shots(
     lines: Mapping[str, Mapping[int, tuple[float, float | None]]],
     levels: Sequence[Level] = (),
     *,
-    score: str = "mape",
+    score: str = "mean absolute percentage error",
     higher_is_better: bool = False,
     title: str = "Error by number of measurements on the device",
 ) -> Path:
@@ -268,7 +268,7 @@ def error_by_shots(
         lines: predictor -> shots -> value and standard error; no band where that is None. A line
             far worse than the best is cut by the edge.
         levels: name and value of what others report, drawn as horizontal lines.
-        score: name of the field that is drawn.
+        score: what is drawn, in words.
         higher_is_better: whether more is better; else the axis begins at zero.
         title: heading.
 
@@ -289,10 +289,12 @@ def error_by_shots(
             dash: Any = ((0, (5, 2)), (0, (1, 2)), (0, (5, 2, 1, 2)))[row % 3]
             axes.axhline(level, color=_BASELINES[3], lw=1.2, ls=dash, label=name, zorder=2)
         places = sorted({k for curve in lines.values() for k in curve})
-        axes.set_xscale("symlog", linthresh=max(1, min((k for k in places if k), default=1)))
+        axes.set_xscale(
+            "symlog", linthresh=max(1, min((k for k in places if k), default=1)), linscale=0.4
+        )
         axes.set_xticks(places, [str(k) for k in places], minor=False)
         axes.set_xticks([], minor=True)
-        axes.set(xlabel="measurements on the device under test", ylabel=score.replace("_", " "))
+        axes.set(xlabel="measurements on the device under test", ylabel=score)
         if not higher_is_better:
             best = [min(v for v, _ in curve.values()) for curve in lines.values() if curve]
             first = next(max(v for v, _ in c.values()) for c in lines.values() if c)

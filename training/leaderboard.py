@@ -116,7 +116,8 @@ class Ranked:
 
     Attributes:
         entry: the entry.
-        rank: 1 for the best among those judged on the same rows; None for all others.
+        rank: 1 for the best among those judged on the same rows, equal ones sharing theirs; None
+            for all others.
         note: why it has no rank; empty where it has one.
     """
 
@@ -277,11 +278,11 @@ def _section(
     ranked: list[Ranked] = []
     for shots in sorted({entry.shots for entry in judged}):
         mine = sorted((e for e in judged if e.shots == shots), key=_best_first)
-        rank = 0
-        for entry in mine:
-            note = _why_unranked(entry, score, newest.digest if newest else None)
-            rank += not note
-            ranked.append(Ranked(entry, None if note else rank, note))
+        notes = [_why_unranked(e, score, newest.digest if newest else None) for e in mine]
+        order = [_best_first(e) for e, note in zip(mine, notes, strict=True) if not note]
+        for entry, note in zip(mine, notes, strict=True):
+            rank = None if note else 1 + order.index(_best_first(entry))
+            ranked.append(Ranked(entry, rank, note))
     for entry in sorted((e for e in entries if e.cited), key=_best_first):
         ranked.append(Ranked(entry, None, "cited, not judged here"))
     return Section(dataset, task, device, metric, score, tuple(ranked))

@@ -6,6 +6,10 @@ from pathlib import Path
 from forerun.training.figures import Level, error_by_shots
 from forerun.training.leaderboard import HIGHER_IS_BETTER, Leaderboard, Section
 
+_WORDS = {
+    "mape": "mean absolute percentage error, %",
+    "spearman": "Spearman's rank correlation",
+}
 Curve = dict[int, tuple[float, float | None]]
 
 
@@ -33,7 +37,7 @@ def draw(board: Leaderboard, folder: Path) -> list[Path]:
                     folder / f"{name}.png",
                     lines,
                     levels(section),
-                    score=section.score,
+                    score=_WORDS.get(section.score, section.score.replace("_", " ")),
                     higher_is_better=section.score in HIGHER_IS_BETTER,
                     title=f"{section.dataset}: {place}",
                 )

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,13 @@ def entries_of(
         shots = {(a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in mine}
         per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
         for seed in sorted({a.seed for a in mine}):
-            for row in rows([a for a in mine if a.seed == seed]):
-                per_seed.setdefault((row["task"], row["device"], row["metric"]), []).append(row)
+            for one in rows([a for a in mine if a.seed == seed]):
+                per_seed.setdefault((one["task"], one["device"], one["metric"]), []).append(one)
         for task, seeds in per_seed.items():
-            # What learns nothing and is judged on the same rows each time has one score, no error.
-            one = system is not None and not shots[task]
-            row: Row = seeds[0] if one else _averaged(seeds)
-            given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if one else {})
+            # What has no seed and is judged on the same rows each time has one score, no error.
+            same = system is not None and not shots[task]
+            row: Row = seeds[0] if same else _averaged(seeds)
+            given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
             entry = _entry(dataset, protocol, row, system, given)
             found.append(replace(entry, command=command(entry, answered[0].predictor)))
     return found
@@ -129,7 +130,7 @@ def _averaged(seeds: Sequence[Row]) -> Row:
         if name.endswith("_standard_error"):
             continue
         values = [seed.get(name) for seed in seeds]
-        if all(value is None or _known(value) for value in values):
+        if all(value is None or isinstance(value, int | float) for value in values):
             row[name], row[f"{name}_standard_error"] = mean_and_standard_error(values)
     return row
 
@@ -139,7 +140,7 @@ def _entry(
 ) -> Entry:
     score = score_of(dataset, row)
     kind, name, citation = _who(dataset, row, system)
-    shown: dict[str, Any] = {field: row.get(field) for field in FIELDS}
+    shown: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
     return Entry(
         dataset=dataset,
         task=row["task"],
@@ -147,15 +148,15 @@ def _entry(
         predictor=name,
         kind=kind,
         score=score,
-        value=row.get(score),
-        standard_error=row.get(f"{score}_standard_error"),
+        value=_finite(row.get(score)),
+        standard_error=_finite(row.get(f"{score}_standard_error")),
         device=row["device"],
         protocol=protocol,
         n=row.get("n"),
         further={
             field: value
             for field, value in row.items()
-            if field not in _NO_SCORE and field not in FIELDS and _known(value)
+            if field not in {*_NO_SCORE, *FIELDS, f"{score}_standard_error"} and _known(value)
         },
         citation=citation,
         **shown,
@@ -181,4 +182,8 @@ def _letters(name: str) -> str:
 
 
 def _known(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _finite(value: Any) -> float | None:
+    return value if _known(value) else None

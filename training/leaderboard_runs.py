@@ -9,7 +9,7 @@ from typing import Any
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, MissingData
 from forerun.training import tracking
 from forerun.training.evaluate import Answered, sit_exam
 from forerun.training.leaderboard import Entry, Leaderboard
@@ -57,7 +57,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
 
     Raises:
         UnknownDataset: no protocol is written for a dataset.
-        MissingData: a bundle is not here.
+        MissingData: a dataset that the plan names is not here; one that it does not is left out.
         InputError: no predictor or protocol of that name.
     """
     judges = [examiner(name) for name in plan.datasets or [cls.dataset for cls in EXAMINERS]]
@@ -66,7 +66,13 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
     sat, commit = 0, tracking.code_state()
     for judge in judges:
         folder = None if plan.data is None else plan.data / judge.dataset
-        bundle = find(judge.dataset, folder)
+        try:
+            bundle = find(judge.dataset, folder)
+        except MissingData as error:
+            if plan.datasets:
+                raise
+            progress(f"left out: {error}")
+            continue
         for entries in _Sittings(judge, bundle, plan, store, progress, commit).all():
             found += entries
             sat += 1
@@ -124,7 +130,7 @@ class _Sittings:
     def _judged(self, sitting: Sitting, answered: Sequence[Answered]) -> list[Entry]:
         provenance = {
             "seeds": sitting.seeds,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "date": datetime.now(UTC).isoformat(timespec="microseconds"),
             "commit": sitting.commit,
             "digest": sitting.digest,
         }
