@@ -298,7 +298,9 @@ def error_by_shots(
         if not higher_is_better:
             best = [min(v for v, _ in curve.values()) for curve in lines.values() if curve]
             first = next(max(v for v, _ in c.values()) for c in lines.values() if c)
-            axes.set_ylim(0, 1.15 * max(first, 4 * min(best)))
+            worst = max(v + (e or 0.0) for curve in lines.values() for v, e in curve.values())
+            highest = max([worst, *(level for _, level in levels)])
+            axes.set_ylim(0, 1.1 * min(highest, max(first, 4 * min(best))))
         axes.figure.legend(loc="outside lower center", ncols=3, handlelength=1.8)
     return path
 
