@@ -271,8 +271,6 @@ class ModelsOut(BaseModel):
 class EntryOut(BaseModel):
     """One predictor's score in one task of the leaderboard; what was not measured is null."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     dataset: str = Field(description="name of the bundle")
     task: str = Field(description="protocol/part: rows judged together")
     protocol: str | None = Field(description="exam that prepared for the task")
@@ -298,6 +296,8 @@ class EntryOut(BaseModel):
     date: str | None = Field(description="when it was judged, ISO 8601")
     commit: str | None = Field(description="of the code that judged it")
     digest: str | None = Field(description="hash of the bundle; null for a cited figure")
+    rank: int | None = Field(description="among those judged on the same rows; null for others")
+    note: str = Field(description="why it has no rank; empty where it has one")
 
 
 class LeaderboardOut(BaseModel):

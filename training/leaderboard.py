@@ -51,7 +51,7 @@ class Entry:
         over: rows a cited figure is a mean of, in its source's words.
         command: prints this row again; None for a cited figure.
         date: when it was judged, ISO 8601.
-        commit: of the code that judged it.
+        commit: of the code that judged it, or its version outside git.
         digest: hash of the bundle it was judged on; None for a cited figure.
     """
 
@@ -125,6 +125,10 @@ class Ranked:
     rank: int | None
     note: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        """The entry's fields with `rank` and `note`."""
+        return {**self.entry.to_json(), "rank": self.rank, "note": self.note}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -190,7 +194,8 @@ class Leaderboard:
     def sections(self) -> tuple[Section, ...]:
         """What is compared with what, in order of first appearance.
 
-        A cited figure of no device stands in the section of every device of its task.
+        A cited figure of no device stands in the section of its task's device where there is one
+        alone; a figure over several devices is compared with none of them.
         """
         groups: dict[tuple[str, str, str | None, str], list[Entry]] = {}
         for entry in self.entries:
@@ -199,16 +204,15 @@ class Leaderboard:
         for place in list(groups):
             dataset, task, device, metric = place
             apart = [p for p in groups if (p[0], p[1], p[3]) == (dataset, task, metric) and p[2]]
-            if device is None and apart and all(e.cited for e in groups[place]):
-                for other in apart:
-                    groups[other] += groups[place]
-                del groups[place]
+            if device is None and len(apart) == 1 and all(e.cited for e in groups[place]):
+                groups[apart[0]] += groups.pop(place)
         ordered = sorted(groups, key=lambda place: self.datasets().index(place[0]))
         return tuple(_section(*place, groups[place]) for place in ordered)
 
     def to_json(self) -> dict[str, Any]:
-        """`format` and `entries`, ready for JSON."""
-        return {"format": FORMAT, "entries": [entry.to_json() for entry in self.entries]}
+        """`format`, and `entries` with their ranks, section by section, ready for JSON."""
+        ranked = [row.to_json() for section in self.sections() for row in section.rows]
+        return {"format": FORMAT, "entries": ranked}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -278,7 +282,7 @@ def _section(
     ranked: list[Ranked] = []
     for shots in sorted({entry.shots for entry in judged}):
         mine = sorted((e for e in judged if e.shots == shots), key=_best_first)
-        notes = [_why_unranked(e, score, newest.digest if newest else None) for e in mine]
+        notes = [_why_unranked(entry, newest, mine) for entry in mine]
         order = [_best_first(e) for e, note in zip(mine, notes, strict=True) if not note]
         for entry, note in zip(mine, notes, strict=True):
             rank = None if note else 1 + order.index(_best_first(entry))
@@ -288,12 +292,15 @@ def _section(
     return Section(dataset, task, device, metric, score, tuple(ranked))
 
 
-def _why_unranked(entry: Entry, score: str, digest: str | None) -> str:
-    if entry.digest != digest:
+def _why_unranked(entry: Entry, newest: Entry | None, beside: Sequence[Entry]) -> str:
+    if newest is None or entry.digest != newest.digest:
         return f"other data, {str(entry.digest)[:8]}"
-    if entry.score != score:
+    if entry.score != newest.score:
         return f"judged by {entry.score}"
-    return "not measured" if entry.value is None else ""
+    if entry.value is None:
+        return "not measured"
+    most = max(other.n or 0 for other in beside if other.digest == newest.digest)
+    return f"answered {entry.n:,} of {most:,} rows" if (entry.n or 0) < most else ""
 
 
 def _best_first(entry: Entry) -> tuple[bool, float]:

@@ -47,6 +47,8 @@ def entries_of(
             row: Row = seeds[0] if same else _averaged(seeds)
             given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
             entry = _entry(dataset, protocol, row, system, given)
+            if entry.kind == "published" and not entry.n:
+                continue  # They published no answer to these rows.
             found.append(replace(entry, command=command(entry, answered[0].predictor)))
     return found
 
@@ -76,6 +78,8 @@ def shipped_entries(evaluations: Sequence[Row], training: Row, manifest: Row) ->
             shown = command(mine, ours)
             yield replace(mine, command=shown)
             for system, mape in row["baselines"].items():
+                if mape is None:
+                    continue
                 score = {name: row[name] for name in ("task", "device", "metric")}
                 theirs = _entry(dataset, protocol, {**score, "mape": mape}, system, given)
                 yield replace(theirs, n=row["n"], seeds=1, command=shown)

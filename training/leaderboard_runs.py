@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from forerun import __version__
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
@@ -63,7 +64,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
     judges = [examiner(name) for name in plan.datasets or [cls.dataset for cls in EXAMINERS]]
     _check(plan, judges)
     found: list[Entry] = []
-    sat, commit = 0, tracking.code_state()
+    sat, commit = 0, tracking.code_state() or f"forerun {__version__}"
     for judge in judges:
         folder = None if plan.data is None else plan.data / judge.dataset
         try:

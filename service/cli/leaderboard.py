@@ -147,7 +147,7 @@ def _table(section: "Section") -> object:
             score_text("median_ape", entry.median_ape),
             score_text("spearman", entry.spearman),
             score_text("coverage_90", entry.coverage_90),
-            escape(entry.command or entry.citation or ""),
+            escape(" · ".join(text for text in (entry.command, entry.citation) if text)),
         )
     return table
 

@@ -24,6 +24,6 @@ async def leaderboard(
 
     def read() -> LeaderboardOut:
         rows = [row for s in stored(store).only(dataset).sections() for row in s.rows]
-        return LeaderboardOut(entries=[EntryOut.model_validate(row.entry) for row in rows])
+        return LeaderboardOut(entries=[EntryOut.model_validate(row.to_json()) for row in rows])
 
     return await state.run(read)
