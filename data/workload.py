@@ -11,6 +11,9 @@ NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "am
 """Precision of a run. `amp` is fp16 autocast over fp32 weights, `amp_bf16` the same in bf16."""
 
 
+Optimizer = Literal["sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit"]
+"""How weights are stepped: `momentum` is SGD with momentum, `adam8bit` keeps 8-bit moments."""
+
 Space = Literal["nb201", "fbnet", "ofa"]
 """Architecture search space."""
 
@@ -30,6 +33,32 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """How a network is trained, as far as memory sees it.
+
+    Attributes:
+        optimizer: AdamW, the default of most training scripts, where nothing is said.
+        checkpoint_segments: parts of the network whose activations are computed again in the
+            backward pass; 0 for none.
+        accumulation: micro-batches whose gradients are summed before a step; the batch size of the
+            workload is that of the step.
+        lora_rank: rank of adapters on the linear layers, with all else frozen; 0 for none.
+        data_parallel, tensor_parallel, pipeline_parallel: devices along each direction.
+        zero_stage: what the data-parallel devices share: 1 optimizer slots, 2 also gradients,
+            3 also weights.
+    """
+
+    optimizer: Optimizer = "adamw"
+    checkpoint_segments: int = 0
+    accumulation: int = 1
+    lora_rank: int = 0
+    data_parallel: int = 1
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    zero_stage: Literal[0, 1, 2, 3] = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """A whole network at a batch size.
 
@@ -38,12 +67,14 @@ class Network:
         batch_size: samples in one run.
         precision: number format of the run.
         phase: `inference`, or `training` (forward, backward and optimizer step).
+        training: how it is trained; None is `TrainingSetup()`. Times do not see it.
     """
 
     graph: OperatorGraph
     batch_size: int = 1
     precision: NumberFormat = "fp32"
     phase: Phase = "inference"
+    training: TrainingSetup | None = None
     kind: Literal["network"] = "network"
 
 

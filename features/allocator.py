@@ -1,0 +1,181 @@
+"""The CUDA caching allocator of PyTorch as arithmetic: what it reserves for a list of requests.
+
+Rules of c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
+from segments of 2 MiB, those under 10 MiB from segments of 20 MiB, larger ones from segments
+rounded up to 2 MiB; the smallest free block that fits is split, neighbours that are free coalesce,
+segments are not given back. One stream, no memory limit.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ROUND = 512
+SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
+LARGE_REQUEST, LARGE_SEGMENT = 10 << 20, 20 << 20
+GRANULE = 2 << 20
+"""Bytes, as in the allocator's source: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
+kLargeBuffer and kRoundLarge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What the allocator says after a run, bytes.
+
+    Attributes:
+        live: most bytes in blocks handed out (`max_memory_allocated`).
+        reserved: bytes of all segments at the end, which is their peak (`max_memory_reserved`).
+        requested: most bytes asked for at once, before rounding.
+    """
+
+    live: int
+    reserved: int
+    requested: int
+
+
+class Block(NamedTuple):
+    """A stretch of a segment; blocks sort by size, then by address, as the allocator's pools do."""
+
+    size: int
+    start: int
+
+
+def rounded(size: int) -> int:
+    """Bytes of the block that serves a request."""
+    return max(ROUND, -(-size // ROUND) * ROUND)
+
+
+def segment_size(size: int) -> int:
+    """Bytes that are taken from the device for a rounded request that no free block serves."""
+    if size <= SMALL_REQUEST:
+        return SMALL_SEGMENT
+    if size < LARGE_REQUEST:
+        return LARGE_SEGMENT
+    return -(-size // GRANULE) * GRANULE
+
+
+class CachingAllocator:
+    """The allocator's state between requests.
+
+    Args:
+        expandable_segments: one growing segment a pool, as `PYTORCH_CUDA_ALLOC_CONF` offers; it
+            grows by whole pages of 2 MiB (small pool) or 20 MiB (large pool).
+    """
+
+    def __init__(self, *, expandable_segments: bool = False) -> None:
+        self.live = 0
+        self.reserved = 0
+        self._expandable = expandable_segments
+        # Free blocks of the small and of the large pool, sorted; starts are unique addresses.
+        self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        # By address of a free block: its size; by the address after one: its start.
+        self._size_at: dict[int, int] = {}
+        self._start_before: dict[int, int] = {}
+        self._ends: set[int] = set()
+        self._next = (0, 1 << 60)
+
+    def allocate(self, size: int) -> Block:
+        """A block of at least `size` bytes, and the segment for it where none is free."""
+        need = max(ROUND, -(-size // ROUND) * ROUND)
+        small = need <= SMALL_REQUEST
+        pool = self._free[0 if small else 1]
+        place = bisect_left(pool, (need, -1))
+        if place < len(pool):
+            length, start = pool.pop(place)
+            del self._size_at[start], self._start_before[start + length]
+        else:
+            start, length = self._grown(need, small)
+        rest = length - need
+        if rest >= ROUND if small or self._expandable else rest > SMALL_REQUEST:
+            self._keep(pool, start + need, rest)
+            length = need
+        self.live += length
+        return Block(length, start)
+
+    def free(self, block: Block, *, small: bool) -> None:
+        """Give a block back; free neighbours in its segment become one with it.
+
+        Args:
+            block: what `allocate` returned.
+            small: whether the request was of the small pool.
+        """
+        size, start = block
+        self.live -= size
+        pool = self._free[0 if small else 1]
+        end = start + size
+        if end in self._size_at and end not in self._ends:
+            behind = self._size_at.pop(end)
+            del self._start_before[end + behind]
+            del pool[bisect_left(pool, (behind, end))]
+            size += behind
+        if start in self._start_before and start not in self._ends:
+            before = self._start_before.pop(start)
+            length = self._size_at.pop(before)
+            del pool[bisect_left(pool, (length, before))]
+            start, size = before, size + length
+        self._keep(pool, start, size)
+
+    def _keep(self, pool: list[tuple[int, int]], start: int, size: int) -> None:
+        insort(pool, (size, start))
+        self._size_at[start] = size
+        self._start_before[start + size] = start
+
+    def _grown(self, need: int, small: bool) -> tuple[int, int]:
+        """Start and length of new memory, joined to a free block before it where that may grow."""
+        start = self._next[0 if small else 1]
+        length, missing = need, need
+        if self._expandable:
+            page = SMALL_SEGMENT if small else LARGE_SEGMENT
+            if start in self._start_before:
+                first = self._start_before.pop(start)
+                free = self._size_at.pop(first)
+                pool = self._free[0 if small else 1]
+                del pool[bisect_left(pool, (free, first))]
+                missing = need - free
+                taken = -(-missing // page) * page
+                self._advance(small, start + taken)
+                self.reserved += taken
+                return first, free + taken
+            taken = -(-missing // page) * page
+        else:
+            taken = length = segment_size(need)
+            self._ends.add(start + taken)
+        self._advance(small, start + taken)
+        self.reserved += taken
+        return start, taken
+
+    def _advance(self, small: bool, end: int) -> None:
+        self._next = (end, self._next[1]) if small else (self._next[0], end)
+
+
+def peaks(
+    events: Sequence[int], sizes: Sequence[int], *, expandable_segments: bool = False
+) -> Peaks:
+    """Peaks of a run.
+
+    Args:
+        events: n >= 0 asks for the memory of tensor n, ~n gives it back.
+        sizes: bytes of each tensor; of none where 0.
+        expandable_segments: as in `CachingAllocator`.
+    """
+    device = CachingAllocator(expandable_segments=expandable_segments)
+    blocks: dict[int, Block] = {}
+    live = requested = asked = 0
+    allocate, free = device.allocate, device.free
+    for event in events:
+        if event >= 0:
+            size = sizes[event]
+            if size:
+                blocks[event] = allocate(size)
+                asked += size
+                if device.live > live:
+                    live = device.live
+                if asked > requested:
+                    requested = asked
+        else:
+            size = sizes[~event]
+            if size:
+                free(blocks.pop(~event), small=size <= SMALL_REQUEST)
+                asked -= size
+    return Peaks(live, device.reserved, requested)
