@@ -32,6 +32,7 @@ _CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention
 _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
 """Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others take what comes,
 and batch norm takes either."""
+import os; WS=float(os.environ.get("WS","0")); MODE=os.environ.get("MODE"); LATE=bool(os.environ.get("LATE"))
 STEPS: Final = 2
 """Training steps walked: from the second on, gradients are made beside the optimizer's slots."""
 
@@ -126,7 +127,9 @@ class Walk:
         self._category: list[int] = []
         self._holders: list[int] = []
         self._items: list[float] = []
-        self._rules = [saved(op) for op in graph.operators]
+        plain = set(_plain_attention(graph))
+        self._looks = set(_looks(graph, plain))
+        self._rules = [Saved(through=True) if n in self._looks else saved(op, n in plain) for n, op in enumerate(graph.operators)]
         self._readers = Counter(i for op in graph.operators for i in set(op.inputs))
         self._trained = list(_trained(graph, setup))
         self._parameters = [list(weights_of(op, setup or TrainingSetup())) for op in graph.operators]
@@ -183,16 +186,20 @@ class Walk:
 
     def _train(self, setup: TrainingSetup) -> None:
         slots: list[int] = []
+        gradients = {}
         for _ in range(STEPS):
-            gradients: dict[tuple[int, int], int] = {}
+            old, gradients = gradients, {}
             for _ in range(min(setup.accumulation, 2)):
+                if not LATE:
+                    for tensor in old.values(): self._release(tensor)
+                    old = {}
                 kept: dict[int, list[int]] = {}
                 ends = self._forward(kept)
+                for tensor in old.values(): self._release(tensor)
+                old = {}
                 self._backward(kept, ends, gradients)
             slots = slots or self._slots(setup)
             self._step(setup)
-            for tensor in gradients.values():
-                self._release(tensor)
 
     def _slots(self, setup: TrainingSetup) -> list[int]:
         return [
@@ -225,9 +232,15 @@ class Walk:
         results: list[int] = []
         for place, op in enumerate(self._graph.operators):
             sources = [where[i] for i in op.inputs]
+            if place in self._looks:
+                where[place] = self._hold(sources[0])
+                left[op.inputs[0]] -= 1
+                if not left[op.inputs[0]]: self._release(sources[0])
+                continue
             read, casts = self._cast(op, sources)
             out = self._new(self._elements(op), self._out_item(op, read), _ACTIVATIONS, op.batched)
             where[place] = out
+            self._workspace(op, read, out)
             if self._setup is not None and self._trained[place]:
                 kept[place] = self._keep(op, self._rules[place], read, out)
             for tensor in casts:
@@ -253,6 +266,14 @@ class Walk:
         if rule.extra_bytes:
             held.append(self._new(rule.extra_bytes * op.repeat, 1.0, _ACTIVATIONS, op.batched))
         return held
+
+    def _workspace(self, op, read, out):
+        if op.kind != "conv" or not WS: return
+        k = op.attributes.get("kernel", (1,1))
+        if MODE and prod(k) == 1: return
+        size = (prod(op.input_shapes[0]) + prod(op.output_shapes[0])) * self._item * WS
+        t = self._new(size, 1.0, _ACTIVATIONS, op.batched)
+        self._release(t)
 
     def _elements(self, op: Operator) -> float:
         # Runs of one pass reuse memory in inference; in training each keeps its own.
@@ -298,6 +319,7 @@ class Walk:
             gradient = flowing.pop(place, None)
             if gradient is not None:
                 self._weight_gradients(place, gradients)
+                self._workspace(self._graph.operators[place], [flowing.get(place, gradient)], gradient)
                 self._operand_gradients(place, gradient, flowing)
                 self._release(gradient)
             for tensor in kept.pop(place, ()):
@@ -349,6 +371,38 @@ def _trained(graph: OperatorGraph, setup: TrainingSetup | None) -> Iterator[bool
         own = any(weight.trained for weight in weights_of(op, setup or TrainingSetup()))
         known.append(own or any(known[i] for i in op.inputs))
         yield known[-1]
+
+
+def _plain_attention(graph: OperatorGraph) -> Iterator[int]:
+    """Attention on more than four dimensions, which no fused kernel takes."""
+    for place, op in enumerate(graph.operators):
+        if op.kind == "attention":
+            near = [graph.operators[i].output_shapes[0] for i in op.inputs if graph.operators[i].kind == "copy"]
+            if any(len(shape) == 5 for shape in (*near, *op.input_shapes)):
+                yield place
+
+
+def _looks(graph: OperatorGraph, plain: set[int]) -> Iterator[int]:
+    """Scalings and copies around attention that its fused kernels make none of."""
+    ops = graph.operators
+    readers: dict[int, list[int]] = {}
+    for place, op in enumerate(ops):
+        for source in op.inputs:
+            readers.setdefault(source, []).append(place)
+    found: set[int] = set()
+    for place in range(len(ops) - 1, -1, -1):
+        op = ops[place]
+        if len(op.inputs) != 1 or len(op.input_shapes) != 1 or op.parameter_elements:
+            continue
+        if op.name != "aten.clone" and op.attributes.get("function") != "mul":
+            continue
+        mine = readers.get(place, ())
+        into = len(mine) == 1 and (mine[0] in found or (ops[mine[0]].name == "fused.attention" and mine[0] not in plain))
+        source = op.inputs[0]
+        out_of = ops[source].kind == "attention" and source not in plain and op.kind == "copy"
+        if into or out_of:
+            if into: found.add(place)
+            yield place
 
 
 def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:

@@ -27,7 +27,7 @@ class Saved(NamedTuple):
 
 
 _RESULT = frozenset(
-    "relu sigmoid tanh exp expm1 exp2 sqrt rsqrt reciprocal tan threshold".split()
+    "relu sigmoid tanh exp expm1 exp2 sqrt rsqrt reciprocal tan threshold leaky_relu".split()
 )
 _NOTHING = frozenset(
     "add sub neg rsub round floor ceil trunc sign eq ne lt le gt ge isnan isinf logical_and "
@@ -42,7 +42,7 @@ _COPIES = frozenset(
 _INDEXED = frozenset("index index_select gather embedding topk sort masked_fill where".split())
 
 
-def saved(op: Operator) -> Saved:
+def saved(op: Operator, plain: bool = False) -> Saved:
     """What one operator keeps in training."""
     name = op.name.rpartition(".")[2]
     out = prod(op.output_shapes[0]) if op.output_shapes else 0
@@ -53,6 +53,8 @@ def saved(op: Operator) -> Saved:
     if op.kind == "attention":
         # The flash and memory-efficient kernels keep one log-sum-exp a row of scores.
         rows = prod(op.input_shapes[0][:-1]) if op.input_shapes else 0
+        if plain:
+            return Saved(inputs=True, extra_bytes=rows * op.input_shapes[1][-2] * 4)
         return Saved(inputs=True, output=True, extra_bytes=rows * STATISTIC_BYTES)
     if op.kind == "softmax":
         return Saved(output=True)
@@ -80,6 +82,19 @@ def _elementwise(op: Operator, function: str) -> Saved:
     if function in _NOTHING:
         return Saved(through=function in _THROUGH)
     if function in _PRODUCTS:
-        # A product with a number keeps nothing; one with a weight or a tensor keeps the operands.
-        return Saved(inputs=len(op.input_shapes) > 1 or op.parameter_elements > 0)
+        return Saved(inputs=_operands_kept(op))
     return Saved(inputs=True)
+
+
+def _operands_kept(op: Operator) -> bool:
+    """Whether a product keeps its operands: each is kept for the gradient of the other.
+
+    A product with a number has no other gradient, nor has one with a constant table, such as the
+    sines of rotary embeddings; a lone vector is taken for a weight.
+    """
+    if op.parameter_elements or len(op.inputs) > 1:
+        return True
+    if len(op.input_shapes) < 2:
+        return False
+    other = op.input_shapes[1]
+    return op.input_shapes[0] == other or prod(other) == max(other, default=1)
