@@ -41,7 +41,7 @@ class TrainingSetup:
         checkpoint_segments: parts of the network whose activations are computed again in the
             backward pass; 0 for none.
         accumulation: micro-batches whose gradients are summed before a step; the batch size of the
-            workload is that of the step.
+            workload is that of one step of one data-parallel device.
         lora_rank: rank of adapters on the linear layers, with all else frozen; 0 for none.
         data_parallel, tensor_parallel, pipeline_parallel: devices along each direction.
         zero_stage: what the data-parallel devices share: 1 optimizer slots, 2 also gradients,

@@ -1,13 +1,22 @@
-"""What autograd keeps of each operator for the backward pass, as tools/autograd/derivatives.yaml
-of PyTorch says."""
+"""What autograd keeps of each operator for the backward pass, and what is only a view.
 
+As tools/autograd/derivatives.yaml of PyTorch says. Activation functions are not assumed to work in
+place, but `leaky_relu` and what keeps its result anyway.
+"""
+
+from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from forerun.data.graph import Operator
+from forerun.data.graph import Operator, OperatorGraph
 
 INDEX_BYTES = 8
 STATISTIC_BYTES = 4
+SCORE_BYTES = 4
+MASK_BYTES = 1
+FUSED_DIMENSIONS = 4
+FOLDED_ATTENTION = "fused.attention"
+"""Attention that `forerun.features.fusion` put together from a decomposed trace."""
 
 
 class Saved(NamedTuple):
@@ -18,12 +27,14 @@ class Saved(NamedTuple):
         output: whether its result is.
         extra_bytes: of tensors made for this purpose alone (statistics, positions).
         through: whether the gradient of the result is, unchanged, that of its operands.
+        view: whether it makes no memory of its own: its result lies in its operand's.
     """
 
     inputs: bool = False
     output: bool = False
     extra_bytes: int = 0
     through: bool = False
+    view: bool = False
 
 
 _RESULT = frozenset(
@@ -39,13 +50,25 @@ _PRODUCTS = frozenset({"mul", "div", "atan2", "maximum", "minimum", "fmod", "rem
 _COPIES = frozenset(
     "clone contiguous copy reshape flatten unflatten cat stack _to_copy to view_copy".split()
 )
-_INDEXED = frozenset("index index_select gather embedding topk sort masked_fill where".split())
+_SUMS = frozenset({"sum", "mean", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero"})
+_EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
 
 
-def saved(op: Operator, plain: bool = False) -> Saved:
-    """What one operator keeps in training."""
+def saved_tensors(graph: OperatorGraph) -> tuple[Saved, ...]:
+    """What every operator of a forward graph keeps in training, in their order."""
+    unfused = frozenset(_unfused_attention(graph))
+    views = frozenset(_views_beside_attention(graph, unfused))
+    return tuple(
+        Saved(through=True, view=True)
+        if place in views
+        else (_plain_attention(op) if place in unfused else saved(op))
+        for place, op in enumerate(graph.operators)
+    )
+
+
+def saved(op: Operator) -> Saved:
+    """What one operator keeps in training, whatever stands beside it."""
     name = op.name.rpartition(".")[2]
-    out = prod(op.output_shapes[0]) if op.output_shapes else 0
     if op.kind == "elementwise":
         return _elementwise(op, str(op.attributes.get("function", name)))
     if op.kind in ("conv", "conv_transpose", "linear", "matmul", "unknown"):
@@ -53,32 +76,39 @@ def saved(op: Operator, plain: bool = False) -> Saved:
     if op.kind == "attention":
         # The flash and memory-efficient kernels keep one log-sum-exp a row of scores.
         rows = prod(op.input_shapes[0][:-1]) if op.input_shapes else 0
-        if plain:
-            return Saved(inputs=True, extra_bytes=rows * op.input_shapes[1][-2] * 4)
         return Saved(inputs=True, output=True, extra_bytes=rows * STATISTIC_BYTES)
     if op.kind == "softmax":
         return Saved(output=True)
-    if op.kind == "batch_norm":
-        channels = op.input_shapes[0][1] if len(op.input_shapes[0]) > 1 else 1
-        return Saved(inputs=True, extra_bytes=2 * channels * STATISTIC_BYTES)
-    if op.kind in ("layer_norm", "group_norm"):
-        groups = out // max(1, int(float(str(op.attributes.get("width", 1)))))
-        return Saved(inputs=True, extra_bytes=2 * groups * STATISTIC_BYTES)
+    if op.kind in ("batch_norm", "layer_norm", "group_norm"):
+        return Saved(inputs=True, extra_bytes=2 * _groups(op) * STATISTIC_BYTES)
     if op.kind == "pool":
-        positions = out * INDEX_BYTES if "max" in name else 0
+        positions = _out_elements(op) * INDEX_BYTES if "max" in name else 0
         return Saved(inputs=True, extra_bytes=positions)
     if op.kind == "reduce":
-        kept = name not in ("sum", "mean", "any", "all", "argmax", "argmin", "cumsum")
-        return Saved(inputs=kept, output=name in ("amax", "amin", "norm", "linalg_vector_norm"))
+        return Saved(inputs=name not in _SUMS, output=name in _EXTREMES)
     if op.kind == "recurrent":
         # cuDNN keeps the gates of every step.
-        return Saved(inputs=True, output=True, extra_bytes=4 * out * STATISTIC_BYTES)
+        return Saved(inputs=True, output=True, extra_bytes=4 * _out_elements(op) * STATISTIC_BYTES)
     return Saved(through=name in _COPIES and len(op.inputs) < 2)
+
+
+def _out_elements(op: Operator) -> int:
+    return prod(op.output_shapes[0]) if op.output_shapes else 0
+
+
+def _groups(op: Operator) -> int:
+    """How many means, and how many deviations, a normalisation keeps."""
+    if op.kind == "batch_norm":
+        return op.input_shapes[0][1] if op.input_shapes and len(op.input_shapes[0]) > 1 else 1
+    width = op.attributes.get("width", 1)
+    return _out_elements(op) // max(1, int(width) if isinstance(width, int | float) else 1)
 
 
 def _elementwise(op: Operator, function: str) -> Saved:
     if function in _RESULT:
         return Saved(output=True)
+    if function == "dropout":
+        return Saved(extra_bytes=_out_elements(op) * MASK_BYTES)
     if function in _NOTHING:
         return Saved(through=function in _THROUGH)
     if function in _PRODUCTS:
@@ -98,3 +128,48 @@ def _operands_kept(op: Operator) -> bool:
         return False
     other = op.input_shapes[1]
     return op.input_shapes[0] == other or prod(other) == max(other, default=1)
+
+
+def _plain_attention(op: Operator) -> Saved:
+    """Two products and a softmax: the operands and the scores are kept."""
+    query, key = op.input_shapes[0], op.input_shapes[1]
+    scores = prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
+    return Saved(inputs=True, extra_bytes=scores * SCORE_BYTES)
+
+
+def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
+    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product."""
+    for place, op in enumerate(graph.operators):
+        if op.kind != "attention" or len(op.input_shapes) < 2:
+            continue
+        sources = [graph.operators[i] for i in op.inputs]
+        copied = [s.output_shapes[0] for s in sources if s.kind == "copy" and s.output_shapes]
+        if any(len(shape) == FUSED_DIMENSIONS + 1 for shape in (*copied, *op.input_shapes)):
+            yield place
+
+
+def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
+    """Scalings and copies of a decomposed trace that fused attention makes none of."""
+    ops = graph.operators
+    readers: dict[int, list[int]] = {}
+    for place, op in enumerate(ops):
+        for source in op.inputs:
+            readers.setdefault(source, []).append(place)
+
+    def fused(place: int) -> bool:
+        return ops[place].name == FOLDED_ATTENTION and place not in unfused
+
+    before: set[int] = set()
+    for place in range(len(ops) - 1, -1, -1):
+        op = ops[place]
+        scaled = op.attributes.get("function") == "mul"
+        if len(op.inputs) != 1 or len(op.input_shapes) != 1 or op.parameter_elements:
+            continue
+        mine = readers.get(place, ())
+        if (scaled or op.name == "aten.clone") and len(mine) == 1:
+            if mine[0] in before or fused(mine[0]):
+                before.add(place)
+                yield place
+                continue
+        if op.name == "aten.clone" and fused(op.inputs[0]):
+            yield place

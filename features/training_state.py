@@ -42,7 +42,7 @@ def weights_of(op: Operator, setup: TrainingSetup | None = None) -> Iterator[Wei
     total = op.parameter_elements
     if not total:
         return
-    rank = setup.lora_rank if setup else 0
+    rank = setup.lora_rank if setup is not None else 0
     trained = not rank
     if op.kind in BUFFERED:
         yield Weight(total // 4, trained=trained)

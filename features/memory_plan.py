@@ -1,0 +1,178 @@
+"""What a network asks of a device's memory: live and reserved peaks, their parts, workspaces."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.workload import Network, NumberFormat, TrainingSetup
+from forerun.features.allocator import peaks
+from forerun.features.liveness import CATEGORIES, Requests, inference_requests
+from forerun.features.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.roofline import ELEMENT_BYTES
+from forerun.features.training_state import shares
+from forerun.features.training_walk import training_requests
+
+MIB: Final = 2.0**20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Peaks of one run on one device, MiB.
+
+    Attributes:
+        live: most memory in tensors, in the allocator's blocks.
+        reserved: what the allocator holds at the end, its peak.
+        parts: live memory at its peak by category (`CATEGORIES`).
+        convolutions: inputs and outputs of all spatial convolutions without groups, those that
+            cuDNN may give workspaces of many times their size.
+        largest_convolution: of the largest one of them.
+        traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
+            is; never its name.
+    """
+
+    live: float
+    reserved: float
+    parts: Mapping[str, float]
+    convolutions: float
+    largest_convolution: float
+    traits: tuple[float, ...]
+
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether libraries for convolutions are loaded."""
+        return self.traits[-1] > 0
+
+
+TRAITS: Final = (
+    "weights",
+    "activations",
+    "live",
+    "grouped_largest",
+    "pointwise_largest",
+    "spatial_largest",
+    "spatial_all",
+    "grouped_all",
+    "pointwise_all",
+    "traffic",
+    "batch_norms",
+    "layer_norms",
+    "attentions",
+    "convolutions",
+)
+"""Names of `MemoryPlan.traits`: memory over `reserved`, then counts over all operators."""
+
+
+@lru_cache(maxsize=4 * GRAPHS_KEPT)
+def _planned(
+    key: GraphKey,
+    batch_size: int,
+    precision: NumberFormat,
+    setup: TrainingSetup | None,
+    expandable: bool,
+) -> MemoryPlan:
+    graph, micro = key.graph, 1 if setup is None else setup.accumulation
+    factor = batch_size / graph.batch_size / micro
+    asked = _requests(key, precision, None if setup is None else _unscaled(setup))
+    share = None
+    if setup is not None:
+        part = shares(setup)
+        share = np.array([part[name] for name in CATEGORIES])
+    sizes = asked.sizes(factor, share)
+    peak = peaks(
+        asked.events.tolist(),
+        sizes.astype(np.int64).tolist(),
+        expandable_segments=expandable,
+    )
+    parts = {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
+    reserved = peak.reserved / MIB
+    spatial, all_spatial, traits = _traits(graph, factor, ELEMENT_BYTES[precision] / MIB)
+    whole = max(reserved, 1.0)
+    return MemoryPlan(
+        live=peak.live / MIB,
+        reserved=reserved,
+        parts=parts,
+        convolutions=all_spatial,
+        largest_convolution=spatial,
+        traits=(
+            parts["weights"] / whole,
+            parts["activations"] / whole,
+            peak.live / MIB / whole,
+            *(size / whole for size in traits[:7]),
+            *traits[7:],
+        ),
+    )
+
+
+def memory_plan(network: Network, *, expandable_segments: bool = False) -> MemoryPlan:
+    """The plan of a run, kept for the networks asked last.
+
+    Args:
+        network: a forward graph in inference or in training.
+        expandable_segments: as in `forerun.features.allocator`.
+    """
+    setup = None
+    if network.phase == "training":
+        setup = network.training or TrainingSetup()
+    key = GraphKey(network.graph)
+    return _planned(key, network.batch_size, network.precision, setup, expandable_segments)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _requests(key: GraphKey, precision: NumberFormat, setup: TrainingSetup | None) -> Requests:
+    if setup is None:
+        return inference_requests(key.graph, precision)
+    return training_requests(key.graph, precision, setup)
+
+
+def _unscaled(setup: TrainingSetup) -> TrainingSetup:
+    """The part of a set-up that changes which requests are made, not only their sizes."""
+    return replace(
+        setup,
+        accumulation=min(setup.accumulation, 2),
+        data_parallel=1,
+        tensor_parallel=1,
+        pipeline_parallel=1,
+        zero_stage=0,
+    )
+
+
+def _traits(
+    graph: OperatorGraph, factor: float, unit: float
+) -> tuple[float, float, tuple[float, ...]]:
+    """Largest and summed traffic of plain spatial convolutions, MiB; seven sizes, four shares."""
+    largest, summed = dict.fromkeys("sgp", 0.0), dict.fromkeys("sgp", 0.0)
+    traffic = 0.0
+    for op in graph.operators:
+        scale = unit * (factor if op.batched else 1.0)
+        traffic += sum(map(prod, op.output_shapes)) * scale
+        if op.kind == "conv":
+            which = _convolution(op)
+            size = (sum(map(prod, op.input_shapes)) + sum(map(prod, op.output_shapes))) * scale
+            largest[which] = max(largest[which], size)
+            summed[which] += size
+    n = max(1, len(graph))
+    kinds = [op.kind for op in graph.operators]
+    counts = ("batch_norm", "layer_norm", "attention", "conv")
+    return (
+        largest["s"],
+        summed["s"],
+        (
+            *(largest[w] for w in "gps"),
+            *(summed[w] for w in "sgp"),
+            traffic,
+            *(kinds.count(kind) / n for kind in counts),
+        ),
+    )
+
+
+def _convolution(op: Operator) -> str:
+    """`s` for spatial, `g` for spatial with groups, `p` for pointwise."""
+    kernel = op.attributes.get("kernel", (1,))
+    if not isinstance(kernel, tuple) or prod(kernel) == 1:
+        return "p"
+    return "s" if op.attributes.get("groups", 1) == 1 else "g"
