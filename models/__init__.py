@@ -2,7 +2,7 @@
 
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
-from forerun.models.memory import InferenceMemory
+from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
@@ -15,7 +15,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     OperatorBoost,
     NetworkBoost,
     OperatorPower,
-    InferenceMemory,
+    Memory,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

@@ -18,6 +18,8 @@ from forerun.data.errors import BadArtifact
 from forerun.models.predictor import Predictor
 
 FORMAT = "forerun.predictor/1"
+FORMER_NAMES = {"inference_memory": "memory"}
+"""Names in artifacts of earlier versions -> what they are called now."""
 ALLOWED = (".json", ".txt", ".txt.gz", ".md", ".onnx", ".png")
 
 
@@ -130,6 +132,7 @@ def _content(folder: Path) -> dict[str, Any]:
         raise BadArtifact(f"{folder} has no readable predictor.json: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadArtifact(f"{folder}/predictor.json is not in format {FORMAT}.")
+    content["name"] = FORMER_NAMES.get(content.get("name", ""), content.get("name"))
     return content
 
 

@@ -103,6 +103,7 @@ class _Merge:
         self.high = {m: np.full(rows, np.nan) for m in metrics}
         self.limits: list[tuple[str, ...]] = [()] * rows
         self.breakdowns: list[Mapping[str, float]] = [{}] * rows
+        self.memory: list[Mapping[str, float]] = [{}] * rows
         self.coverage: dict[str, float | None] = {}
 
     def wants(self, row: int, metric: str) -> bool:
@@ -120,6 +121,8 @@ class _Merge:
                     self.high[metric][row] = part.high[metric][place]
                 if metric == "latency_ms" and part.breakdowns_ms:
                     self.breakdowns[row] = part.breakdowns_ms[place]
+                if metric == "peak_memory_mib" and part.breakdowns_mib:
+                    self.memory[row] = part.breakdowns_mib[place]
         for place, row in enumerate(rows):
             if part.limits and part.limits[place]:
                 self.limits[row] = tuple(dict.fromkeys(self.limits[row] + part.limits[place]))
@@ -129,7 +132,13 @@ class _Merge:
             if "energy_j" in columns:
                 columns["energy_j"] = _energy(columns)
         return Predictions(
-            self.values, self.low, self.high, self.coverage, self.limits, self.breakdowns
+            self.values,
+            self.low,
+            self.high,
+            self.coverage,
+            self.limits,
+            self.breakdowns,
+            self.memory,
         )
 
 

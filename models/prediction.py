@@ -31,12 +31,14 @@ class Prediction:
         in_domain: False when an input lies outside what training saw.
         limits: one line per input that does, saying which and how far.
         breakdown_ms: operator class -> milliseconds; empty when the predictor gives none.
+        breakdown_mib: weights, activations, context, ... -> MiB; likewise.
     """
 
     estimates: Mapping[str, Estimate]
     in_domain: bool = True
     limits: tuple[str, ...] = ()
     breakdown_ms: Mapping[str, float] = field(default_factory=dict)
+    breakdown_mib: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Predictions:
             one each; None where an interval makes no such claim.
         limits: n tuples of lines, empty where the query is inside the training range.
         breakdowns_ms: n mappings operator class -> milliseconds, or empty.
+        breakdowns_mib: n mappings of what takes memory -> MiB, or empty.
     """
 
     values: Mapping[str, Column]
@@ -58,6 +61,7 @@ class Predictions:
     coverage: float | Mapping[str, float | None] | None = None
     limits: Sequence[tuple[str, ...]] = ()
     breakdowns_ms: Sequence[Mapping[str, float]] = ()
+    breakdowns_mib: Sequence[Mapping[str, float]] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
@@ -80,6 +84,7 @@ class Predictions:
             in_domain=not limits,
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
+            breakdown_mib=self.breakdowns_mib[row] if self.breakdowns_mib else {},
         )
 
     def _estimate(self, metric: str, value: float, row: int) -> Estimate:

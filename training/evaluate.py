@@ -22,7 +22,7 @@ from forerun.models.constant import Constant
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.record import TrainingRecord
-from forerun.training.scores import mean_and_standard_error, score
+from forerun.training.scores import capacity_scores, mean_and_standard_error, score
 from forerun.training.tasks import Exam, Examiner, Task, examiner
 
 Column = NDArray[np.float64]
@@ -226,11 +226,14 @@ def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     task = answered[0].task
-    per_seed, others = [], []
+    per_seed, others, capacity = [], [], []
     for seed in sorted({a.seed for a in answered}):
         mine = [a for a in answered if a.seed == seed]
         columns = {c: np.concatenate([a.columns[c] for a in mine]) for c in mine[0].columns}
         per_seed.append(score(**columns))
+        if task.bin_width:
+            fits = (columns["measured"], columns["predicted"], columns["high"])
+            capacity.append(capacity_scores(*fits, task.bin_width))
         others.append(
             {
                 system: score(
@@ -246,6 +249,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     row["unanswered"] = per_seed[0]["unanswered"]
     for field in AVERAGED:
         row[field] = _mean([s[field] for s in per_seed])
+    row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
     return row

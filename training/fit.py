@@ -12,7 +12,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.artifact import Manifest, seal
 from forerun.models.chosen import Chosen
-from forerun.models.memory import InferenceMemory
+from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
@@ -97,7 +97,7 @@ def train(
         fitted.append(course.predictor.fit(taught))
         record, rows[name] = record.with_rows(bundles[name], taught), len(taught)
     if not names:
-        fitted.append(InferenceMemory())
+        fitted.append(Memory())
     return _written(Chosen(tuple(fitted)), output, record, rows, documents(record, rows))
 
 

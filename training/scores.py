@@ -103,6 +103,40 @@ def score(
     return Score.of(measured, predicted, low, high).to_json()
 
 
+def capacity_scores(
+    measured: ArrayLike, predicted: ArrayLike, high: ArrayLike, bin_width: float
+) -> dict[str, float | None]:
+    """Scores of answers that decide whether something fits: memory.
+
+    Args:
+        measured: n values.
+        predicted: n values.
+        high: n upper ends of 90 % intervals, so that 95 % should stay below; NaN where there is
+            none.
+        bin_width: of bins from zero on.
+
+    Returns:
+        `bin_accuracy`: answers in the right bin; `under_predicted`: answers below what was
+        measured; `below_high`: measured values that `high` holds; `over_allocation`: mean of
+        high / measured - 1; all in percent.
+
+    Raises:
+        ValueError: columns differ in length, or `bin_width` is not positive.
+    """
+    if not bin_width > 0.0:
+        raise ValueError(f"a bin's width must be positive, not {bin_width}")
+    truth, answer, above = _columns(measured, predicted, high)
+    known = np.isfinite(truth) & np.isfinite(answer)
+    truth, answer, above = truth[known], answer[known], above[known]
+    bounded = np.isfinite(above)
+    return {
+        "bin_accuracy": _share(truth // bin_width == answer // bin_width),
+        "under_predicted": _share(answer < truth),
+        "below_high": _share(truth[bounded] <= above[bounded]),
+        "over_allocation": _mean(100.0 * (above[bounded] / truth[bounded] - 1.0)),
+    }
+
+
 def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Column:
     """100 |predicted - measured| / measured, shape (n,); NaN where measured is not positive.
 

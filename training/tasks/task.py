@@ -29,6 +29,7 @@ class Task:
         shots: rows that the protocol itself gives to adapt on.
         pool: rows that shots are drawn from; when None, from `judged`, and not scored.
         always: rows given to adapt on beside those drawn, whenever any are.
+        bin_width: of the bins whose right one an answer may hit, in the metric's unit; 0 for none.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
     """
 
@@ -41,6 +42,7 @@ class Task:
     pool: Measurements | None = None
     always: Measurements | None = None
     suggested: bool = False
+    bin_width: float = 0.0
 
 
 @dataclass(frozen=True)
