@@ -50,6 +50,7 @@ _PRODUCTS = frozenset({"mul", "div", "atan2", "maximum", "minimum", "fmod", "rem
 _COPIES = frozenset(
     "clone contiguous copy reshape flatten unflatten cat stack _to_copy to view_copy".split()
 )
+_LAYOUTS = frozenset({"aten.clone", "aten.flatten", "aten.reshape", "aten.contiguous"})
 _SUMS = frozenset({"sum", "mean", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero"})
 _EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
 
@@ -149,7 +150,8 @@ def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
 
 
 def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
-    """Scalings and copies of a decomposed trace that fused attention makes none of."""
+    """Copies of what fused attention gives, which it lays out as the next layer reads it; and the
+    scalings and copies that a decomposed trace shows before it."""
     ops = graph.operators
     readers: dict[int, list[int]] = {}
     for place, op in enumerate(ops):
@@ -171,5 +173,6 @@ def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> It
                 before.add(place)
                 yield place
                 continue
-        if op.name == "aten.clone" and fused(op.inputs[0]):
+        source = op.inputs[0]
+        if op.name in _LAYOUTS and ops[source].kind == "attention" and source not in unfused:
             yield place

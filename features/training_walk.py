@@ -85,9 +85,13 @@ class Steps:
                 again = dict(where)
                 for place in self.walk.forward(self._spans[number], again, kept):
                     self._tape.release(again[place])
-            for place in ends[number]:
-                self._tape.release(where[place])
+            if number < len(self._spans) - 1:
+                for place in ends[number]:
+                    self._tape.release(where[place])
             self._backward(self._spans[number], kept, flowing)
+        # Whoever called the network holds its results until the step is done.
+        for place in ends[-1]:
+            self._tape.release(where[place])
         for tensor in flowing.values():
             self._tape.release(tensor)
 
@@ -105,12 +109,17 @@ class Steps:
 
     def _operand_gradients(self, place: int, gradient: int, flowing: dict[int, int]) -> None:
         through, item = self.walk.rules[place].through, self._tape.items[gradient]
-        for source in dict.fromkeys(self._graph.operators[place].inputs):
+        op = self._graph.operators[place]
+        for source in dict.fromkeys(op.inputs):
             if not self.walk.differentiable[source]:
                 continue
             operand = self._graph.operators[source]
             elements = self.walk.elements(operand)
-            if through and elements * item == self._tape.bytes_of(gradient):
+            whole = elements * item == self._tape.bytes_of(gradient)
+            if not whole and op.kind == "elementwise":
+                # A broadcast operand's gradient is made at full size, then summed.
+                self._tape.release(self._tape.like(gradient))
+            if through and whole:
                 made = self._tape.hold(gradient)
             else:
                 made = self._tape.new(elements, item, ACTIVATIONS, operand.batched)

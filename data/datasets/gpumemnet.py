@@ -29,7 +29,7 @@ DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
 CAP_MIB: Final = 38_500.0
 LEAST_OWN_MIB: Final = 200.0
-"""Least that a finished run takes beside its live tensors; the next one takes 265."""
+"""Least that a finished run takes beside its activations: the context alone is more."""
 NOISE: Final = 0.99
 FAMILY_FOLDS: Final = 10
 MLP_FOLDS: Final = (3, 5)
@@ -89,7 +89,12 @@ class GpuMemNet(Dataset):
             found["horus_mlp"] = pd.DataFrame(
                 {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
             )
-        published = [row for path in raw.matching("Ensemble/*.json") for row in _kfold(raw, path)]
+        published = [
+            row
+            for estimator in ("mlp", "transformer")
+            for judged in ("mlp", "cnn", "transformer")
+            for row in _kfold(raw, estimator, judged)
+        ]
         if published:
             found["published_kfold"] = pd.DataFrame(published)
         return found
@@ -183,7 +188,7 @@ def suspects(rows: "pd.DataFrame") -> list[str]:
     """
     found = [""] * len(rows)
     measured = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
-    below = measured < rows["faketensor_last_mb"].to_numpy(dtype=np.float64) + LEAST_OWN_MIB
+    below = measured < rows[_FAKE_COLUMNS[0]].to_numpy(dtype=np.float64) + LEAST_OWN_MIB
     order = np.lexsort((rows["batch_size"].to_numpy(), rows["model"].to_numpy()))
     models, model, most = rows["model"].to_numpy(), None, 0.0
     for row in order:
@@ -222,14 +227,14 @@ def _timm(rows: list[Any]) -> "pd.DataFrame":
     return frame
 
 
-def _kfold(raw: RawFiles, path: str) -> list[dict[str, Any]]:
-    found = re.fullmatch(_FOLDS.replace("{}", r"(\w+?)").replace(".", r"\."), path)
-    if found is None:
+def _kfold(raw: RawFiles, estimator: str, judged: str) -> list[dict[str, Any]]:
+    path = _FOLDS.format(estimator, judged)
+    if path not in raw.paths:
         return []
     return [
         {
-            "estimator": f"{found[1]} ensemble",
-            "dataset": found[2],
+            "estimator": f"{estimator} ensemble",
+            "dataset": judged,
             "fold": number_,
             "accuracy": fold["accuracy"],
             "f1": fold["f1"],

@@ -5,6 +5,7 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset
+from forerun.data.datasets.gpumemnet import GpuMemNet, suspects
 from forerun.data.datasets.neusight import (
     AMD_TRAINING,
     NVIDIA_TRAINING,
@@ -18,8 +19,8 @@ from forerun.data.errors import BadTable, UnknownDataset
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
 
-NOT_DOWNLOADED = {("timm_bench", "graphs")}
-"""Graphs of image models are traced, not downloaded."""
+NOT_DOWNLOADED = {("timm_bench", "graphs"), ("gpumemnet", "timm_sim_features")}
+"""Graphs and features of image models are traced, not downloaded."""
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +214,41 @@ class TestTorchOpEnergy(DatasetContract):
         split = next(s for s in TorchOpEnergy().splits(bundle) if s.protocol == "unseen_device/A30")
         assert set(ops["device"][split.judged]) == {"A30_tf32", "A30_fp32"}
         assert set(ops["device"][split.train]) == {"RTX2080Ti_fp32"}
+
+
+class TestGpuMemNet(DatasetContract):
+    cls = GpuMemNet
+
+    def test_runs_that_cannot_have_finished_are_suspect(self, tables):
+        rows = tables["timm_training_peak"].query("model == 'resnet50'")
+        why = ["", "", "below_faketensor", "near_40gb_cap", "below_faketensor"]
+        assert rows["suspect"].tolist() == why
+
+    def test_a_peak_below_that_of_a_smaller_batch_is_suspect(self):
+        rows = pd.DataFrame(
+            {
+                "model": ["a"] * 4,
+                "batch_size": [8, 16, 32, 64],
+                "max_gpu_memory_mib": [5000, 3000, 5000, 5100],
+                "faketensor_after_forward_mib": [100.0] * 4,
+            }
+        )
+        assert suspects(rows) == ["", "not_monotone", "same_as_smaller_batch", ""]
+
+    @pytest.mark.parametrize(
+        ("model", "its"),
+        [("resnet50", "resnet"), ("res2net50_14w", "res2net"), ("tf_mixnet", "tf")],
+    )
+    def test_families_are_leading_letters(self, tables, model, its):
+        rows = tables["timm_training_peak"]
+        assert set(rows["family"][rows["model"] == model]) == {its}
+
+    def test_only_clean_rows_are_judged_and_lower_bounds_teach(self, bundle):
+        timm = bundle.table("timm_training_peak")
+        for split in GpuMemNet().splits(bundle):
+            if split.table == "timm_training_peak":
+                assert set(timm["suspect"][split.judged]) == {""}
+                assert set(timm["suspect"][split.train]) <= {"", "near_40gb_cap"}
 
 
 @pytest.mark.reference
