@@ -73,7 +73,7 @@ class CachingAllocator:
         self._size_at: dict[int, int] = {}
         self._start_before: dict[int, int] = {}
         self._ends: set[int] = set()
-        self._next = (0, 1 << 60)
+        self._next = [0, 1 << 60]
 
     def allocate(self, size: int) -> Block:
         """A block of at least `size` bytes, and the segment for it where none is free."""
@@ -123,30 +123,22 @@ class CachingAllocator:
 
     def _grown(self, need: int, small: bool) -> tuple[int, int]:
         """Start and length of new memory, joined to a free block before it where that may grow."""
-        start = self._next[0 if small else 1]
-        length, missing = need, need
-        if self._expandable:
-            page = SMALL_SEGMENT if small else LARGE_SEGMENT
-            if start in self._start_before:
-                first = self._start_before.pop(start)
-                free = self._size_at.pop(first)
-                pool = self._free[0 if small else 1]
-                del pool[bisect_left(pool, (free, first))]
-                missing = need - free
-                taken = -(-missing // page) * page
-                self._advance(small, start + taken)
-                self.reserved += taken
-                return first, free + taken
-            taken = -(-missing // page) * page
+        which = 0 if small else 1
+        end, free = self._next[which], 0
+        if not self._expandable:
+            taken = segment_size(need)
+            self._ends.add(end + taken)
         else:
-            taken = length = segment_size(need)
-            self._ends.add(start + taken)
-        self._advance(small, start + taken)
+            page = SMALL_SEGMENT if small else LARGE_SEGMENT
+            if end in self._start_before:
+                start = self._start_before.pop(end)
+                free = self._size_at.pop(start)
+                pool = self._free[which]
+                del pool[bisect_left(pool, (free, start))]
+            taken = -(-(need - free) // page) * page
+        self._next[which] = end + taken
         self.reserved += taken
-        return start, taken
-
-    def _advance(self, small: bool, end: int) -> None:
-        self._next = (end, self._next[1]) if small else (self._next[0], end)
+        return end - free, free + taken
 
 
 def peaks(

@@ -150,8 +150,11 @@ def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
 
 
 def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
-    """Copies of what fused attention gives, which it lays out as the next layer reads it; and the
-    scalings and copies that a decomposed trace shows before it."""
+    """What fused attention makes no memory for, though a trace shows it.
+
+    Copies of its result, which it lays out as the next layer reads it; and the scalings and copies
+    of its operands in a decomposed trace.
+    """
     ops = graph.operators
     readers: dict[int, list[int]] = {}
     for place, op in enumerate(ops):
@@ -168,11 +171,11 @@ def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> It
         if len(op.inputs) != 1 or len(op.input_shapes) != 1 or op.parameter_elements:
             continue
         mine = readers.get(place, ())
-        if (scaled or op.name == "aten.clone") and len(mine) == 1:
-            if mine[0] in before or fused(mine[0]):
-                before.add(place)
-                yield place
-                continue
+        into = len(mine) == 1 and (mine[0] in before or fused(mine[0]))
+        if into and (scaled or op.name == "aten.clone"):
+            before.add(place)
+            yield place
+            continue
         source = op.inputs[0]
         if op.name in _LAYOUTS and ops[source].kind == "attention" and source not in unfused:
             yield place

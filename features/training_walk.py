@@ -6,7 +6,7 @@ until the next step starts (`zero_grad` sets them to none), the optimizer's slot
 step on. From the second step on nothing new happens, so two are walked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -37,9 +37,7 @@ class Steps:
         setup: optimizer, checkpointing, accumulation, adapters.
     """
 
-    def __init__(
-        self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup
-    ) -> None:
+    def __init__(self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup) -> None:
         self.walk = Walk(graph, precision, setup)
         self._graph, self._setup, self._tape = graph, setup, self.walk.tape
         self._spans = spans(graph, setup.checkpoint_segments)
@@ -48,8 +46,7 @@ class Steps:
 
     def step(self) -> None:
         """Forward and backward of every micro-batch, then the optimizer."""
-        for tensor in self._gradients.values():
-            self._tape.release(tensor)
+        self._release(self._gradients.values())
         self._gradients = {}
         for _ in range(self._setup.accumulation):
             self._micro_batch()
@@ -65,8 +62,7 @@ class Steps:
             for weight in self.walk.all_weights()
             if weight.trained
         ]
-        for tensor in copies:
-            self._tape.release(tensor)
+        self._release(copies)
 
     def _micro_batch(self) -> None:
         where: dict[int, int] = {}
@@ -76,28 +72,22 @@ class Steps:
             # The last segment is not computed again, as in torch.utils.checkpoint_sequential.
             last = span is self._spans[-1]
             ends.append(self.walk.forward(span, where, kept if last else None))
-        flowing: dict[int, int] = {}
-        for place in ends[-1]:
-            if self.walk.differentiable[place]:
-                flowing[place] = self._tape.like(where[place])
-        for number in range(len(self._spans) - 1, -1, -1):
-            if number < len(self._spans) - 1:
-                again = dict(where)
-                for place in self.walk.forward(self._spans[number], again, kept):
-                    self._tape.release(again[place])
-            if number < len(self._spans) - 1:
-                for place in ends[number]:
-                    self._tape.release(where[place])
-            self._backward(self._spans[number], kept, flowing)
+        learnt = [place for place in ends[-1] if self.walk.differentiable[place]]
+        flowing = {place: self._tape.like(where[place]) for place in learnt}
+        self._backward(self._spans[-1], kept, flowing)
+        for span, leaving in reversed(list(zip(self._spans, ends, strict=True))[:-1]):
+            again = dict(where)
+            made = [again[place] for place in self.walk.forward(span, again, kept)]
+            self._release([*made, *(where[place] for place in leaving)])
+            self._backward(span, kept, flowing)
         # Whoever called the network holds its results until the step is done.
-        for place in ends[-1]:
-            self._tape.release(where[place])
-        for tensor in flowing.values():
+        self._release([*(where[place] for place in ends[-1]), *flowing.values()])
+
+    def _release(self, tensors: Iterable[int]) -> None:
+        for tensor in tensors:
             self._tape.release(tensor)
 
-    def _backward(
-        self, span: range, kept: dict[int, list[int]], flowing: dict[int, int]
-    ) -> None:
+    def _backward(self, span: range, kept: dict[int, list[int]], flowing: dict[int, int]) -> None:
         for place in reversed(span):
             gradient = flowing.pop(place, None)
             if gradient is not None:

@@ -29,7 +29,7 @@ from forerun.models.prediction import Predictions
 Column = NDArray[np.float64]
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
 AT_LEAST = "peak_memory_above_mib"
-"""Column of `Measurements.values`: a peak that a run which found no more memory must have passed."""
+"""Column of `Measurements.values`: what a run that found no more memory must have passed."""
 
 CONTEXT_MIB = 800.0
 CONTEXT_LOW_MIB = 250.0
@@ -124,22 +124,27 @@ class Memory:
         measured, at_least = _column(rows, PEAK), _column(rows, AT_LEAST)
         plans = [_plan(query) for query in rows.queries]
         known = np.flatnonzero(~np.isnan(measured))
-        families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))[known]
+        families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
 
         def answer_left_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
-            taught = np.concatenate([known[train], np.flatnonzero(np.isnan(measured))])
-            fitted = _Fit.of([plans[i] for i in taught], measured[taught], at_least[taught], self.seed)
-            return np.log(fitted.peaks([plans[i] for i in known[held]]))
+            hidden = np.isin(families, families[known[held]])
+            taught = np.flatnonzero(~hidden).tolist()
+            fitted = _Fit.of(
+                [plans[i] for i in taught], measured[taught], at_least[taught], self.seed
+            )
+            return np.log(fitted.peaks([plans[i] for i in known[held].tolist()]))
 
         left = held_out_residuals(
-            np.log(measured[known]), held_out_folds(families, FOLDS, self.seed), answer_left_out
+            np.log(measured[known]),
+            held_out_folds(families[known], FOLDS, self.seed),
+            answer_left_out,
         )
         fit = _Fit.of(plans, measured, at_least, self.seed)
         return replace(
             self,
             training=fit.map,
             residual=fit.residual,
-            quantiles=LogQuantiles.of(left, np.array([_stratum(plans[i]) for i in known])),
+            quantiles=LogQuantiles.of(left, np.array([_stratum(plans[i]) for i in known.tolist()])),
             sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
             shares=ShrunkScalars(),
         )
@@ -278,9 +283,10 @@ class _Fit:
         known = np.flatnonzero(~np.isnan(measured))
         if len(known) < FEWEST_ROWS:
             return cls(found, None)
-        mapped = np.array([found.peak(plans[i]) for i in known])
+        shown = [plans[i] for i in known.tolist()]
+        mapped = np.array([found.peak(plan) for plan in shown])
         bag = BoosterBag.fit(
-            _features([plans[i] for i in known]),
+            _features(shown),
             np.log(measured[known] / mapped),
             parameters=PARAMETERS,
             trees=TREES,
@@ -299,7 +305,10 @@ class _Fit:
 
 def _features(plans: Sequence[MemoryPlan]) -> Column:
     return np.array(
-        [(*plan.traits, np.log(max(plan.reserved, 1.0)), np.log(max(plan.live, 1.0))) for plan in plans]
+        [
+            (*plan.traits, np.log(max(plan.reserved, 1.0)), np.log(max(plan.live, 1.0)))
+            for plan in plans
+        ]
     )
 
 

@@ -66,13 +66,14 @@ class MemoryMap:
         shown = matrix[:, free]
         target = np.where(np.isnan(measured), at_least, measured)
         weights = np.where(np.isnan(measured), 0.0, 1.0)
-        solved = np.zeros(shown.shape[1])
-        residual = np.ones(len(target))
+        solved: Column = np.zeros(shown.shape[1])
+        residual: Column = np.ones(len(target))
         for _ in range(ROUNDS):
             scale = weights / target / np.sqrt(np.maximum(residual, LEAST_RESIDUAL))
-            solved = np.linalg.lstsq(shown * scale[:, None], target * scale, rcond=None)[0]
+            least = np.linalg.lstsq(shown * scale[:, None], target * scale, rcond=None)
+            solved = np.asarray(least[0], dtype=np.float64)
             answer = shown @ solved
-            residual = np.abs(answer - target) / target
+            residual = np.asarray(np.abs(answer - target) / target, dtype=np.float64)
             weights = np.where(np.isnan(measured) & (answer >= target), 0.0, 1.0)
         whole = np.zeros(matrix.shape[1])
         whole[free] = solved

@@ -111,8 +111,10 @@ def _workbook(rows: list[list[str | float]]) -> bytes:
     lines = []
     for row in rows:
         cells = [
-            f'<c t="inlineStr"><is><t>{v}</t></is></c>' if isinstance(v, str) else f"<c><v>{v}</v></c>"
-            for v in row
+            f'<c t="inlineStr"><is><t>{cell}</t></is></c>'
+            if isinstance(cell, str)
+            else f"<c><v>{cell}</v></c>"
+            for cell in row
         ]
         lines.append(f"<row>{''.join(cells)}</row>")
     main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"

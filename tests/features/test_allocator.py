@@ -1,5 +1,7 @@
 """The allocator's rules: rounding, segments, splitting, coalescing; nothing overlaps."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +70,7 @@ def test_blocks_never_overlap_and_live_is_their_sum(run, expandable):
         else:
             device.free(blocks.pop(~event), small=sizes[~event] <= SMALL_REQUEST)
         spans = sorted((b.start, b.start + b.size) for b in blocks.values())
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         assert all(b.size >= sizes[t] for t, b in blocks.items())
         assert device.live == sum(b.size for b in blocks.values())
 

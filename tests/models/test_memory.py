@@ -217,8 +217,7 @@ def test_shares_survive_saving(tmp_path):
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "amp", "int8"])
 def test_a_larger_batch_never_takes_less(precision):
     peaks = [
-        Memory().predict([ask(b, precision)]).values["peak_memory_mib"][0]
-        for b in (1, 2, 7, 64)
+        Memory().predict([ask(b, precision)]).values["peak_memory_mib"][0] for b in (1, 2, 7, 64)
     ]
     assert peaks == sorted(peaks)
 
@@ -228,9 +227,7 @@ def test_weights_are_counted_once_however_often_they_are_used():
     twice = (tied, replace(tied, inputs=(0,)))
     shared = OperatorGraph(twice, parameter_elements=MILLION)
     apart = OperatorGraph(twice)
-    one, two = (
-        Memory().predict([Query(Network(g), CATALOG.get("l4"))]) for g in (shared, apart)
-    )
+    one, two = (Memory().predict([Query(Network(g), CATALOG.get("l4"))]) for g in (shared, apart))
     gained = two.values["allocated_memory_mib"] - one.values["allocated_memory_mib"]
     assert gained[0] == pytest.approx(4.0)
 

@@ -1,7 +1,7 @@
 """gpumemnet: peak memory of training, of random perceptrons and of vision models left out.
 
-The vision models' operator graphs stand in the timm_bench bundle: the one beside this bundle, or the
-pulled one. Without it the perceptrons alone are examined.
+The vision models' operator graphs stand in the timm_bench bundle: the one beside this bundle, or
+the pulled one. Without it the perceptrons alone are examined.
 """
 
 import re
@@ -47,7 +47,7 @@ class GpuMemNetExaminer(Examiner):
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Vision models and perceptrons, clean rows and lower bounds."""
-        vision, place = vision_peaks(bundle, catalog)
+        vision, _ = vision_peaks(bundle, catalog)
         found = [vision.take(_usable(vision))] if len(vision) else []
         found += [
             mlp_peaks(bundle.table(name), catalog)
@@ -110,9 +110,7 @@ def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
     return _measurements(queries, measured, np.full(len(queries), np.nan), names, names)
 
 
-def vision_peaks(
-    bundle: Bundle, catalog: DeviceCatalog
-) -> tuple[Measurements, NDArray[np.intp]]:
+def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
     """Rows of `timm_training_peak` that have a graph, and each row's position among them (or -1).
 
     Rows that ended for want of memory hold a lower bound in place of a peak; other suspect rows
@@ -125,7 +123,9 @@ def vision_peaks(
     table = bundle.table("timm_training_peak")
     graphs = _graphs(bundle, table)
     place = np.full(len(table), -1, dtype=np.intp)
-    device, queries, kept = catalog.get(DEVICE), [], []
+    device = catalog.get(DEVICE)
+    queries: list[Query] = []
+    kept: list[int] = []
     for row, (model, batch) in enumerate(zip(table["model"], table["batch_size"], strict=True)):
         if model in graphs:
             place[row] = len(queries)
@@ -179,13 +179,14 @@ def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
         return {}
     rows = source.table("graphs")
     known = timm_graphs(rows[rows["model"].isin(set(table["model"]))])
-    smallest = table.sort_values("batch_size").drop_duplicates("model").set_index("model")
+    first = table.sort_values("batch_size").drop_duplicates("model")
+    columns = (first["model"], first["batch_size"], first[FAKETENSOR])
+    runs = {str(m): (int(b), float(f)) for m, b, f in zip(*columns, strict=True)}
     best: dict[str, tuple[float, OperatorGraph]] = {}
     for (model, _), graph in known.items():
-        run = smallest.loc[model]
-        batch = int(run["batch_size"])
+        batch, estimate = runs[model]
         plan = memory_plan(Network(graph, batch, "fp32", "training", VISION_SETUP))
-        gap = abs(np.log(plan.parts["activations"] / float(run[FAKETENSOR])))
+        gap = abs(np.log(plan.parts["activations"] / estimate))
         if model not in best or gap < best[model][0]:
             best[model] = (gap, graph)
     return {model: graph for model, (_, graph) in best.items()}
