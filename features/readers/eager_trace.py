@@ -15,7 +15,8 @@ from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import Shape
 from forerun.features.readers.aten import VIEWS, plain_name
 
-_TABLE_KEEPS = frozenset("as_strided unfold dropout native_dropout".split())
+_TABLE_KEEPS = frozenset("as_strided unfold unsafe_split native_dropout".split())
+"""Views that the table has as rows; `timm_tables` folds those that it takes for views."""
 _FOLDED = VIEWS - _TABLE_KEEPS
 _TABLE_SHOWS = 4
 """A row shows at most this many input shapes; `in_elems` counts all of them."""
@@ -34,7 +35,9 @@ class EagerCall(NamedTuple):
         in_elems: elements of all input tensors.
         out_elems: elements of all outputs.
         param_elems: elements of inputs that are parameters themselves, not views of them.
-        attr: JSON `k`, `s`, `p`, `g` of a convolution, and `d` where it is dilated; else empty.
+        attr: JSON of a convolution's kernel, stride, padding and groups, `{"k": [3, 3], "s": ...,
+            "p": ..., "g": 1}`; empty elsewhere. Dilation is not told: it changes no shape that the
+            row does not show, and the benchmark's table leaves it out.
     """
 
     idx: int
@@ -165,9 +168,6 @@ def _flops(name: str, shapes: Sequence[Shape], made: Sequence[Shape]) -> int:
 
 
 def _convolution(args: Sequence[Any], shapes: Sequence[Shape]) -> str:
-    """`aten.convolution(input, weight, bias, stride, padding, dilation, transposed, ...)`."""
-    stride, padding, dilation = (list(v) for v in args[3:6])
-    attributes = {"k": list(shapes[1][2:]), "s": stride, "p": padding, "g": args[8]}
-    if any(d != 1 for d in dilation):
-        attributes["d"] = dilation
-    return json.dumps(attributes)
+    """`aten.convolution(input, weight, bias, stride, padding, dilation, transposed, _, groups)`."""
+    kernel, stride, padding = (list(v) for v in (shapes[1][2:], args[3], args[4]))
+    return json.dumps({"k": kernel, "s": stride, "p": padding, "g": args[8]})
