@@ -117,7 +117,7 @@ def _load_torchvision() -> Any:
     import torch
 
     try:
-        import torchvision  # noqa: F401
+        import torchvision
     except RuntimeError:
         library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for operator in ("nms", "qnms"):

@@ -105,9 +105,7 @@ class _Recorder:
 
         return Recording()
 
-    def add(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
-    ) -> None:
+    def add(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """One call; a view only passes on who made what it looks at."""
         inputs = list(self._tensors((*args, *kwargs.values())))
         outputs = list(self._tensors((result,)))
