@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PREFIX = "timm:"
 _CHANNELS = 3
+_BOXES = "Tensor dets, Tensor scores, float iou_threshold"
 _PACKAGES = ("timm", "torch", "torchvision")
 
 
@@ -114,15 +115,15 @@ def _load_torchvision() -> Any:
     Then its operators are missing, which no network of timm calls, but its import describes them.
     What declares them has to be kept alive.
     """
-    import torch
+    from torch import library
 
     try:
         import torchvision
     except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        declared: Any = library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            declared.define(f"{operator}({_BOXES}) -> Tensor")
         import torchvision  # noqa: F401
 
-        return library
+        return declared
     return None

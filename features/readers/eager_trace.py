@@ -95,7 +95,7 @@ class _Recorder:
 
         recorder = self
 
-        class Recording(TorchDispatchMode):
+        class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             def __torch_dispatch__(
                 self, func: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
@@ -103,7 +103,7 @@ class _Recorder:
                 recorder.add(plain_name(str(func)), args, kwargs or {}, result)
                 return result
 
-        return Recording()
+        return Recording()  # type: ignore[no-untyped-call]
 
     def add(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         """One call; a view only passes on who made what it looks at."""
