@@ -71,7 +71,8 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
     module = module.eval().to("meta")
     examples = [x.to("meta") for x in inputs]
     try:
-        with torch.no_grad(), recorder.mode():
+        # Where a module makes a tensor without saying where, it shall be there too.
+        with torch.device("meta"), torch.no_grad(), recorder.mode():
             module(*examples)
     except Exception as error:
         # Whatever a user's module raises means that it cannot be traced this way.
