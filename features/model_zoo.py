@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,13 @@ from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers.eager_trace import EagerCall, eager_calls
 from forerun.features.readers.torch_trace import trace_module
+from forerun.features.readers.torchvision_operators import declare_operators
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX = "timm:"
 _CHANNELS = 3
-_BOXES = "Tensor dets, Tensor scores, float iou_threshold"
 _PACKAGES = ("timm", "torch", "torchvision")
 
 
@@ -63,7 +62,9 @@ def build(name: str, image_size: int) -> Any:
                 return timm.create_model(name, pretrained=False)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UnreadableModel(PREFIX + name, f"timm cannot build it: {lines[0][:200]}.") from None
+        raise UnreadableModel(
+            PREFIX + name, f"timm cannot build it: {lines[0][:200].rstrip('.')}."
+        ) from None
 
 
 def zoo_graph(name: str, image_size: int, *, batch_size: int = 1) -> OperatorGraph:
@@ -86,8 +87,12 @@ def zoo_calls(name: str, image_size: int) -> list[EagerCall]:
 
 
 def networks_of(bench: "pd.DataFrame") -> list[tuple[str, int]]:
-    """Model and image size of every network that a `bench` table times, each once, sorted."""
-    pairs = bench[["model", "img_size"]].drop_duplicates()
+    """Model and image size of every network that a `bench` table times in inference, sorted.
+
+    The reference table has these. Some 40 more are timed in training alone, on one old torch, under
+    names that timm has retired.
+    """
+    pairs = bench.loc[bench["phase"] == "inference", ["model", "img_size"]].drop_duplicates()
     return sorted(zip(pairs["model"].astype(str), pairs["img_size"].astype(int), strict=True))
 
 
@@ -102,28 +107,7 @@ def _timm() -> tuple[Any, Any]:
         raise MissingExtra("Building a network of timm", "zoo")
     import torch
 
-    _load_torchvision()
+    declare_operators()
     import timm
 
     return timm, torch
-
-
-@lru_cache(maxsize=1)
-def _load_torchvision() -> Any:
-    """Import torchvision, also where its compiled part is for another build of torch.
-
-    Then its operators are missing, which no network of timm calls, but its import describes them.
-    What declares them has to be kept alive.
-    """
-    from torch import library
-
-    try:
-        import torchvision
-    except RuntimeError:
-        declared: Any = library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
-        for operator in ("nms", "qnms"):
-            declared.define(f"{operator}({_BOXES}) -> Tensor")
-        import torchvision  # noqa: F401
-
-        return declared
-    return None

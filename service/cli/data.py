@@ -76,20 +76,19 @@ def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     journal = TraceJournal(home() / "traces" / folder)
     keys = networks_of(bundle.table("bench"))
     missing = [key for key in keys if not journal.has(key)]
-    failed: dict[str, str] = {}
+    failed: list[str] = []
     with progress_bar("tracing networks", len(missing)) as step:
         for (model, size), why in trace_missing(missing, journal, zoo_calls, workers=workers):
-            if why:
-                failed[f"{model}@{size}"] = why
+            failed += [f"{model}@{size}"] if why else []
             step()
     if failed:
-        names = ", ".join(failed)
-        progress(f"{len(failed)} of {len(keys)} networks cannot be traced: {names}")
+        names = ", ".join(sorted(failed))
+        progress(f"{len(failed)} of {len(keys)} networks are none of timm's now: {names}")
     tables = {"graphs": journal.table(keys)}
     source = TimmBench()
     source.validate(tables)
     sheet = source.datasheet({"bench": bundle.table("bench")} | tables)
-    facts = {"graphs": {**made_by, "not_traced": failed}}
+    facts = {"graphs": {**made_by, "not_traced": sorted(failed)}}
     return bundle.with_tables(tables, datasheet=sheet, facts=facts)
 
 
