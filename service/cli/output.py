@@ -34,7 +34,7 @@ def screen() -> Console:
 
 def progress(line: str) -> None:
     """One line on standard error."""
-    Console(stderr=True, highlight=False).print(line, style="dim")
+    Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
 
 
 @contextmanager
