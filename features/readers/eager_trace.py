@@ -8,6 +8,7 @@ decompositions: attention as its products and softmax, `batch_norm` with the `em
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any, NamedTuple
 
@@ -67,18 +68,23 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
         import torch
     except ImportError:
         raise MissingExtra("Tracing a torch module", "train") from None
-    recorder = _Recorder(torch)
     module = module.eval().to("meta")
     examples = [x.to("meta") for x in inputs]
-    try:
-        # Where a module makes a tensor without saying where, it shall be there too.
-        with torch.device("meta"), torch.no_grad(), recorder.mode():
-            module(*examples)
-    except Exception as error:
-        # Whatever a user's module raises means that it cannot be traced this way.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        raise UnreadableModel(type(module).__name__, f"it does not run on meta: {reason}") from None
-    return recorder.calls
+    why: Exception | None = None
+    # Second try: what a module makes without saying where is made there too. Not at first, for
+    # modules that move it themselves make calls of that.
+    for place in (nullcontext(), torch.device("meta")):
+        recorder = _Recorder(torch)
+        try:
+            with place, torch.no_grad(), recorder.mode():
+                module(*examples)
+        except Exception as error:
+            # Whatever a user's module raises means that it cannot be traced this way.
+            why = error
+            continue
+        return recorder.calls
+    reason = (str(why).strip().splitlines() or [type(why).__name__])[0][:200]
+    raise UnreadableModel(type(module).__name__, f"it does not run on meta: {reason}")
 
 
 class _Recorder:

@@ -10,7 +10,7 @@ from forerun.features.model_zoo import build, networks_of, versions, zoo_calls, 
 REFERENCE_TIMM = "1.0.31"
 """The version whose networks equal the reference table; others may define some differently."""
 needs_zoo = pytest.mark.skipif(not model_zoo.is_installed(), reason="needs the zoo extra")
-NETWORKS = [("resnet18", 224), ("vit_tiny_patch16_224", 224), ("skresnet18", 224)]
+NETWORKS = [("resnet18", 224), ("vit_tiny_patch16_224", 224), ("convit_tiny", 224)]
 
 
 def test_each_network_timed_in_inference_is_traced_once():

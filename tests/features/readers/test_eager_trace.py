@@ -58,6 +58,13 @@ class Assigns(nn.Module):
         return joined.add_(1).flatten(1).T
 
 
+class Moves(nn.Module):
+    """Makes places by itself and moves them, as ConViT does."""
+
+    def forward(self, x):
+        return x + torch.zeros(1, 1, *x.shape[2:]).to(x.device)
+
+
 class Chooses(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x
@@ -148,6 +155,10 @@ def test_views_pass_on_who_made_what_they_look_at():
         ("cat", "0,1"),
         ("add", "2"),
     ]
+
+
+def test_what_a_module_moves_itself_is_a_copy_as_in_the_published_table():
+    assert [c.op for c in eager_calls(Moves(), image(8))] == ["zeros", "_to_copy", "add"]
 
 
 def test_elements_are_those_of_all_tensors_though_four_shapes_are_shown():
