@@ -12,6 +12,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
+from forerun.data.query import Query
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation_store import AdaptationStore, MeasurementSet
@@ -69,15 +70,21 @@ class Adaptation:
         base: the predictor as it was loaded.
         folder: where measurements are, with the graphs that they need.
         devices: spec sheets; a sheet that changes is adapted anew.
-        uploads: graphs that a measurement may name.
+        graph_named: digest -> graph that a measurement may name.
+        graphs_kept: most graphs of measurements.
     """
 
     def __init__(
-        self, base: LoadedPredictor, folder: Path, devices: DeviceStore, uploads: GraphStore
+        self,
+        base: LoadedPredictor,
+        folder: Path,
+        devices: DeviceStore,
+        graph_named: Callable[[str], OperatorGraph],
+        graphs_kept: int,
     ) -> None:
         self.store = AdaptationStore(folder)
-        self._devices, self._uploads, self._base = devices, uploads, base
-        self._graphs = GraphStore(folder / "graphs", uploads.kept)
+        self._devices, self._graph_named, self._base = devices, graph_named, base
+        self._graphs = GraphStore(folder / "graphs", graphs_kept)
         self._lock = Lock()
         self._stamp, self._catalog = -1, devices.catalog
         self._measured: dict[str, tuple[Device, Measurements]] = {}
@@ -103,54 +110,53 @@ class Adaptation:
             self._base, self._made_of = base, None
             self._refresh()
 
-    def judge(
-        self, name: str, rows: Sequence[MeasuredRow], budget_s: float
-    ) -> tuple[Device, list[MeasuredRow], HeldOut]:
-        """What these measurements are worth; nothing is kept but their graphs.
-
-        Returns:
-            The device, the rows as they are kept, and the errors.
-
-        Raises:
-            UnknownDevice: nothing has that name.
-            StoreFull: there is no room for them.
-            InputError: a row is wrong, or nothing can learn from it; it is named.
-        """
-        device = self._devices.get(name)
-        check_values(rows)
-        queries = queries_of(rows, device, self._graph)
-        measured = as_measurements(rows, queries)
-        base = self._base.predictor
-        before = expected(measured, base)
-        self.store.check_room(device.name, len(rows))
-        earlier = self._rows_of(device, self.store.live(device.name))
-        errors = held_out(base, measured, before, earlier, budget_s)
-        kept = [
-            row.model_copy(update={"workload": workload_in(query.run)})
-            for row, query in zip(rows, queries, strict=True)
-        ]
-        for query in queries:
-            if query.run.kind == "network":
-                self._graphs.put(query.run.graph)
-        return device, kept, errors
-
-    def learn(self, name: str, rows: Sequence[MeasuredRow], budget_s: float) -> Learnt:
+    def learn(
+        self,
+        name: str,
+        rows: Sequence[MeasuredRow],
+        budget_s: float = np.inf,
+        names: Sequence[str] | None = None,
+    ) -> Learnt:
         """Keep measurements of a device and answer with them from now on.
 
         Args:
             name: of the device.
             rows: what was measured.
             budget_s: time that judging them may take.
+            names: what messages call the rows.
 
         Raises:
-            As `judge`; OSError where the disk refuses. Nothing was kept then.
+            UnknownDevice: nothing has that name.
+            StoreFull: there is no room for them.
+            InputError: a row is wrong, or nothing can learn from it; it is named.
+            OSError: the disk refuses; the measurements were not kept.
         """
-        device, kept, errors = self.judge(name, rows, budget_s)
-        made = self.store.new(device.name, kept)
+        device = self._devices.get(name)
+        check_values(rows, names)
+        queries = queries_of(rows, device, self._graph, names)
+        measured = as_measurements(rows, queries)
+        before = expected(measured, self._base.predictor, names)
+        self.store.check_room(device.name, len(rows))
+        earlier = self._rows_of(device, self.store.live(device.name))
+        errors = held_out(self._base.predictor, measured, before, earlier, budget_s)
+        made = self.store.new(
+            device.name, [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
+        )
+        for query in queries:
+            if query.run.kind == "network":
+                self._graphs.put(query.run.graph)
         # Adapted first, so that nobody waits for it between the old answers and the new.
         self._change((*self.store.live(), made), lambda: self.store.put(made))
         in_use = self.current()
         return Learnt(made, in_use.rows.get(device, 0), errors, in_use.loaded.version)
+
+    def worth(self, name: str) -> HeldOut | None:
+        """Errors on a device's measurements in use, each held out; None where there are none."""
+        measured = self.rows_of(name)
+        if measured is None:
+            return None
+        base = self._base.predictor
+        return held_out(base, measured, base.predict(measured.queries))
 
     def undo(self, name: str, wanted: str | None = None) -> MeasurementSet:
         """Roll back a set of a device, its newest in use when none is named; twice is once.
@@ -239,7 +245,12 @@ class Adaptation:
         try:
             return self._graphs.get(digest)
         except UnknownGraph:
-            return self._uploads.get(digest)
+            return self._graph_named(digest)
+
+
+def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:
+    """The row with its graph by digest."""
+    return row.model_copy(update={"workload": workload_in(query.run)})
 
 
 def _content(
@@ -285,10 +296,23 @@ def _learns(base: Predictor, device: Device, rows: Measurements) -> bool:
     return True
 
 
-def adapted(settings: Settings, base: LoadedPredictor, devices: DeviceStore) -> InUse:
-    """A predictor adapted on what the user measured, for a process that answers once."""
+def adaptation_of(
+    settings: Settings,
+    base: LoadedPredictor,
+    devices: DeviceStore,
+    graph_named: Callable[[str], OperatorGraph],
+) -> Adaptation:
+    """Adaptation on what is measured in this user's folder."""
     folder = settings.home / FOLDER
-    if not folder.is_dir():
+    return Adaptation(base, folder, devices, graph_named, settings.graphs_kept)
+
+
+def in_use_of(settings: Settings, base: LoadedPredictor, devices: DeviceStore) -> InUse:
+    """The adapted predictor, for a process that answers once; touches no folder without need."""
+    if not (settings.home / FOLDER).is_dir():
         return InUse(base)
-    uploads = GraphStore(settings.home / "graphs", settings.graphs_kept)
-    return Adaptation(base, folder, devices, uploads).current()
+    return adaptation_of(settings, base, devices, _no_graph).current()
+
+
+def _no_graph(digest: str) -> OperatorGraph:
+    raise UnknownGraph(digest)

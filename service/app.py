@@ -10,7 +10,7 @@ from forerun import __version__
 from forerun.data.errors import InputError
 from forerun.models.bundled import LoadedPredictor
 from forerun.service import problems
-from forerun.service.adaptation import FOLDER, Adaptation
+from forerun.service.adaptation import adaptation_of
 from forerun.service.answers import Answers, answer_of
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
@@ -62,7 +62,7 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     devices = DeviceStore(settings.home / "devices")
     predictor = loaded or load_predictors(settings)
     state.telemetry.loaded(predictor.version)
-    adaptation = Adaptation(predictor, settings.home / FOLDER, devices, graphs)
+    adaptation = adaptation_of(settings, predictor, devices, graphs.get)
     answers = Answers(adaptation, devices, graphs, settings.answers_kept)
     _warm(answers)
     state.answers = answers

@@ -32,7 +32,7 @@ class GraphStore:
     """
 
     def __init__(self, folder: Path, kept: int, operators_in_memory: int = 100_000) -> None:
-        self._folder, self.kept = folder, kept
+        self._folder, self._kept = folder, kept
         self._room = operators_in_memory
         self._graphs: OrderedDict[str, OperatorGraph] = OrderedDict()
         self._memory, self._disk = Lock(), Lock()
@@ -50,9 +50,9 @@ class GraphStore:
         path = self._path(digest)
         with self._disk:
             if not path.exists():
-                if self._count >= self.kept:
+                if self._count >= self._kept:
                     raise StoreFull(
-                        f"{self.kept} graphs are kept already; raise FORERUN_GRAPHS_KEPT or "
+                        f"{self._kept} graphs are kept already; raise FORERUN_GRAPHS_KEPT or "
                         f"delete files under {self._folder.name}/."
                     )
                 write_whole(path, json.dumps(graph.to_json(), separators=(",", ":")))

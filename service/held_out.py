@@ -90,7 +90,7 @@ def held_out(
         budget_s: time that the adaptations may take.
     """
     rows = measured if earlier is None else measured + earlier
-    keys = [_key(query) for query in rows.queries]
+    keys = [key_of(query) for query in rows.queries]
     judged = list(dict.fromkeys(keys[: len(measured)]))
     start = time.perf_counter()
     base.adapt(rows)
@@ -196,7 +196,7 @@ def _gain(residuals: Column, classes: int) -> float | None:
     return float(np.hypot(spread, error) - spread)
 
 
-def _key(query: Query) -> tuple[object, ...]:
+def key_of(query: Query) -> tuple[object, ...]:
     """Equal for runs of one workload."""
     run = query.run
     if run.kind == "kernel":

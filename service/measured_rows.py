@@ -30,6 +30,9 @@ MOST_ROWS = 1_000
 FARTHEST_OFF = 1e4
 """Measured over expected, or the reverse, from which on a row is taken for one in another unit."""
 
+TELLS_NOTHING = ("energy_j",)
+"""Alone, without time or power; answers of energy follow from these."""
+
 EXAMPLE_ROWS: dict[str, Any] = {
     "measurements": [
         {"workload": EXAMPLE_KERNEL, "metrics": {"latency_ms": 0.31}},
@@ -72,32 +75,37 @@ class MeasurementsIn(BaseModel):
     )
 
 
+def names_of(rows: Sequence[object]) -> tuple[str, ...]:
+    """What messages call rows that came in a list; the first is `measurements.0`."""
+    return tuple(f"measurements.{place}" for place in range(len(rows)))
+
+
 def queries_of(
-    rows: Sequence[MeasuredRow], device: Device, graph_named: Callable[[str], OperatorGraph]
+    rows: Sequence[MeasuredRow],
+    device: Device,
+    graph_named: Callable[[str], OperatorGraph],
+    names: Sequence[str] | None = None,
 ) -> list[Query]:
     """The questions that the rows answer.
 
+    Args:
+        rows: what was measured.
+        device: that it was measured on.
+        graph_named: digest -> graph.
+        names: what messages call the rows.
+
     Raises:
-        UnknownGraph, UnreadableModel: names the row, the first is `measurements.0`.
+        UnknownGraph, UnreadableModel: names the row.
     """
-    return [
-        Query(workload_of(row.workload, _telling(place, graph_named), at), device, row.software)
-        for place, row in enumerate(rows)
-        for at in (f"measurements.{place}.workload",)
-    ]
-
-
-def _telling(
-    place: int, graph_named: Callable[[str], OperatorGraph]
-) -> Callable[[str], OperatorGraph]:
-    def named(digest: str) -> OperatorGraph:
+    queries = []
+    for row, called in zip(rows, names or names_of(rows), strict=True):
         try:
-            return graph_named(digest)
+            workload = workload_of(row.workload, graph_named, f"{called}.workload")
         except UnknownGraph as error:
-            error.args = (f"measurements.{place}: {error}",)
+            error.args = (f"{called}: {error}",)
             raise
-
-    return named
+        queries.append(Query(workload, device, row.software))
+    return queries
 
 
 def as_measurements(rows: Sequence[MeasuredRow], queries: Sequence[Query]) -> Measurements:
@@ -112,22 +120,20 @@ def as_measurements(rows: Sequence[MeasuredRow], queries: Sequence[Query]) -> Me
     return Measurements(list(queries), values, {"device": devices})
 
 
-def check_values(rows: Sequence[MeasuredRow]) -> None:
+def check_values(rows: Sequence[MeasuredRow], names: Sequence[str] | None = None) -> None:
     """Refuse what no run can have given.
 
     Raises:
-        UnknownMetric, BadMeasurement: names the row, the first is `measurements.0`.
+        UnknownMetric, BadMeasurement: names the row.
     """
-    for place, row in enumerate(rows):
+    for row, called in zip(rows, names or names_of(rows), strict=True):
         for name, value in row.metrics.items():
             if name not in NAMES:
-                raise UnknownMetric(name, NAMES, f"measurements.{place}.metrics: ")
+                raise UnknownMetric(name, NAMES, f"{called}.metrics: ")
             if value is not None:
-                _check_value(f"measurements.{place}.metrics.{name}", name, value)
+                _check_value(f"{called}.metrics.{name}", name, value)
         if not row.measured():
-            raise BadMeasurement(
-                f"measurements.{place}: nothing was measured; give one of {', '.join(NAMES)}."
-            )
+            raise BadMeasurement(f"{called}: nothing was measured; give one of {', '.join(NAMES)}.")
 
 
 def _check_value(where: str, name: str, value: float) -> None:
@@ -140,7 +146,9 @@ def _check_value(where: str, name: str, value: float) -> None:
         raise BadMeasurement(f"{where} is {value:g} {unit}; it must be above 0 and finite.")
 
 
-def expected(measured: Measurements, predictor: Predictor) -> Predictions:
+def expected(
+    measured: Measurements, predictor: Predictor, names: Sequence[str] | None = None
+) -> Predictions:
     """What the predictor says of the rows, once each is found to be something to learn from.
 
     Raises:
@@ -148,39 +156,39 @@ def expected(measured: Measurements, predictor: Predictor) -> Predictions:
         UnanswerableQuery: no predictor answers a row; it is named.
         BadMeasurement: a row measures only what nothing predicts, or is off by `FARTHEST_OFF`.
     """
-    for place, query in enumerate(measured.queries):
+    called = names or names_of(measured.queries)
+    for name, query in zip(called, measured.queries, strict=True):
         if not query.has_bound:
             raise UnknownBandwidth(query.device.name)
         if not predictor.answers(query):
             phase = getattr(query.workload, "phase", "inference")
             raise UnanswerableQuery(
-                f"measurements.{place}: no predictor answers a {query.workload.kind} in {phase} "
+                f"{name}: no predictor answers a {query.workload.kind} in {phase} "
                 f"at {query.run.precision} on {query.device.name}, so nothing can learn from it."
             )
     with np.errstate(all="ignore"):
         said = predictor.predict(measured.queries)
-    for place in range(len(measured)):
-        _check_teaches(place, measured.values, said)
+    for place, name in enumerate(called):
+        _check_teaches(name, place, measured.values, said)
     return said
 
 
-def _check_teaches(place: int, values: Mapping[str, Any], said: Predictions) -> None:
+def _check_teaches(called: str, place: int, values: Mapping[str, Any], said: Predictions) -> None:
     taught = 0
     for name, column in said.values.items():
         measured, answer = float(values[name][place]), float(column[place])
         if np.isnan(measured) or np.isnan(answer):
             continue
-        where = f"measurements.{place}.metrics.{name}"
         if not isfinite(answer) or not 1 / FARTHEST_OFF < measured / answer < FARTHEST_OFF:
             unit = metric(name).unit
             raise BadMeasurement(
-                f"{where} is {measured:.4g} {unit} where {answer:.4g} is expected; check the unit "
-                "and the workload."
+                f"{called}.metrics.{name} is {measured:.4g} {unit} where {answer:.4g} is expected; "
+                "check the unit and the workload."
             )
-        taught += name != "energy_j"
+        taught += name not in TELLS_NOTHING
     if not taught:
         given = ", ".join(name for name in values if not np.isnan(values[name][place]))
-        learnt = ", ".join(n for n, c in said.values.items() if c[place] > 0 and n != "energy_j")
+        learnt = [n for n, c in said.values.items() if c[place] > 0 and n not in TELLS_NOTHING]
         raise BadMeasurement(
-            f"measurements.{place}: nothing learns from {given} alone; give {learnt or 'a metric'}."
+            f"{called}: nothing learns from {given} alone; give {' or '.join(learnt)}."
         )

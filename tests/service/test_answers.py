@@ -19,7 +19,7 @@ from forerun.service.schemas import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 @pytest.fixture
 def answers(tmp_path, loaded):
     devices, graphs = DeviceStore(tmp_path), GraphStore(tmp_path / "graphs", 10)
-    adaptation = Adaptation(loaded, tmp_path / "measurements", devices, graphs)
+    adaptation = Adaptation(loaded, tmp_path / "measurements", devices, graphs.get, 10)
     return Answers(adaptation, devices, graphs, kept=3)
 
 
