@@ -21,7 +21,7 @@ def reference_operators() -> tuple[Operator, ...]:
         _conv(32, 96, 96, 56, 3, groups=96),
         *(_rows("softmax", *shape) for shape in ((96, 512, 512), (16, 2048, 2048))),
         *(_rows("layer_norm", *shape) for shape in ((512, 768), (16384, 1024))),
-        *(_elements(*sizes) for sizes in (("relu", 2**18), ("gelu", 2**22), ("add", 2**25))),
+        *(_elements(*sizes) for sizes in (("relu", 2**16), ("gelu", 2**22), ("add", 2**25))),
     )
 
 

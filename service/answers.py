@@ -23,6 +23,7 @@ from forerun.models.roofline import Roofline
 from forerun.service.adaptation import Adaptation, InUse
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
+from forerun.service.limit_lines import limit_line
 from forerun.service.schemas import NetworkIn, PredictIn
 from forerun.service.workloads import workload_of
 
@@ -140,7 +141,8 @@ def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
         bound = float(Roofline().predict([query]).values["latency_ms"][0])
     _check_finite(prediction, bound)
     unknown = unknown_operators(query.run)
-    limits = [*_other_arithmetic(query), *(readable(line) for line in prediction.limits)]
+    said = (limit_line(readable(line)) for line in prediction.limits)
+    limits = [*_other_arithmetic(query), *dict.fromkeys(said)]
     if unknown and not limits_of("latency_ms", limits):
         count = sum(unknown.values())
         limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
