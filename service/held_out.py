@@ -201,7 +201,8 @@ def key_of(query: Query) -> tuple[object, ...]:
     run = query.run
     if run.kind == "kernel":
         op = run.operator
-        what: tuple[object, ...] = (op.kind, op.input_shapes, op.output_shapes, str(op.attributes))
+        attributes = tuple(sorted(op.attributes.items()))
+        what: tuple[object, ...] = (op.kind, op.input_shapes, op.output_shapes, attributes)
     else:
         what = (run.graph.digest, run.batch_size, run.phase)
     return (*what, run.precision, query.software)
