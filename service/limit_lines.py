@@ -54,15 +54,16 @@ _LINE = re.compile(
 def limit_line(line: str) -> str:
     """A limit in words; a line that names no feature stays as it is."""
     found = _LINE.fullmatch(line)
-    if found is None:
+    words = None if found is None else _words(found["feature"])
+    if found is None or words is None:
         return line
-    text, scale = _words(found["feature"])
+    text, scale = words
     value, low, high = (_shown(float(found[part]), scale) for part in ("value", "low", "high"))
     saw = low if low == high else f"{low} to {high}"
     return f"{text}: {value}, training saw {saw}"
 
 
-def _words(feature: str) -> _Words:
+def _words(feature: str) -> _Words | None:
     known = FEATURE_WORDS.get(feature)
     if known is not None:
         return known
@@ -71,7 +72,7 @@ def _words(feature: str) -> _Words:
             return _Words(text + feature.removeprefix(start).replace("_", " "), scale)
     if feature.startswith("log_"):
         return _Words(feature.removeprefix("log_").replace("_", " "), "log")
-    return _Words(feature.replace("_", " "), "plain")
+    return _Words(feature.replace("_", " "), "plain") if "_" in feature else None
 
 
 def _shown(number: float, scale: Scale) -> str:

@@ -49,7 +49,7 @@ FEATURES = {
     *network_features.DEVICE_RATIOS,
     *operator_features.DEVICE_RATIOS,
 } - {"on_cpu", "compiled", "nhwc", "training", "autocast", "half"}
-"""Flags have no range."""
+"""All but flags, which have no range."""
 
 
 @given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
