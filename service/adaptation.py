@@ -1,6 +1,7 @@
 """The predictor in use: the one that was loaded, adapted on all measurements that users gave."""
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,15 +139,18 @@ class Adaptation:
         before = expected(measured, self._base.predictor, names)
         self.store.check_room(device.name, len(rows))
         earlier = self._rows_of(device, self.store.live(device.name))
-        errors = held_out(self._base.predictor, measured, before, earlier, budget_s)
-        made = self.store.new(
-            device.name, [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
-        )
+        kept = [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
+        made = self.store.new(device.name, kept)
+        self._measured[made.id] = device, measured
+        # Adapted first, so that nobody waits for it between the old answers and the new.
+        start = time.perf_counter()
+        change = self._changed((*self.store.live(), made))
+        took_s = time.perf_counter() - start
+        errors = held_out(self._base.predictor, measured, before, earlier, budget_s, took_s)
         for query in queries:
             if query.run.kind == "network":
                 self._graphs.put(query.run.graph)
-        # Adapted first, so that nobody waits for it between the old answers and the new.
-        self._change((*self.store.live(), made), lambda: self.store.put(made))
+        self._commit(change, lambda: self.store.put(made))
         in_use = self.current()
         return Learnt(made, in_use.rows.get(device, 0), errors, in_use.loaded.version)
 
@@ -166,7 +170,7 @@ class Adaptation:
         """
         found = self.store.get(self._devices.get(name).name, wanted)
         rest = tuple(s for s in self.store.live() if s.id != found.id)
-        self._change(rest, lambda: self.store.undo(found))
+        self._commit(self._changed(rest), lambda: self.store.undo(found))
         return replace(found, undone=True)
 
     def rows_of(self, name: str) -> Measurements | None:
@@ -177,13 +181,15 @@ class Adaptation:
     def _is_current(self) -> bool:
         return self._stamp == self.store.stamp() >= 0 and self._devices.is_current(self._catalog)
 
-    def _change(self, live: Sequence[MeasurementSet], commit: Callable[[], None]) -> None:
-        """Adapt to what will be, then make it so; answers go on meanwhile."""
-        sheets = self._sheets(live)
-        base, in_use = self._base, self._made(live, sheets)
+    def _changed(self, live: Sequence[MeasurementSet]) -> tuple[InUse, object]:
+        """What will answer when these are the sets in use, and all that it depends on."""
+        base, sheets = self._base, self._sheets(live)
+        return self._made(base, live, sheets), _content(base, live, sheets)
+
+    def _commit(self, change: tuple[InUse, object], write: Callable[[], None]) -> None:
         with self._lock:
-            commit()
-            self._in_use, self._made_of = in_use, _content(base, live, sheets)
+            write()
+            self._in_use, self._made_of = change
             # Another process may have added a set meanwhile, or another predictor come.
             self._stamp = -1
 
@@ -193,7 +199,7 @@ class Adaptation:
         sheets = self._sheets(live)
         content = _content(self._base, live, sheets)
         if content != self._made_of:
-            self._in_use, self._made_of = self._made(live, sheets), content
+            self._in_use, self._made_of = self._made(self._base, live, sheets), content
         self._stamp, self._catalog = stamp, catalog
 
     def _sheets(self, live: Sequence[MeasurementSet]) -> dict[str, Device]:
@@ -206,8 +212,10 @@ class Adaptation:
                 log().error("measurements are left out", device=name, why=str(error))
         return found
 
-    def _made(self, live: Sequence[MeasurementSet], sheets: Mapping[str, Device]) -> InUse:
-        base, rows = self._base, {}
+    def _made(
+        self, base: LoadedPredictor, live: Sequence[MeasurementSet], sheets: Mapping[str, Device]
+    ) -> InUse:
+        rows = {}
         for device in sheets.values():
             found = self._rows_of(device, [s for s in live if s.device == device.name])
             if found is not None:
