@@ -11,7 +11,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from forerun.data.device import Device
-from forerun.data.errors import UnanswerableQuery, UnknownMetric
+from forerun.data.errors import UnanswerableQuery, UnknownBandwidth, UnknownMetric
 from forerun.data.graph import OperatorGraph
 from forerun.data.metrics import METRICS
 from forerun.data.query import Query
@@ -132,13 +132,16 @@ def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
     """The answer to one question, with the fields of `PredictionOut`.
 
     Raises:
+        UnknownBandwidth: the device has no sheet.
         UnanswerableQuery, UnknownPrecision: no predictor can answer.
     """
     query, loaded = question.query, in_use.loaded
+    if not query.has_bound:
+        raise UnknownBandwidth(query.device.name)
     # Sheets and shapes may be absurd; what comes of it is looked at below.
     with np.errstate(all="ignore"):
-        prediction = loaded.predictor.predict([query])[0]
         bound = float(Roofline().predict([query]).values["latency_ms"][0])
+        prediction = loaded.predictor.predict([query])[0]
     _check_finite(prediction, bound)
     unknown = unknown_operators(query.run)
     said = (limit_line(readable(line)) for line in prediction.limits)

@@ -127,6 +127,16 @@ def test_a_black_box_is_told_what_it_lacks(adapting):
     assert adapting.get("/v1/devices/black-box/measurements").json()["sets"] == []
 
 
+def test_a_black_box_is_no_fault_once_the_memory_of_another_device_is_known(adapting):
+    network = {"kind": "network", "graph": GRAPH.to_json()}
+    body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
+    assert adapting.post(PATH, json=body).status_code == 201
+    box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
+    refused = adapting.post("/v1/predict", json={"workload": network, "device": box})
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "/problems/unknown-bandwidth"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
