@@ -133,6 +133,16 @@ def show_errors(errors: "HeldOut") -> None:
         )
     screen().print(table)
     screen().print("[dim]interval: its high over its low, and the share of rows inside[/dim]")
+    worse = [
+        name
+        for name, e in errors.metrics.items()
+        if e.mape_after is not None and e.mape_after > e.mape_before
+    ]
+    if worse:
+        screen().print(
+            f"[yellow]no help with {', '.join(worse)} on rows held out[/yellow]: check how they "
+            "were taken, or roll back"
+        )
 
 
 def _interval(width: float | None, held: float | None) -> str:

@@ -9,6 +9,8 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurement import write_measurements
 from forerun.service import cli
+from forerun.service.cli.adapt import show_errors
+from forerun.service.held_out import HeldOut, MetricError
 from forerun.service.measured_rows import MeasuredRow, queries_of
 from tests.service.conftest import GRAPH, linear_row
 
@@ -120,6 +122,13 @@ def test_it_says_when_it_is_enough(forerun, tmp_path, trained):
     assert code == 0
     assert "to measure on l4" in out
     assert "enough: further rows would gain less than 1 %" in out
+
+
+@pytest.mark.parametrize(("after", "said"), [(12.0, True), (9.0, False), (None, False)])
+def test_it_says_when_measurements_do_not_help(capsys, after, said):
+    error = MetricError(8, 10.0, after, 2.0, 2.0, 1.0, 1.0, None)
+    show_errors(HeldOut({"latency_ms": error}, 8, True))
+    assert ("no help with latency_ms" in capsys.readouterr().out) == said
 
 
 def test_sets_are_listed(forerun, tmp_path):
