@@ -46,9 +46,17 @@ class Chosen:
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Every part adapted on the rows that it answers; one without rows stays as it is."""
-        shown = [(part, _own(part, measurements)) for part in self.parts]
-        return replace(self, parts=tuple(p.adapt(rows) if len(rows) else p for p, rows in shown))
+        """Every part adapted on the rows whose metrics it is asked for, others as they are."""
+        parts = []
+        values = dict(measurements.values)
+        for part in self.parts:
+            rows = _own(part, replace(measurements, values=values))
+            parts.append(part.adapt(rows) if len(rows) else part)
+            answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
+            for name in part.metrics:
+                if name in values:
+                    values[name] = np.where(answered, np.nan, values[name])
+        return replace(self, parts=tuple(parts))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Each metric from the first part that answers the query.

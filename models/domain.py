@@ -91,7 +91,9 @@ class KnownDevices:
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:
     """True when two devices differ by less than 2 % in each figure."""
-    return all(abs(a - b) <= SAME_DEVICE for a, b in zip(one, other, strict=True))
+    return all(
+        abs(a - b) <= SAME_DEVICE or not (a and b) for a, b in zip(one, other, strict=True)
+    )
 
 
 def sheet(device: Device) -> Sheet:
