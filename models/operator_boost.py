@@ -335,7 +335,7 @@ class OperatorBoost:
                 for name, count in content["families"].items()
             },
             intervals=Intervals.from_json(content["intervals"]) if content["intervals"] else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
             precisions=tuple(content["precisions"]),
             scales={f: Standard.from_json(s) for f, s in content["scales"].items()},
