@@ -8,12 +8,14 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation_store import AdaptationStore, MeasurementSet
@@ -136,7 +138,9 @@ class Adaptation:
         check_values(rows, names)
         queries = queries_of(rows, device, self._graph, names)
         measured = as_measurements(rows, queries)
-        before = expected(measured, self._base.predictor, names)
+        # A black box is judged on the sheet that these very rows give it.
+        on_sheets = BlackBoxes().learn(measured)[1]
+        before = expected(on_sheets, self._base.predictor, names)
         self.store.check_room(device.name, len(rows))
         earlier = self._rows_of(device, self.store.live(device.name))
         kept = [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
@@ -160,7 +164,8 @@ class Adaptation:
         if measured is None:
             return None
         base = self._base.predictor
-        return held_out(base, measured, base.predict(measured.queries))
+        on_sheets = BlackBoxes().learn(measured)[1]
+        return held_out(base, measured, base.predict(on_sheets.queries))
 
     def undo(self, name: str, wanted: str | None = None) -> MeasurementSet:
         """Roll back a set of a device, its newest in use when none is named; twice is once.
@@ -274,10 +279,7 @@ def _adapted(
     base: Predictor, rows: Mapping[Device, Measurements]
 ) -> tuple[Predictor, list[Device]]:
     """The predictor adapted to all devices, but those whose rows it cannot learn from."""
-    taken = {
-        device: found.take(np.array([base.answers(q) for q in found.queries], dtype=np.bool_))
-        for device, found in rows.items()
-    }
+    taken = {device: found.take(_answered(base, found)) for device, found in rows.items()}
     taken = {device: found for device, found in taken.items() if len(found)}
     try:
         return _adapted_to(base, taken.values()), list(taken)
@@ -285,6 +287,11 @@ def _adapted(
         # A predictor put in place of another may stumble over rows of one device.
         taken = {device: found for device, found in taken.items() if _learns(base, device, found)}
         return _adapted_to(base, taken.values()), list(taken)
+
+
+def _answered(base: Predictor, rows: Measurements) -> NDArray[np.bool_]:
+    on_sheets = BlackBoxes().learn(rows)[1]
+    return np.array([base.answers(query) for query in on_sheets.queries], dtype=np.bool_)
 
 
 def _adapted_to(base: Predictor, parts: Iterable[Measurements]) -> Predictor:

@@ -18,6 +18,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.roofline import COMPUTE_PRECISION
 from forerun.models.bundled import LoadedPredictor
+from forerun.models.chosen import Chosen
 from forerun.models.prediction import Prediction
 from forerun.models.roofline import Roofline
 from forerun.service.adaptation import Adaptation, InUse
@@ -135,7 +136,10 @@ def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
         UnknownBandwidth: the device has no sheet.
         UnanswerableQuery, UnknownPrecision: no predictor can answer.
     """
-    query, loaded = question.query, in_use.loaded
+    loaded = in_use.loaded
+    query = question.query
+    if isinstance(loaded.predictor, Chosen):
+        query = loaded.predictor.seen(query)
     if not query.has_bound:
         raise UnknownBandwidth(query.device.name)
     # Sheets and shapes may be absurd; what comes of it is looked at below.

@@ -13,6 +13,7 @@ from forerun.features.reference_operators import reference_operators
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
 from forerun.service.adaptation import Adaptation, in_use_of
+from forerun.service.answers import answer_of, question_about
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
 from forerun.service.measured_rows import MeasuredRow, queries_of
@@ -165,14 +166,27 @@ def test_a_predictor_that_breaks_on_one_device_still_adapts_to_the_others(make, 
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
+def test_latencies_give_a_device_without_a_sheet_one(make, trained):
+    adaptation = make()
+    box = Device(name="black-box", vendor="me", kind="gpu")
+    adaptation._devices.register(box)
+    slower = rows(3.0, trained, adaptation._devices.get("l4"))
+    learnt = adaptation.learn("black-box", slower)
+    assert learnt.rows == len(slower)
+    (query,) = queries_of(slower[:1], box, GraphStore)
+    said = answer_of(question_about(query), adaptation.current())
+    measured = slower[0].metrics["latency_ms"]
+    assert said["metrics"]["latency_ms"]["value"] == pytest.approx(measured, rel=0.4)
+    assert "no spec sheet of its own: estimated from 12" in " ".join(said["limits"])
+
+
 def test_a_device_without_a_sheet_is_refused_in_one_line(make):
     adaptation = make()
     adaptation._devices.register(Device(name="black-box", vendor="me", kind="gpu"))
     network = {"kind": "network", "graph": GRAPH.to_json()}
-    for metric in ("latency_ms", "peak_memory_mib"):
-        row = MeasuredRow.model_validate({"workload": network, "metrics": {metric: 500.0}})
-        with pytest.raises(UnknownBandwidth, match="black-box"):
-            adaptation.learn("black-box", [row])
+    row = MeasuredRow.model_validate({"workload": network, "metrics": {"peak_memory_mib": 500.0}})
+    with pytest.raises(UnknownBandwidth, match="black-box"):
+        adaptation.learn("black-box", [row])
     with pytest.raises(UnknownDevice, match="black-box"):
         adaptation.learn("black-boks", [row])
 
