@@ -151,7 +151,7 @@ class NetworkBoost:
         return replace(
             self,
             few_rows=self.few_rows.updated(
-                errors, devices, rows.ways.tolist(), self._standard(rows)
+                errors, devices, rows.ways.tolist(), self._standard(rows), self.known
             ),
         )
 
