@@ -5,9 +5,10 @@ them get one embedding from `HOPS` rounds of message passing, so they stand here
 (colour refinement, Weisfeiler and Leman 1968). Nothing is lost by it.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,15 @@ class KernelGraph:
     def __len__(self) -> int:
         return len(self.count)
 
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """Equal for graphs that no device and no batch size tells apart."""
+        columns = [getattr(self.kernels, name) for name in _PER_KERNEL]
+        digest = hashlib.sha256()
+        for array in (*columns, self.count, self.before, self.after):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.digest()
+
 
 def kernel_graph(graph: OperatorGraph, mode: LoweringMode) -> KernelGraph:
     """The kernel graph of a network in a mode, kept for those asked last."""
@@ -149,6 +159,3 @@ def _ids(rows: NDArray[np.generic]) -> NDArray[np.intp]:
 
 def _take(kernels: Kernels, chosen: NDArray[np.intp]) -> Kernels:
     return replace(kernels, **{name: getattr(kernels, name)[chosen] for name in _PER_KERNEL})
-
-
-assert {f.name for f in fields(Kernels)} == {*_PER_KERNEL, "fusible_traffic", "unknown"}
