@@ -21,7 +21,7 @@ from forerun.features.query_table import GraphKey
 Column = NDArray[np.float64]
 Edges = NDArray[np.intp]
 
-HOPS = 3
+HOPS = 2
 GRAPHS_KEPT = 1024
 
 KERNEL_ROOTS: tuple[str, ...] = tuple(dict.fromkeys(kind.root for kind in KERNEL_KINDS))

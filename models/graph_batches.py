@@ -14,7 +14,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.kernel_graph import KernelGraph, kernel_graphs
 from forerun.features.lowering import LoweringMode, lowering_mode
-from forerun.features.network_features import DEVICE_RATIOS, chip_of
+from forerun.features.network_features import chip_of
 from forerun.models.graph_rows import PAIR_FEATURES, RUN_FEATURES, runs_of
 from forerun.models.kernel_times import KernelTimes
 
@@ -70,8 +70,9 @@ class Batch:
         rows: (q,) positions of the runs among all.
         root, features, before, after: of the graphs, end to end, as in `KernelGraph`.
         node, run: (p,) kernel and run of each pair.
-        pairs, busy, launch: (p, ...) as in `forerun.models.graph_rows.Runs`.
-        runs: (q, ...) as there, the devices' ratios appended.
+        pairs: (p, len(PAIR_FEATURES)).
+        seconds: (p, 2) busy and launch, as in `forerun.models.graph_rows.Runs`.
+        runs: (q, len(RUN_FEATURES)).
     """
 
     rows: Places
@@ -82,8 +83,7 @@ class Batch:
     node: Places
     run: Places
     pairs: Floats
-    busy: Floats
-    launch: Floats
+    seconds: Floats
     runs: Floats
 
 
@@ -100,9 +100,8 @@ class GraphBatches:
         self._graphs, self._of = graphs.graphs, graphs.of
         self._first = np.zeros(len(queries), dtype=np.intp)
         self.runs = np.empty((len(queries), len(RUN_FEATURES)), dtype=np.float32)
-        self.devices = np.empty((len(queries), len(DEVICE_RATIOS)), dtype=np.float32)
         order = np.argsort(self._of, kind="stable")
-        pairs, busy, launch, filled = [], [], [], 0
+        pairs, seconds, filled = [], [], 0
         for rows in np.split(order, np.flatnonzero(np.diff(self._of[order])) + 1):
             graph, mine = self._graphs[self._of[rows[0]]], [queries[row] for row in rows]
             chips = [chip_of(query.device, query.workload.precision) for query in mine]
@@ -110,10 +109,10 @@ class GraphBatches:
             self._first[rows] = filled + len(graph) * np.arange(len(rows))
             filled += found.busy.size
             pairs.append(found.pairs.reshape(-1, len(PAIR_FEATURES)).astype(np.float32))
-            busy.append(found.busy.ravel().astype(np.float32))
-            launch.append(found.launch.ravel().astype(np.float32))
-            self.runs[rows], self.devices[rows] = found.runs, found.devices
-        self._pairs, self._busy, self._launch = map(np.concatenate, (pairs, busy, launch))
+            both = np.stack([found.busy.ravel(), found.launch.ravel()], axis=1)
+            seconds.append(both.astype(np.float32))
+            self.runs[rows] = found.runs
+        self._pairs, self._seconds = np.concatenate(pairs), np.concatenate(seconds)
 
     def batches(
         self, rows: Places, graphs_a_batch: int, order: np.random.Generator | None = None
@@ -149,9 +148,8 @@ class GraphBatches:
             node=_ranges(start[place], lengths),
             run=np.repeat(np.arange(len(rows)), lengths),
             pairs=self._pairs[at],
-            busy=self._busy[at],
-            launch=self._launch[at],
-            runs=np.concatenate([self.runs[rows], self.devices[rows]], axis=1),
+            seconds=self._seconds[at],
+            runs=self.runs[rows],
         )
 
     @cached_property

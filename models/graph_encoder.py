@@ -8,43 +8,30 @@ device, the run -> corrections. The time is the sum over kernels of
 
 times a correction of the whole, from the kernels' states weighed by their share of the time. All
 corrections start at zero, so training starts at the additive time of `KernelTimes`.
+
+Parameters have a leading dimension of members: they are trained one by one and exported together.
 """
 
 import io
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from forerun.features.kernel_graph import HOPS, KERNEL_ROOTS, NODE_FEATURES
-from forerun.features.network_features import DEVICE_RATIOS
-from forerun.models.graph_batches import Batch, GraphBatches
 from forerun.models.graph_rows import PAIR_FEATURES, RUN_FEATURES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import Tensor, nn
-
-Column = NDArray[np.float64]
-Places = NDArray[np.intp]
-Progress = Callable[[int, float], None]
 
 GRAPH_INPUTS = ("root", "features", "before", "after")
 RUN_INPUTS = ("states", "pairs", "runs", "busy", "launch")
 RUN_OUTPUTS = ("log_seconds", "terms", "context")
-RUN_WIDTH = len(RUN_FEATURES) + len(DEVICE_RATIOS)
 _ROOT_WIDTH = 16
 _WHOLE = 32
 _MOST = 4.0
 _TINY = 1e-9
-_WARM_UP = 0.2
-_STEEPEST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,170 +50,135 @@ class GraphShape:
         noise: standard deviation of what is added to kernels' features while training.
     """
 
-    hidden: int = 64
-    head: int = 64
-    last: int = 32
-    epochs: int = 16
+    hidden: int = 32
+    head: int = 32
+    last: int = 16
+    epochs: int = 12
     graphs_a_batch: int = 32
     learning_rate: float = 3e-3
     weight_decay: float = 1e-2
-    dropout: float = 0.2
+    dropout: float = 0.1
     noise: float = 0.05
 
 
-def encoder(shape: GraphShape) -> "nn.Module":
-    """(root, features, before, after) of n kernels -> (n, head) states."""
+def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
+    """(root, features, before, after) of n kernels -> (members, n, head) states."""
     import torch
     from torch import nn
+
+    width = shape.hidden
+    layers = {"enter": (_ROOT_WIDTH + len(NODE_FEATURES), width), "leave": (width, shape.head)}
+    layers |= {f"mix{i}": (3 * width, width) for i in range(HOPS)}
 
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.root = nn.Embedding(len(KERNEL_ROOTS), _ROOT_WIDTH)
-            self.enter = nn.Linear(_ROOT_WIDTH + len(NODE_FEATURES), shape.hidden)
-            rounds = range(HOPS)
-            self.mix = nn.ModuleList(nn.Linear(3 * shape.hidden, shape.hidden) for _ in rounds)
-            self.norm = nn.ModuleList(nn.LayerNorm(shape.hidden) for _ in rounds)
-            self.leave = nn.Linear(shape.hidden, shape.head)
+            self.kept = nn.ParameterDict(_linear(members, layers))
+            self.kept["root"] = nn.Parameter(torch.randn(members, len(KERNEL_ROOTS), _ROOT_WIDTH))
+            for i in range(HOPS):
+                self.kept[f"scale{i}"] = nn.Parameter(torch.ones(members, 1, width))
+                self.kept[f"shift{i}"] = nn.Parameter(torch.zeros(members, 1, width))
 
         def forward(
             self, root: "Tensor", features: "Tensor", before: "Tensor", after: "Tensor"
         ) -> "Tensor":
-            h = torch.relu(self.enter(torch.cat([self.root(root), features], 1)))
-            ones = torch.ones_like(features[:, :1])
+            told = features.expand(members, -1, -1)
+            h = torch.cat([self.kept["root"][:, root], told], 2)
+            h = torch.relu(_through(self.kept, "enter", h))
+            ones = torch.ones_like(features[:, 0])
             sides = [(edges[0], edges[1]) for edges in (before, after)]
             found = [torch.zeros_like(ones).index_add(0, to, ones[of]) for to, of in sides]
-            for mix, norm in zip(self.mix, self.norm, strict=True):
+            for i in range(HOPS):
                 heard = [
-                    torch.zeros_like(h).index_add(0, to, h[of]) / n.clamp(min=1.0)
+                    torch.zeros_like(h).index_add(1, to, h[:, of]) / n.clamp(min=1.0)[:, None]
                     for (to, of), n in zip(sides, found, strict=True)
                 ]
-                h = norm(h + torch.relu(mix(torch.cat([h, *heard], 1))))
-            return self.leave(h)
+                h = h + torch.relu(_through(self.kept, f"mix{i}", torch.cat([h, *heard], 2)))
+                h = nn.functional.layer_norm(h, (width,))
+                h = h * self.kept[f"scale{i}"] + self.kept[f"shift{i}"]
+            return _through(self.kept, "leave", h)
 
     return Encoder()
 
 
-def head(shape: GraphShape) -> "nn.Module":
+def head(shape: GraphShape, members: int = 1) -> "nn.Module":
     """(states, pairs, runs, busy, launch) -> (log seconds, terms, context).
 
-    Runs of one graph: (n, head), (q, n, pairs), (q, runs), (q, n), (q, n) -> (q,), (q, n), (q, c).
+    q runs of one graph: (members, n, head), (q, n, pairs), (q, runs), (q, n), (q, n) ->
+    (members, q), (members, q, n), (members, q, last).
     """
     import torch
     from torch import nn
 
+    runs_wide = len(RUN_FEATURES)
+    layers = {"pair": (len(PAIR_FEATURES), shape.head), "run": (runs_wide, shape.head)}
+    layers |= {"last": (shape.head, shape.last), "correct": (shape.last, 2)}
+    layers |= {"whole": (shape.last + runs_wide, _WHOLE), "shift": (_WHOLE, 1)}
+
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.pair = nn.Linear(len(PAIR_FEATURES), shape.head, bias=False)
-            self.run = nn.Linear(RUN_WIDTH, shape.head, bias=False)
-            self.last = nn.Linear(shape.head, shape.last)
-            self.correct = nn.Linear(shape.last, 2)
-            self.whole = nn.Linear(shape.last + RUN_WIDTH, _WHOLE)
-            self.shift = nn.Linear(_WHOLE, 1)
-            for layer in (self.correct, self.shift):
-                nn.init.zeros_(layer.weight)
-                nn.init.zeros_(layer.bias)
+            self.kept = nn.ParameterDict(_linear(members, layers))
+            with torch.no_grad():
+                for name in ("correct", "correct_bias", "shift", "shift_bias"):
+                    self.kept[name].zero_()
 
         def forward(
-            self, states: "Tensor", pairs: "Tensor", runs: "Tensor", busy: "Tensor",
+            self,
+            states: "Tensor",
+            pairs: "Tensor",
+            runs: "Tensor",
+            busy: "Tensor",
             launch: "Tensor",
         ) -> "tuple[Tensor, Tensor, Tensor]":
-            z = self.inner(states, self.pair(pairs), self.run(runs)[:, None])
-            terms = self.terms(z, busy, launch)
-            total = terms.sum(1, keepdim=True)
-            context = (z * (terms / total)[:, :, None]).sum(1)
-            return self.log_seconds(total[:, 0], context, runs), terms, context
+            runs = runs.expand(members, -1, -1)
+            terms, z = self.terms(
+                states[:, None],
+                self.of_pairs(pairs.expand(members, -1, -1, -1)),
+                self.of_runs(runs)[:, :, None],
+                torch.stack([busy, launch], 2),
+            )
+            total = terms.sum(2, keepdim=True)
+            context = (z * (terms / total)[:, :, :, None]).sum(2)
+            return self.log_seconds(total[:, :, 0], context, runs), terms, context
 
-        def inner(self, states: "Tensor", pairs: "Tensor", runs: "Tensor") -> "Tensor":
+        def of_pairs(self, pairs: "Tensor") -> "Tensor":
+            return _through(self.kept, "pair", pairs)
+
+        def of_runs(self, runs: "Tensor") -> "Tensor":
+            return _through(self.kept, "run", runs)
+
+        def terms(
+            self, states: "Tensor", pairs: "Tensor", runs: "Tensor", seconds: "Tensor"
+        ) -> "tuple[Tensor, Tensor]":
             z = torch.relu(states + pairs + runs)
             if self.training:
                 z = nn.functional.dropout(z, shape.dropout)
-            return torch.relu(self.last(z))
-
-        def terms(self, z: "Tensor", busy: "Tensor", launch: "Tensor") -> "Tensor":
-            factors = torch.exp(self.correct(z).clamp(-_MOST, _MOST))
-            return busy * factors[..., 0] + launch * factors[..., 1]
+            z = torch.relu(_through(self.kept, "last", z))
+            factors = torch.exp(_through(self.kept, "correct", z).clamp(-_MOST, _MOST))
+            return (seconds * factors).sum(-1), z
 
         def log_seconds(self, total: "Tensor", context: "Tensor", runs: "Tensor") -> "Tensor":
-            of_whole = torch.relu(self.whole(torch.cat([context, runs], 1)))
-            return torch.log(total + _TINY) + self.shift(of_whole)[:, 0]
+            of_whole = torch.relu(_through(self.kept, "whole", torch.cat([context, runs], 2)))
+            shift = _through(self.kept, "shift", of_whole)[:, :, 0]
+            return torch.log(total + _TINY) + shift
 
     return Head()
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A trained network as two ONNX files, and how it answers rows it was not trained on.
-
-    Attributes:
-        encoder, head: ONNX.
-        held_log_seconds: log seconds of the rows held out.
-    """
-
-    encoder: bytes
-    head: bytes
-    held_log_seconds: Column
-
-
-def train(
-    batches: GraphBatches,
-    log_measured: Column,
-    weights: Column,
-    taught: Places,
-    held: Places,
-    *,
-    shape: GraphShape,
-    seed: int,
-    threads: int,
-    progress: Progress = lambda epoch, loss: None,
-) -> Trained:
-    """Train on some rows, keep the pass that answers the held ones best, export it.
-
-    Args:
-        batches: all rows.
-        log_measured: logarithm of their seconds.
-        weights: their weights.
-        taught: rows to train on.
-        held: rows to stop by.
-        shape: sizes and schedule.
-        seed: of parameters, order and noise.
-        threads: of torch.
-        progress: told the pass and the mean absolute log error on the held rows.
-    """
+def joined(parts: "Sequence[nn.Module]", make: "Callable[[int], nn.Module]") -> "nn.Module":
+    """One module of all members, from modules of one member each."""
     import torch
 
-    with _threads(threads), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        parts = torch.nn.ModuleList([encoder(shape), head(shape)])
-        order = np.random.default_rng(seed)
-        steps = shape.epochs * batches.count(taught, shape.graphs_a_batch)
-        optimiser = torch.optim.AdamW(
-            parts.parameters(), shape.learning_rate, weight_decay=shape.weight_decay
-        )
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser, shape.learning_rate, total_steps=steps, pct_start=_WARM_UP
-        )
-        best, found, kept = np.inf, np.zeros(len(held)), _copied(parts)
-        for epoch in range(shape.epochs):
-            parts.train()
-            for batch in batches.batches(taught, shape.graphs_a_batch, order):
-                loss = _loss(parts, batch, log_measured, weights, shape.noise)
-                optimiser.zero_grad()
-                loss.backward()
-                torch.nn.utils.clip_grad_norm_(parts.parameters(), _STEEPEST)
-                optimiser.step()
-                schedule.step()
-            answers = _answers(parts, batches, held, shape)
-            error = float(np.average(np.abs(answers - log_measured[held]), weights=weights[held]))
-            progress(epoch, error)
-            if error < best:
-                best, found, kept = error, answers, _copied(parts)
-        parts.load_state_dict(kept)
-        return Trained(*export(parts[0], parts[1], shape), found)
+    whole = make(len(parts))
+    states = [part.state_dict() for part in parts]
+    whole.load_state_dict({name: torch.cat([s[name] for s in states]) for name in states[0]})
+    return whole
 
 
-def export(encode: "nn.Module", answer: "nn.Module", shape: GraphShape) -> tuple[bytes, bytes]:
+def export(
+    encoders: "Sequence[nn.Module]", heads: "Sequence[nn.Module]", shape: GraphShape
+) -> tuple[bytes, bytes]:
     """Encoder in single, head in double precision, as ONNX with free sizes.
 
     The head answers many runs at once; in double precision a run does not depend on how many.
@@ -235,72 +187,44 @@ def export(encode: "nn.Module", answer: "nn.Module", shape: GraphShape) -> tuple
     from torch.export import Dim
 
     n, b, a, q = Dim("n"), Dim("b"), Dim("a"), Dim("q")
-    kernels, edges = torch.arange(5), torch.tensor([[1, 2, 3], [0, 1, 2]])
-    graph = (kernels, torch.rand(5, len(NODE_FEATURES)), edges, torch.rand(2, 4).long())
-    wide = torch.float64
+    edges, members, wide = torch.tensor([[1, 2, 3], [0, 1, 2]]), len(heads), torch.float64
+    graph = (torch.arange(5), torch.rand(5, len(NODE_FEATURES)), edges, edges[:, :2])
     run = (
-        torch.rand(5, shape.head, dtype=wide),
+        torch.rand(members, 5, shape.head, dtype=wide),
         torch.rand(3, 5, len(PAIR_FEATURES), dtype=wide),
-        torch.rand(3, RUN_WIDTH, dtype=wide),
+        torch.rand(3, len(RUN_FEATURES), dtype=wide),
         torch.rand(3, 5, dtype=wide),
         torch.rand(3, 5, dtype=wide),
     )
+    of_graph = ({0: n}, {0: n}, {1: b}, {1: a})
+    of_run = ({1: n}, {0: q, 1: n}, {0: q}, {0: q, 1: n}, {0: q, 1: n})
+    encode = joined(encoders, lambda count: encoder(shape, count))
+    answer = joined(heads, lambda count: head(shape, count)).double()
     return (
-        _onnx(encode, graph, ({0: n}, {0: n}, {1: b}, {1: a}), GRAPH_INPUTS, ("states",)),
-        _onnx(
-            answer.double(), run, ({0: n}, {0: q, 1: n}, {0: q}, {0: q, 1: n}, {0: q, 1: n}),
-            RUN_INPUTS, RUN_OUTPUTS,
-        ),
+        _onnx(encode, graph, of_graph, GRAPH_INPUTS, ("states",)),
+        _onnx(answer, run, of_run, RUN_INPUTS, RUN_OUTPUTS),
     )
 
 
-def _loss(
-    parts: "nn.ModuleList", batch: Batch, log_measured: Column, weights: Column, noise: float
-) -> "Tensor":
+def _linear(members: int, layers: dict[str, tuple[int, int]]) -> "dict[str, nn.Parameter]":
+    """Weights and biases spread as torch spreads those of a linear layer."""
     import torch
+    from torch import nn
 
-    wanted = torch.from_numpy(log_measured[batch.rows].astype(np.float32))
-    weight = torch.from_numpy(weights[batch.rows].astype(np.float32))
-    error = (_log_seconds(parts, batch, noise) - wanted).abs()
-    return (error * weight).sum() / weight.sum()
-
-
-def _log_seconds(parts: "nn.ModuleList", batch: Batch, noise: float = 0.0) -> "Tensor":
-    """What the head says of runs of many graphs, laid end to end; shape (q,)."""
-    import torch
-
-    encode, answer = parts[0], parts[1]
-    values = {name: torch.from_numpy(value) for name, value in vars(batch).items()}
-    features, node, run = values["features"], values["node"], values["run"]
-    if noise:
-        features = features + noise * torch.randn_like(features)
-    states = encode(values["root"], features, values["before"], values["after"])
-    runs = values["runs"]
-    z = answer.inner(states[node], answer.pair(values["pairs"]), answer.run(runs)[run])
-    terms = answer.terms(z, values["busy"], values["launch"])
-    total = torch.zeros(len(runs)).index_add(0, run, terms)
-    # The share is a weight, not a way to lower the loss.
-    weighed = z * (terms / total[run]).detach()[:, None]
-    context = torch.zeros(len(runs), z.shape[1]).index_add(0, run, weighed)
-    log_seconds: Tensor = answer.log_seconds(total, context, runs)
-    return log_seconds
+    kept = {}
+    for name, (entering, leaving) in layers.items():
+        for key, rows in ((name, entering), (f"{name}_bias", 1)):
+            values = (2 * torch.rand(members, rows, leaving) - 1) / entering**0.5
+            kept[key] = nn.Parameter(values)
+    return kept
 
 
-def _answers(
-    parts: "nn.ModuleList", batches: GraphBatches, rows: Places, shape: GraphShape
-) -> Column:
-    import torch
-
-    parts.eval()
-    found = np.empty(len(batches.runs))
-    with torch.no_grad():
-        for batch in batches.batches(rows, shape.graphs_a_batch):
-            found[batch.rows] = _log_seconds(parts, batch).numpy()
-    return found[rows]
-
-
-def _copied(parts: "nn.ModuleList") -> dict[str, Any]:
-    return {name: value.detach().clone() for name, value in parts.state_dict().items()}
+def _through(kept: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
+    """A linear layer of each member over values (members, ..., entering)."""
+    weight, bias = kept[name], kept[f"{name}_bias"]
+    while weight.dim() < values.dim():
+        weight, bias = weight[:, None], bias[:, None]
+    return values @ weight + bias
 
 
 def _onnx(
@@ -312,31 +236,23 @@ def _onnx(
 ) -> bytes:
     import torch
 
-    file = io.BytesIO()
-    loud = logging.getLogger("torch.onnx")
+    file, loud = io.BytesIO(), logging.getLogger("torch.onnx")
     level = loud.level
     loud.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                module.eval(), example, dynamo=True, dynamic_shapes=free,
-                input_names=list(inputs), output_names=list(outputs), verbose=False,
+                module.eval(),
+                example,
+                dynamo=True,
+                dynamic_shapes=free,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                verbose=False,
             )
             assert program is not None
             program.save(file)
     finally:
         loud.setLevel(level)
     return file.getvalue()
-
-
-@contextmanager
-def _threads(count: int) -> "Iterator[None]":
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -15,7 +15,7 @@ from forerun.data.workload import Network
 from forerun.features.kernel_graph import KernelGraph
 from forerun.features.lowering.kernels import TILE
 from forerun.features.lowering.mode import casts_of, torch_version
-from forerun.features.network_features import LAUNCH_S, Chip, device_ratios
+from forerun.features.network_features import LAUNCH_S, Chip
 from forerun.models.kernel_times import INSTRUCTIONS_PER_BYTE, PARENTS, KernelTimes, way_of
 
 Column = NDArray[np.float64]
@@ -56,14 +56,12 @@ class Runs:
         launch: (q, n) seconds of its launches.
         pairs: (q, n, len(PAIR_FEATURES)).
         runs: (q, len(RUN_FEATURES)).
-        devices: (q, len(DEVICE_RATIOS)) ratios of the devices.
     """
 
     busy: Matrix
     launch: Matrix
     pairs: Cube
     runs: Matrix
-    devices: Matrix
 
 
 def runs_of(
@@ -112,7 +110,7 @@ def runs_of(
         _run(query, way, float(np.log((b + _TINY) / (s + _TINY))), launches)
         for query, way, b, s in zip(queries, ways, busy.sum(axis=1), launch.sum(axis=1), strict=True)
     ]
-    return Runs(busy, launch, pairs, np.array(runs), np.array([device_ratios(c) for c in chips]))
+    return Runs(busy, launch, pairs, np.array(runs))
 
 
 def _run(query: Query, way: str, log_over_launches: float, launches: float) -> list[float]:
