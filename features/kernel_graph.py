@@ -129,7 +129,12 @@ def _features(kernels: Kernels, edges: Edges) -> NDArray[np.float32]:
         *(kernels.m, kernels.n, kernels.k, kernels.groups),
     )
     columns = [np.log1p(column) / 10.0 for column in large]
-    columns += [views[1], views[2], kernels.tensor, np.log(np.maximum(kernels.repeat, 1.0))]
+    columns += [
+        views[1],
+        views[2],
+        kernels.tensor.astype(np.float64),
+        np.log(np.maximum(kernels.repeat, 1.0)),
+    ]
     columns += [np.log1p(np.bincount(side, minlength=n)) for side in edges]
     return np.stack(columns, axis=1).astype(np.float32)
 

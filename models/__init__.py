@@ -2,6 +2,7 @@
 
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import InferenceMemory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
@@ -14,6 +15,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     Roofline,
     OperatorBoost,
     NetworkBoost,
+    GraphNetwork,
     OperatorPower,
     InferenceMemory,
     Chosen,

@@ -15,7 +15,7 @@ from forerun.data.workload import Network
 from forerun.features.kernel_graph import KernelGraph, kernel_graphs
 from forerun.features.lowering import LoweringMode, lowering_mode
 from forerun.features.network_features import chip_of
-from forerun.models.graph_rows import PAIR_FEATURES, RUN_FEATURES, runs_of
+from forerun.models.graph_rows import PAIR_FEATURES, RUN_FEATURES, Runs, runs_of
 from forerun.models.kernel_times import KernelTimes
 
 Floats = NDArray[np.float32]
@@ -61,6 +61,13 @@ class RunGraphs:
         """The same graphs for some of the queries."""
         return RunGraphs(self.graphs, self.of[rows])
 
+    def runs(self, queries: Sequence[Query], times: KernelTimes) -> Iterator[tuple[Places, Runs]]:
+        """All runs of each graph that is run, with the positions of their queries."""
+        for rows in _alike(self.of, np.arange(len(self.of))):
+            mine = [queries[row] for row in rows]
+            chips = [chip_of(query.device, query.workload.precision) for query in mine]
+            yield rows, runs_of(self.graphs[self.of[rows[0]]], mine, chips, times)
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -100,13 +107,9 @@ class GraphBatches:
         self._graphs, self._of = graphs.graphs, graphs.of
         self._first = np.zeros(len(queries), dtype=np.intp)
         self.runs = np.empty((len(queries), len(RUN_FEATURES)), dtype=np.float32)
-        order = np.argsort(self._of, kind="stable")
         pairs, seconds, filled = [], [], 0
-        for rows in np.split(order, np.flatnonzero(np.diff(self._of[order])) + 1):
-            graph, mine = self._graphs[self._of[rows[0]]], [queries[row] for row in rows]
-            chips = [chip_of(query.device, query.workload.precision) for query in mine]
-            found = runs_of(graph, mine, chips, times)
-            self._first[rows] = filled + len(graph) * np.arange(len(rows))
+        for rows, found in graphs.runs(queries, times):
+            self._first[rows] = filled + found.busy.shape[1] * np.arange(len(rows))
             filled += found.busy.size
             pairs.append(found.pairs.reshape(-1, len(PAIR_FEATURES)).astype(np.float32))
             both = np.stack([found.busy.ravel(), found.launch.ravel()], axis=1)
@@ -118,8 +121,7 @@ class GraphBatches:
         self, rows: Places, graphs_a_batch: int, order: np.random.Generator | None = None
     ) -> Iterator[Batch]:
         """Batches that hold these runs, each once; graphs in a random order where one is given."""
-        rows = rows[np.argsort(self._of[rows], kind="stable")]
-        groups = np.split(rows, np.flatnonzero(np.diff(self._of[rows])) + 1)
+        groups = _alike(self._of, rows)
         turns = np.arange(len(groups)) if order is None else order.permutation(len(groups))
         for start in range(0, len(groups), graphs_a_batch):
             yield self._batch([groups[i] for i in turns[start : start + graphs_a_batch]])
@@ -155,6 +157,12 @@ class GraphBatches:
     @cached_property
     def _sizes(self) -> Places:
         return np.array([len(graph) for graph in self._graphs], dtype=np.intp)
+
+
+def _alike(of: Places, rows: Places) -> list[Places]:
+    """Rows by the graph they run."""
+    rows = rows[np.argsort(of[rows], kind="stable")]
+    return np.split(rows, np.flatnonzero(np.diff(of[rows])) + 1)
 
 
 def _ranges(starts: Places, lengths: Places) -> Places:

@@ -12,7 +12,6 @@ corrections start at zero, so training starts at the additive time of `KernelTim
 Parameters have a leading dimension of members: they are trained one by one and exported together.
 """
 
-import io
 import logging
 import warnings
 from collections.abc import Callable, Sequence
@@ -224,7 +223,8 @@ def _through(kept: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
     weight, bias = kept[name], kept[f"{name}_bias"]
     while weight.dim() < values.dim():
         weight, bias = weight[:, None], bias[:, None]
-    return values @ weight + bias
+    found: Tensor = values @ weight + bias
+    return found
 
 
 def _onnx(
@@ -236,7 +236,7 @@ def _onnx(
 ) -> bytes:
     import torch
 
-    file, loud = io.BytesIO(), logging.getLogger("torch.onnx")
+    loud = logging.getLogger("torch.onnx")
     level = loud.level
     loud.setLevel(logging.ERROR)
     try:
@@ -252,7 +252,6 @@ def _onnx(
                 verbose=False,
             )
             assert program is not None
-            program.save(file)
     finally:
         loud.setLevel(level)
-    return file.getvalue()
+    return bytes(program.model_proto.SerializeToString())

@@ -20,7 +20,6 @@ from forerun.models.kernel_times import INSTRUCTIONS_PER_BYTE, PARENTS, KernelTi
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Cube = NDArray[np.float64]
 
 PAIR_FEATURES: tuple[str, ...] = (
     "log_seconds_over_launch",
@@ -44,6 +43,12 @@ RUN_FEATURES: tuple[str, ...] = (
 )
 """Of one run."""
 
+DOMAIN_FEATURES: tuple[str, ...] = (
+    *("log_batch", "log_launches", "log_seconds_over_launches"),
+    *(f"mean_{name}" for name in PAIR_FEATURES[:-1]),
+)
+"""What tells how unlike the training rows a run is; means are over the additive time."""
+
 _TINY = 1e-12
 
 
@@ -60,8 +65,21 @@ class Runs:
 
     busy: Matrix
     launch: Matrix
-    pairs: Cube
+    pairs: Matrix
     runs: Matrix
+
+    @property
+    def log_base(self) -> Column:
+        """Logarithm of the additive time, seconds, shape (q,)."""
+        return np.asarray(np.log((self.busy + self.launch).sum(axis=1)))
+
+    @property
+    def domain(self) -> Matrix:
+        """The columns of `DOMAIN_FEATURES`, shape (q, len(DOMAIN_FEATURES))."""
+        terms = self.busy + self.launch
+        share = terms / terms.sum(axis=1, keepdims=True)
+        means = np.einsum("qn,qnf->qf", share, self.pairs[:, :, :-1])
+        return np.concatenate([self.runs[:, [0, 2, 1]], means], axis=1)
 
 
 def runs_of(
@@ -106,10 +124,8 @@ def runs_of(
     )
     busy, launch = busy * graph.count, launch * graph.count
     launches = float(graph.count @ kernels.repeat)
-    runs = [
-        _run(query, way, float(np.log((b + _TINY) / (s + _TINY))), launches)
-        for query, way, b, s in zip(queries, ways, busy.sum(axis=1), launch.sum(axis=1), strict=True)
-    ]
+    over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY)).tolist()
+    runs = [_run(*one, launches) for one in zip(queries, ways, over, strict=True)]
     return Runs(busy, launch, pairs, np.array(runs))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def train(
         for batch in batches.batches(taught, shape.graphs_a_batch, order):
             loss = _loss(parts, batch, log_measured, weights, shape.noise)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(parts.parameters(), _STEEPEST)
             optimiser.step()
             schedule.step()
@@ -109,7 +109,7 @@ def _log_seconds(parts: "nn.ModuleList", batch: Batch, noise: float = 0.0) -> "T
     """What the head says of runs of many graphs, laid end to end; shape (q,)."""
     import torch
 
-    encode, answer = parts[0], parts[1]
+    encode, answer = cast(Any, parts[0]), cast(Any, parts[1])
     values = {name: torch.from_numpy(value) for name, value in vars(batch).items()}
     features, node, run, runs = (values[name] for name in ("features", "node", "run", "runs"))
     if noise:
