@@ -1,5 +1,6 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
+from forerun.models.blend import Blend
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.graph_network import GraphNetwork
@@ -18,6 +19,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     GraphNetwork,
     OperatorPower,
     InferenceMemory,
+    Blend,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

@@ -23,8 +23,8 @@ Matrix = NDArray[np.float64]
 ENCODINGS_KEPT = 256
 FEW_GRAPHS = 64
 """Encodings of more graphs at once are not kept: digests would cost more than they save."""
-MOST_PAIRS = 100_000
-"""Runs times kernels that the head takes at once; more would only fill the memory."""
+MOST_PAIRS = 2_000
+"""Runs times kernels that the head takes at once, so that what is between fits into a cache."""
 
 
 class Encoded(NamedTuple):
@@ -89,14 +89,15 @@ class GraphAnswers:
         """
         chips = [chip_of(query.device, query.workload.precision) for query in queries]
         runs = runs_of(encoded.graph, queries, chips, self._times)
-        given = {
-            "states": encoded.states.astype(np.float64),
-            "pairs": runs.pairs,
-            "runs": runs.runs,
-            "busy": runs.busy,
-            "launch": runs.launch,
-        }
-        log_seconds, terms, context = self._head.run(None, given)
+        states = encoded.states.astype(np.float64)
+        step = max(1, MOST_PAIRS // max(1, len(encoded.graph)))
+        found = [
+            self._head.run(None, {"states": states, **runs.part(start, start + step)})
+            for start in range(0, len(queries), step)
+        ]
+        log_seconds, terms, context = (
+            np.concatenate(column, axis=1) for column in zip(*found, strict=True)
+        )
         kind = encoded.graph.kernels.kind
         return Answered(log_seconds.mean(axis=0), terms.mean(axis=0), context, runs, kind)
 
@@ -114,10 +115,7 @@ class GraphAnswers:
         keep = len(by_graph) <= FEW_GRAPHS
         for (_, mode), rows in by_graph.items():
             encoded = self.encoded(_network(queries[rows[0]]).graph, mode, keep)
-            step = max(1, MOST_PAIRS // max(1, len(encoded.graph)))
-            for start in range(0, len(rows), step):
-                part = rows[start : start + step]
-                yield part, self.answer(encoded, [queries[row] for row in part])
+            yield rows, self.answer(encoded, [queries[row] for row in rows])
 
     def _of_key(self, key: GraphKey, mode: LoweringMode) -> Encoded:
         return self.encode(next(kernel_graphs(key.graph, (mode,))))

@@ -50,8 +50,8 @@ class GraphShape:
     """
 
     hidden: int = 32
-    head: int = 32
-    last: int = 16
+    head: int = 16
+    last: int = 8
     epochs: int = 12
     graphs_a_batch: int = 32
     learning_rate: float = 3e-3
@@ -109,15 +109,10 @@ def head(shape: GraphShape, members: int = 1) -> "nn.Module":
     import torch
     from torch import nn
 
-    runs_wide = len(RUN_FEATURES)
-    layers = {"pair": (len(PAIR_FEATURES), shape.head), "run": (runs_wide, shape.head)}
-    layers |= {"last": (shape.head, shape.last), "correct": (shape.last, 2)}
-    layers |= {"whole": (shape.last + runs_wide, _WHOLE), "shift": (_WHOLE, 1)}
-
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.kept = nn.ParameterDict(_linear(members, layers))
+            self.kept = nn.ParameterDict(_linear(members, _head_layers(shape)))
             with torch.no_grad():
                 for name in ("correct", "correct_bias", "shift", "shift_bias"):
                     self.kept[name].zero_()
@@ -133,19 +128,16 @@ def head(shape: GraphShape, members: int = 1) -> "nn.Module":
             runs = runs.expand(members, -1, -1)
             terms, z = self.terms(
                 states[:, None],
-                self.of_pairs(pairs.expand(members, -1, -1, -1)),
-                self.of_runs(runs)[:, :, None],
+                self.through("pair", pairs.expand(members, -1, -1, -1)),
+                self.through("run", runs)[:, :, None],
                 torch.stack([busy, launch], 2),
             )
             total = terms.sum(2, keepdim=True)
             context = (z * (terms / total)[:, :, :, None]).sum(2)
             return self.log_seconds(total[:, :, 0], context, runs), terms, context
 
-        def of_pairs(self, pairs: "Tensor") -> "Tensor":
-            return _through(self.kept, "pair", pairs)
-
-        def of_runs(self, runs: "Tensor") -> "Tensor":
-            return _through(self.kept, "run", runs)
+        def through(self, name: str, values: "Tensor") -> "Tensor":
+            return _through(self.kept, name, values)
 
         def terms(
             self, states: "Tensor", pairs: "Tensor", runs: "Tensor", seconds: "Tensor"
@@ -153,14 +145,13 @@ def head(shape: GraphShape, members: int = 1) -> "nn.Module":
             z = torch.relu(states + pairs + runs)
             if self.training:
                 z = nn.functional.dropout(z, shape.dropout)
-            z = torch.relu(_through(self.kept, "last", z))
-            factors = torch.exp(_through(self.kept, "correct", z).clamp(-_MOST, _MOST))
+            z = torch.relu(self.through("last", z))
+            factors = torch.exp(self.through("correct", z).clamp(-_MOST, _MOST))
             return (seconds * factors).sum(-1), z
 
         def log_seconds(self, total: "Tensor", context: "Tensor", runs: "Tensor") -> "Tensor":
-            of_whole = torch.relu(_through(self.kept, "whole", torch.cat([context, runs], 2)))
-            shift = _through(self.kept, "shift", of_whole)[:, :, 0]
-            return torch.log(total + _TINY) + shift
+            of_whole = torch.relu(self.through("whole", torch.cat([context, runs], 2)))
+            return torch.log(total + _TINY) + self.through("shift", of_whole)[:, :, 0]
 
     return Head()
 
@@ -203,6 +194,18 @@ def export(
         _onnx(encode, graph, of_graph, GRAPH_INPUTS, ("states",)),
         _onnx(answer, run, of_run, RUN_INPUTS, RUN_OUTPUTS),
     )
+
+
+def _head_layers(shape: GraphShape) -> dict[str, tuple[int, int]]:
+    runs = len(RUN_FEATURES)
+    return {
+        "pair": (len(PAIR_FEATURES), shape.head),
+        "run": (runs, shape.head),
+        "last": (shape.head, shape.last),
+        "correct": (shape.last, 2),
+        "whole": (shape.last + runs, _WHOLE),
+        "shift": (_WHOLE, 1),
+    }
 
 
 def _linear(members: int, layers: dict[str, tuple[int, int]]) -> "dict[str, nn.Parameter]":

@@ -9,6 +9,7 @@ interval, their geometric mean is the answer.
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
@@ -46,6 +47,7 @@ ENCODER, HEAD = "encoder.onnx", "head.onnx"
 OTHER_WAYS_WEIGHT = 0.25
 """Weight of rows that are no mixed-precision inference on a GPU in nchw."""
 _SEEDS_APART = 100
+_TINY = 1e-12
 _SPREAD_FLOOR, _MOST_SPREAD = 0.06, 0.5
 _USUAL = ("eager", "compiled")
 _FEATURES = [*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES]
@@ -81,7 +83,8 @@ class GraphNetwork:
 
     Attributes:
         seed: of members, and spreads families over them.
-        members: networks trained, each without its share of the families.
+        members: networks trained, each without a fold of the families.
+        folds: that families are spread over; folds beyond the members are always taught.
         shape: sizes and schedule.
         threads: of torch while fitting; answers take one.
         calibrated: whether `fit` also measures intervals; unseen devices cost a member each.
@@ -94,7 +97,8 @@ class GraphNetwork:
     """
 
     seed: int = 0
-    members: int = 5
+    members: int = 3
+    folds: int = 5
     shape: GraphShape = field(default_factory=GraphShape)
     threads: int = 1
     calibrated: bool = True
@@ -160,7 +164,7 @@ class GraphNetwork:
             width = np.where(seen, _spread(answer.log_seconds, answer.log_base), 1.0)
             low["latency_ms"] = values * below**width
             high["latency_ms"] = values * above**width
-        shares = answer.by_class / answer.by_class.sum(axis=1, keepdims=True)
+        shares = answer.by_class / (answer.by_class.sum(axis=1, keepdims=True) + _TINY)
         return Predictions(
             {"latency_ms": values},
             low,
@@ -174,7 +178,8 @@ class GraphNetwork:
         taught, rows = lesson.taught, lesson.taught.rows
         errors, spreads = np.full(len(taught), np.nan), np.ones(len(taught))
         parts = []
-        for number, held in enumerate(held_out_folds(taught.family, self.members, self.seed)):
+        folds = held_out_folds(taught.family, self.folds, self.seed)
+        for number, held in enumerate(islice(folds, self.members)):
             self.progress(f"member {number + 1} of {self.members}")
             used = held if held.all() else ~held
             part, errors[held], spreads[held] = self._member(lesson, used, held, number)
@@ -261,6 +266,7 @@ class GraphNetwork:
         parameters = {
             "seed": self.seed,
             "members": self.members,
+            "folds": self.folds,
             "shape": asdict(self.shape),
             "features": _FEATURES,
             "kernel_times": self.kernel_times.to_json(),
@@ -285,6 +291,7 @@ class GraphNetwork:
         return cls(
             seed=content["seed"],
             members=content["members"],
+            folds=content["folds"],
             shape=GraphShape(**content["shape"]),
             kernel_times=KernelTimes.from_json(content["kernel_times"]),
             encoder=_part(folder / ENCODER),

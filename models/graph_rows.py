@@ -68,16 +68,20 @@ class Runs:
     pairs: Matrix
     runs: Matrix
 
+    def part(self, start: int, end: int) -> dict[str, NDArray[np.float64]]:
+        """Some of the runs, by the names of the head's inputs."""
+        return {name: column[start:end] for name, column in vars(self).items()}
+
     @property
     def log_base(self) -> Column:
         """Logarithm of the additive time, seconds, shape (q,)."""
-        return np.asarray(np.log((self.busy + self.launch).sum(axis=1)))
+        return np.asarray(np.log((self.busy + self.launch).sum(axis=1) + _TINY))
 
     @property
     def domain(self) -> Matrix:
         """The columns of `DOMAIN_FEATURES`, shape (q, len(DOMAIN_FEATURES))."""
         terms = self.busy + self.launch
-        share = terms / terms.sum(axis=1, keepdims=True)
+        share = terms / (terms.sum(axis=1, keepdims=True) + _TINY)
         means = np.einsum("qn,qnf->qf", share, self.pairs[:, :, :-1])
         return np.concatenate([self.runs[:, [0, 2, 1]], means], axis=1)
 
@@ -111,6 +115,7 @@ def runs_of(
     launch = launch_s * kernels.repeat
     waves = np.ceil(kernels.m * batch / TILE) * kernels.tiles_across / units
     whole = (busy + launch) * graph.count
+    share = whole / (whole.sum(axis=1, keepdims=True) + _TINY)
     pairs = np.stack(
         [
             _log(busy / launch, -6.0, 12.0) / 4.0,
@@ -118,7 +123,7 @@ def runs_of(
             _log(activations / l2, -8.0, 8.0) / 4.0,
             kernels.is_product * _log(waves, -3.0, 6.0) / 3.0,
             kernels.is_product * waves / np.ceil(waves + 1e-9),
-            _log(whole / whole.sum(axis=1, keepdims=True), -12.0, 0.0) / 4.0,
+            _log(share, -12.0, 0.0) / 4.0,
         ],
         axis=2,
     )

@@ -117,8 +117,8 @@ def _log_seconds(parts: "nn.ModuleList", batch: Batch, noise: float = 0.0) -> "T
     states = encode(values["root"], features, values["before"], values["after"])
     terms, z = answer.terms(
         states.index_select(1, node),
-        answer.of_pairs(values["pairs"][None]),
-        answer.of_runs(runs[None]).index_select(1, run),
+        answer.through("pair", values["pairs"][None]),
+        answer.through("run", runs[None]).index_select(1, run),
         values["seconds"],
     )
     total = torch.zeros(1, len(runs)).index_add(1, run, terms)
