@@ -88,7 +88,7 @@ class GraphAnswers:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
         chips = [chip_of(query.device, query.workload.precision) for query in queries]
-        runs = runs_of(encoded.graph, queries, chips, self._times)
+        runs = runs_of(encoded.graph, queries, chips, [self._times] * len(queries))
         states = encoded.states.astype(np.float64)
         step = max(1, MOST_PAIRS // max(1, len(encoded.graph)))
         found = [

@@ -61,12 +61,17 @@ class RunGraphs:
         """The same graphs for some of the queries."""
         return RunGraphs(self.graphs, self.of[rows])
 
-    def runs(self, queries: Sequence[Query], times: KernelTimes) -> Iterator[tuple[Places, Runs]]:
+    def runs(
+        self, queries: Sequence[Query], times: Sequence[KernelTimes]
+    ) -> Iterator[tuple[Places, Runs]]:
         """All runs of each graph that is run, with the positions of their queries."""
         for rows in _alike(self.of, np.arange(len(self.of))):
             mine = [queries[row] for row in rows]
             chips = [chip_of(query.device, query.workload.precision) for query in mine]
-            yield rows, runs_of(self.graphs[self.of[rows[0]]], mine, chips, times)
+            yield (
+                rows,
+                runs_of(self.graphs[self.of[rows[0]]], mine, chips, [times[row] for row in rows]),
+            )
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,12 @@ class GraphBatches:
     Args:
         queries: n networks.
         graphs: the graphs they run.
-        times: seconds by kind of kernel.
+        times: seconds by kind of kernel, for each query.
     """
 
-    def __init__(self, queries: Sequence[Query], graphs: RunGraphs, times: KernelTimes) -> None:
+    def __init__(
+        self, queries: Sequence[Query], graphs: RunGraphs, times: Sequence[KernelTimes]
+    ) -> None:
         self._graphs, self._of = graphs.graphs, graphs.of
         self._first = np.zeros(len(queries), dtype=np.intp)
         self.runs = np.empty((len(queries), len(RUN_FEATURES)), dtype=np.float32)

@@ -50,13 +50,13 @@ class GraphShape:
     """
 
     hidden: int = 32
-    head: int = 16
-    last: int = 8
+    head: int = 24
+    last: int = 12
     epochs: int = 12
     graphs_a_batch: int = 32
     learning_rate: float = 3e-3
     weight_decay: float = 1e-2
-    dropout: float = 0.1
+    dropout: float = 0.2
     noise: float = 0.05
 
 

@@ -47,6 +47,7 @@ ENCODER, HEAD = "encoder.onnx", "head.onnx"
 OTHER_WAYS_WEIGHT = 0.25
 """Weight of rows that are no mixed-precision inference on a GPU in nchw."""
 _SEEDS_APART = 100
+_BASE_FOLDS = 8
 _TINY = 1e-12
 _SPREAD_FLOOR, _MOST_SPREAD = 0.06, 0.5
 _USUAL = ("eager", "compiled")
@@ -175,7 +176,7 @@ class GraphNetwork:
         )
 
     def _fitted(self, lesson: _Lesson) -> Self:
-        taught, rows = lesson.taught, lesson.taught.rows
+        taught = lesson.taught
         errors, spreads = np.full(len(taught), np.nan), np.ones(len(taught))
         parts = []
         folds = held_out_folds(taught.family, self.folds, self.seed)
@@ -187,7 +188,7 @@ class GraphNetwork:
         encoder, head = export([p[0] for p in parts], [p[1] for p in parts], self.shape)
         fitted = replace(
             self,
-            kernel_times=KernelTimes.fit(rows.design, taught.log_measured, rows.ways.tolist()),
+            kernel_times=_times(taught, np.ones(len(taught), dtype=np.bool_)),
             encoder=encoder,
             head=head,
             intervals=None,
@@ -204,12 +205,13 @@ class GraphNetwork:
     ) -> "tuple[nn.ModuleList, Column, Column]":
         """A member taught some rows and stopped by others; errors and spreads on the latter."""
         taught, rows = lesson.taught, lesson.taught.rows
-        times = KernelTimes.fit(
-            rows.design[used], taught.log_measured[used], rows.ways[used].tolist()
-        )
+        times = _times(taught, used)
+        bases = _unseen_bases(taught, used, times, self.seed)
         needed = np.flatnonzero(used | held)
         batches = GraphBatches(
-            [lesson.queries[row] for row in needed.tolist()], lesson.graphs.take(needed), times
+            [lesson.queries[row] for row in needed.tolist()],
+            lesson.graphs.take(needed),
+            [bases[row] for row in needed.tolist()],
         )
         parts, found = train(
             batches,
@@ -232,7 +234,8 @@ class GraphNetwork:
         """Range of the domain's features by kind of device."""
         kinds = np.array([query.device.kind for query in lesson.queries])
         features = np.empty((len(kinds), len(DOMAIN_FEATURES)))
-        for rows, runs in lesson.graphs.runs(lesson.queries, self.kernel_times):
+        times = [self.kernel_times] * len(kinds)
+        for rows, runs in lesson.graphs.runs(lesson.queries, times):
             features[rows] = runs.domain
         return {
             str(kind): FeatureRange.of(DOMAIN_FEATURES, features[kinds == kind])
@@ -300,6 +303,32 @@ class GraphNetwork:
             domain=NetworkDomain.from_json(content),
             scalars=ShrunkScalars.from_json(content["scalars"]),
         )
+
+
+def _times(taught: TaughtRows, used: Mask) -> KernelTimes:
+    rows = taught.rows
+    return KernelTimes.fit(rows.design[used], taught.log_measured[used], rows.ways[used].tolist())
+
+
+def _unseen_bases(
+    taught: TaughtRows, used: Mask, times: KernelTimes, seed: int
+) -> Sequence[KernelTimes]:
+    """For each row an additive time that was not fitted on the row's family.
+
+    On rows it was fitted on, an additive time is better than it will be on new families, and a
+    network would learn to trust it too much. Rows not used keep `times`, which never saw them.
+    """
+    found = [times] * len(taught)
+    rows = np.flatnonzero(used)
+    for fold in held_out_folds(taught.family[rows], _BASE_FOLDS, seed):
+        if fold.all():
+            continue
+        others = np.zeros(len(taught), dtype=np.bool_)
+        others[rows[~fold]] = True
+        without = _times(taught, others)
+        for row in rows[fold].tolist():
+            found[row] = without
+    return found
 
 
 def _spread(log_seconds: Column, log_base: Column) -> Column:

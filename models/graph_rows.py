@@ -87,7 +87,10 @@ class Runs:
 
 
 def runs_of(
-    graph: KernelGraph, queries: Sequence[Query], chips: Sequence[Chip], times: KernelTimes
+    graph: KernelGraph,
+    queries: Sequence[Query],
+    chips: Sequence[Chip],
+    times: Sequence[KernelTimes],
 ) -> Runs:
     """What a run on each device at each batch size makes of one kernel graph.
 
@@ -95,7 +98,7 @@ def runs_of(
         graph: n distinct kernels.
         queries: q networks lowered to it.
         chips: their devices at the precision of each.
-        times: seconds by kind of kernel.
+        times: seconds by kind of kernel, for each query.
     """
     kernels, kind = graph.kernels, graph.kernels.kind
     ways = [way_of(query) for query in queries]
@@ -104,8 +107,9 @@ def runs_of(
         np.array([getattr(chip, name) for chip in chips])[:, None]
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
     )
-    coefficients = np.stack([times.by_kind[way][0][:, kind] for way in ways])
-    launch_s = np.array([times.by_kind[way][1] for way in ways])[:, None] * LAUNCH_S
+    found = [one.by_kind[way] for one, way in zip(times, ways, strict=True)]
+    coefficients = np.stack([rows[:, kind] for rows, _ in found])
+    launch_s = np.array([launch for _, launch in found])[:, None] * LAUNCH_S
     peak = np.where(kernels.tensor, matrix, vector)
     activations = kernels.traffic * batch
     compute = (kernels.work * batch + kernels.fixed_work) / peak

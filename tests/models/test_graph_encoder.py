@@ -89,7 +89,8 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     held = rows[rows % 5 == 0]
     seen: list[float] = []
     with torch_threads(1):
-        batches = GraphBatches(measured.queries, RunGraphs.of_queries(measured.queries), times)
+        graphs = RunGraphs.of_queries(measured.queries)
+        batches = GraphBatches(measured.queries, graphs, [times] * len(rows))
         _, found = train(
             batches,
             taught.log_measured,
@@ -110,7 +111,7 @@ def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     taught = TaughtRows.of(measured)
     times = KernelTimes.fit(taught.rows.design, taught.log_measured, taught.rows.ways.tolist())
     graphs = RunGraphs.of_queries(measured.queries)
-    batches = GraphBatches(measured.queries, graphs, times)
+    batches = GraphBatches(measured.queries, graphs, [times] * len(measured))
     rows = np.arange(0, len(measured), 3)
     found = list(batches.batches(rows, 7, np.random.default_rng(0)))
     assert len(found) == batches.count(rows, 7)
