@@ -1,7 +1,9 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
+from forerun.models.blend import Blend
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import InferenceMemory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
@@ -14,8 +16,10 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     Roofline,
     OperatorBoost,
     NetworkBoost,
+    GraphNetwork,
     OperatorPower,
     InferenceMemory,
+    Blend,
     Chosen,
 )
 """Every predictor that an artifact can hold."""
