@@ -300,3 +300,36 @@ def codes_of(architectures: Sequence[Architecture]) -> Codes:
                 f"choices, this one {len(architecture.operators)}."
             )
     return np.array([a.operators for a in architectures], dtype=np.int64)
+
+
+def random_codes(space: Space, count: int, seed: int = 0) -> Codes:
+    """Choices drawn evenly from a whole space, shape (count, places): what is usual in it."""
+    generator = np.random.default_rng(seed)
+    if space == "nb201":
+        return generator.integers(0, POOL + 1, (count, PLACES[space]))
+    if space == "fbnet":
+        return generator.integers(0, _FBNET_SKIP + 1, (count, PLACES[space]))
+    kernels = generator.choice([3, 5, 7], (count, 20))
+    expansions = generator.choice([3, 4, 6], (count, 20))
+    depths = generator.integers(2, _OFA_DEPTH + 1, (count, len(_OFA_STAGES)))
+    sizes = generator.choice(np.arange(128, 225, 4), (count, 1))
+    return np.concatenate([kernels, expansions, depths, sizes], axis=1)
+
+
+def present_choices(space: Space, codes: Codes) -> Codes:
+    """Choices that shape the network, shape (n, places); those of absent OFA blocks are 0."""
+    if space != "ofa":
+        return codes
+    there = np.arange(_OFA_DEPTH) < codes[:, 40:45, None]
+    blocks = there.reshape(len(codes), -1)
+    return np.concatenate([codes[:, :20] * blocks, codes[:, 20:40] * blocks, codes[:, 40:]], axis=1)
+
+
+COARSE: Final[Mapping[Space, tuple[int, ...]]] = MappingProxyType(
+    {
+        "nb201": tuple(map(NB201_FEATURES.index, ("log_macs", "log_live_macs", "launches"))),
+        "fbnet": tuple(map(FBNET_FEATURES.index, ("blocks", "log_macs", "log_parameters"))),
+        "ofa": tuple(map(OFA_FEATURES.index, ("blocks", "log_macs", "log_activations"))),
+    }
+)
+"""Columns that alone tell most of any device's times: launches, arithmetic, memory."""
