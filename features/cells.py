@@ -99,7 +99,8 @@ def live_edges(codes: Codes) -> NDArray[np.bool_]:
 
 def _counts(codes: Codes, kept: NDArray[np.bool_]) -> Matrix:
     """Edges with each of the five choices, shape (n, 5)."""
-    return ((codes[:, :, None] == np.arange(5)) & kept[:, :, None]).sum(axis=1).astype(np.float64)
+    chosen = (codes[:, :, None] == np.arange(5)) & kept[:, :, None]
+    return np.asarray(chosen.sum(axis=1), dtype=np.float64)
 
 
 def _longest_path(codes: Codes, live: NDArray[np.bool_], weights: Matrix) -> Matrix:

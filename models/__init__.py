@@ -1,5 +1,6 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
+from forerun.models.architecture import ArchitectureLatency
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.memory import InferenceMemory
@@ -11,6 +12,7 @@ from forerun.models.roofline import Roofline
 
 PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
+    ArchitectureLatency,
     Roofline,
     OperatorBoost,
     NetworkBoost,

@@ -19,13 +19,13 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
 from forerun.features.cells import COARSE, PLACES, Codes, codes_of
-from forerun.models.adaptation.gaussian_process import (
+from forerun.models.adaptation.kernel_process import (
     Answer,
-    GaussianProcess,
     Kernel,
+    KernelProcess,
     kernels_over,
 )
-from forerun.models.adaptation.mixture import Mixture
+from forerun.models.adaptation.stacking import Stacking
 from forerun.models.adaptation.suggest import suggest
 from forerun.models.architecture_pool import (
     DevicePool,
@@ -61,8 +61,8 @@ class AdaptedDevice:
 
     codes: Codes
     latency_ms: Vector
-    experts: tuple[GaussianProcess, ...]
-    mixture: Mixture
+    experts: tuple[KernelProcess, ...]
+    mixture: Stacking
 
     @classmethod
     def of(cls, space: Space, pool: DevicePool | None, codes: Codes, latency_ms: Vector) -> Self:
@@ -70,7 +70,9 @@ class AdaptedDevice:
         rows, logs = inputs(space, pool, codes), log_times(latency_ms)
         noise = rounding_noise(latency_ms)
         fitted = tuple(expert.fit(rows, logs, noise) for expert in experts(space, pool))
-        return cls(codes, latency_ms, fitted, Mixture.of([e.leave_one_out() for e in fitted], logs))
+        return cls(
+            codes, latency_ms, fitted, Stacking.of([e.leave_one_out() for e in fitted], logs)
+        )
 
     def answer(self, rows: Matrix) -> tuple[Answer, Vector]:
         """Log times of n rows of `inputs`, and half the width of their intervals."""
@@ -87,14 +89,14 @@ def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
     return np.concatenate(parts, axis=1)
 
 
-def experts(space: Space, pool: DevicePool | None) -> tuple[GaussianProcess, ...]:
+def experts(space: Space, pool: DevicePool | None) -> tuple[KernelProcess, ...]:
     """Processes that look at structure, at the pool, or at both, from the plain to the rich."""
     fine, coarse, known = _kernels(space, pool)
     level = Kernel("constant", prior=(-2.0, 1.0))
     sets: list[tuple[Kernel, ...]] = [coarse, (*fine, *coarse)]
     if known:
         sets += [known, (*coarse, *known), (*fine, *coarse, *known)]
-    return tuple(GaussianProcess((level, *kernels)) for kernels in sets)
+    return tuple(KernelProcess((level, *kernels)) for kernels in sets)
 
 
 def _kernels(

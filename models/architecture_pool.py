@@ -5,19 +5,19 @@ hundred architectures measured, all of the space answered); the smoothed times o
 the pool that a new device is compared with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.workload import Space
 from forerun.features.cells import Codes, features_of, present_choices, random_codes
-from forerun.models.adaptation.gaussian_process import (
-    GaussianProcess,
+from forerun.models.adaptation.kernel_process import (
     Kernel,
+    KernelProcess,
     kernels_over,
     standardised,
 )
@@ -110,7 +110,10 @@ class DevicePool:
             rows: device -> (choices, milliseconds) of its measured architectures.
         """
         devices = tuple(sorted(rows))
-        fits = [_smoothed(space, *_frozen(*_thinned(*rows[name]))) for name in devices]
+        return _pool(space, devices, tuple(_frozen(*_thinned(*rows[name])) for name in devices))
+
+    @classmethod
+    def _of(cls, space: Space, devices: tuple[str, ...], fits: "Sequence[_Smoothed]") -> Self:
         taught = np.concatenate([fit.codes for fit in fits])
         codes, position = np.unique(taught, axis=0, return_inverse=True)
         device = np.repeat(np.arange(len(fits)), [len(fit.codes) for fit in fits])
@@ -183,6 +186,15 @@ class _Smoothed:
     deviation: float
 
 
+_Frozen = tuple[tuple[int, int], bytes, bytes]
+
+
+@lru_cache(maxsize=8)
+def _pool(space: Space, devices: tuple[str, ...], rows: tuple[_Frozen, ...]) -> DevicePool:
+    """Kept for a while: a protocol with ten seeds teaches the same rows ten times."""
+    return DevicePool._of(space, devices, [_smoothed(space, *one) for one in rows])
+
+
 @lru_cache(maxsize=8)
 def _comparisons(pool: DevicePool, shape: tuple[int, int], content: bytes) -> Matrix:
     """Kept for a while: a search asks about the same candidates again and again."""
@@ -197,13 +209,18 @@ def _smoothed(space: Space, shape: tuple[int, int], codes: bytes, latency_ms: by
     rows = np.frombuffer(codes, dtype=np.int64).reshape(shape)
     times = np.frombuffer(latency_ms, dtype=np.float64)
     logs, noise = log_times(times), rounding_noise(times)
-    inputs, process = _inputs(space, rows), GaussianProcess(_kernels(space))
+    inputs, process = _inputs(space, rows), KernelProcess(_kernels(space))
     some = np.random.default_rng(0).permutation(len(rows))[:_ROWS_FOR_WEIGHTS]
     weighed = process.fit(inputs[some], logs[some], noise[some])
     whole = process.with_weights(inputs, logs, weighed.weights, weighed.noise, noise)
-    left_out = logs - whole.leave_one_out().mean
+    assert whole.posterior is not None
+    left_out = whole.posterior.left_out_error
     return _Smoothed(
-        rows, whole.centre, whole.weights, whole.solved, float(np.sqrt(np.mean(left_out**2)))
+        rows,
+        whole.centre,
+        whole.weights,
+        whole.posterior.weights,
+        float(np.sqrt(np.mean(left_out**2))),
     )
 
 
@@ -214,7 +231,7 @@ def _thinned(codes: Codes, latency_ms: Vector) -> tuple[Codes, Vector]:
     return codes[kept], latency_ms[kept]
 
 
-def _frozen(codes: Codes, latency_ms: Vector) -> tuple[tuple[int, int], bytes, bytes]:
+def _frozen(codes: Codes, latency_ms: Vector) -> _Frozen:
     return (len(codes), codes.shape[1]), codes.tobytes(), latency_ms.tobytes()
 
 

@@ -7,16 +7,18 @@ other hardware measured. Answers for a row left out are in closed form (ibid., e
 Twenty rows take some milliseconds; a thousand some seconds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.adaptation.gaussian_process import Posterior, distances
+
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Shape = Literal["constant", "linear", "radial", "matern"]
+Shape = Literal["constant", "linear", "radial"]
 
 NOISE_PRIOR: Final = (-6.0, 1.5)
 """Mean and deviation of the log of the noise's variance: 5 % on a log scale, within a factor."""
@@ -28,7 +30,7 @@ class Kernel:
     """One term of a covariance, of order 1 on columns with mean 0 and deviation 1.
 
     Attributes:
-        shape: `constant`; `linear` (products); `radial` (squared exponential); `matern` (3/2).
+        shape: `constant`; `linear` (products); `radial` (squared exponential).
         columns: first column and the one after the last that it looks at; all when None.
         length: distance, in deviations a column, over which answers change.
         prior: mean and deviation of the log of its weight.
@@ -45,13 +47,9 @@ class Kernel:
         if self.shape == "constant":
             return np.ones((len(one), len(other)))
         if self.shape == "linear":
-            return one @ other.T / one.shape[1]
-        square = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1) - 2.0 * one @ other.T
-        square = np.maximum(square, 0.0) / (one.shape[1] * self.length**2)
-        if self.shape == "radial":
-            return np.asarray(np.exp(-0.5 * square))
-        far = np.sqrt(3.0 * square)
-        return np.asarray((1.0 + far) * np.exp(-far))
+            return np.asarray(one @ other.T / one.shape[1])
+        far = distances(one, other) / (np.sqrt(one.shape[1]) * self.length)
+        return np.asarray(np.exp(-0.5 * far**2))
 
     def diagonal(self, rows: Matrix) -> Vector:
         """Variance of n rows before weighting, shape (n,)."""
@@ -83,7 +81,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class GaussianProcess:
+class KernelProcess:
     """A sum of kernels, fitted to few rows; frozen.
 
     Attributes:
@@ -93,9 +91,8 @@ class GaussianProcess:
         noise: variance of one measurement.
         rows: measured places, shape (n, columns).
         centre: mean of what was measured, added to every answer.
-        solved: inverse covariance times what was measured, shape (n,).
-        inverse: inverse covariance, shape (n, n).
-        measured: what was measured, less `centre`.
+        posterior: given what was measured less `centre`.
+        values: what was measured, shape (n,).
     """
 
     kernels: tuple[Kernel, ...]
@@ -104,9 +101,8 @@ class GaussianProcess:
     noise: float = 0.0
     rows: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     centre: float = 0.0
-    solved: Vector = field(default_factory=lambda: np.zeros(0))
-    inverse: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    measured: Vector = field(default_factory=lambda: np.zeros(0))
+    posterior: Posterior | None = None
+    values: Vector = field(default_factory=lambda: np.zeros(0))
 
     def fit(self, rows: Matrix, measured: Vector, known_noise: Vector | float = 0.0) -> Self:
         """Weights at their mode, then the posterior.
@@ -137,20 +133,19 @@ class GaussianProcess:
 
     def predict(self, rows: Matrix) -> Answer:
         """Mean and variance of a new measurement at each of m rows."""
+        assert self.posterior is not None
         cross = self._between(rows)
-        mean = self.centre + cross @ self.solved
-        prior = sum(
-            (w * k.diagonal(rows) for w, k in zip(self.weights, self.kernels, strict=True)),
-            np.zeros(len(rows)),
-        )
-        explained = np.einsum("ij,ij->i", cross @ self.inverse, cross)
-        least = self.noise + _JITTER
-        return Answer(mean, np.maximum(prior - explained, 0.0) + least)
+        prior = np.zeros(len(rows))
+        for weight, kernel in zip(self.weights, self.kernels, strict=True):
+            prior += weight * kernel.diagonal(rows)
+        variance = self.posterior.variance(cross, prior) + self.noise
+        return Answer(self.centre + self.posterior.mean(cross), variance)
 
     def leave_one_out(self) -> Answer:
         """What the others say about each measured row, with the weights as they are."""
-        precision = np.diag(self.inverse)
-        return Answer(self.centre + self.measured - self.solved / precision, 1.0 / precision)
+        assert self.posterior is not None
+        mean = self.values - self.posterior.left_out_error
+        return Answer(mean, self.posterior.left_out_variance)
 
     def _between(self, rows: Matrix) -> Matrix:
         total = np.zeros((len(rows), len(self.rows)))
@@ -161,22 +156,18 @@ class GaussianProcess:
     def _settled(
         self, rows: Matrix, measured: Vector, weights: Vector, noise: float, floor: Vector
     ) -> Self:
-        from scipy.linalg import cho_factor, cho_solve
-
         centre = float(measured.mean())
-        covariance = np.diag(floor + noise + _JITTER)
+        covariance = np.zeros((len(rows), len(rows)))
         for weight, kernel in zip(weights, self.kernels, strict=True):
             covariance += weight * kernel.between(rows, rows)
-        inverse = cho_solve(cho_factor(covariance, lower=True), np.eye(len(rows)))
         return replace(
             self,
             weights=np.asarray(weights, dtype=np.float64),
             noise=noise,
             rows=rows,
             centre=centre,
-            solved=inverse @ (measured - centre),
-            inverse=inverse,
-            measured=measured - centre,
+            posterior=Posterior.of(covariance, floor + noise + _JITTER, measured - centre),
+            values=measured,
         )
 
     def _mode(self, grams: NDArray[np.float64], centred: Vector, floor: Vector) -> Vector:
@@ -195,25 +186,6 @@ class GaussianProcess:
             options={"maxiter": 60, "ftol": 1e-6},
         )
         return np.asarray(np.exp(found.x))
-
-    def to_json(self) -> dict[str, Any]:
-        """What `from_json` needs: rows, values, weights and noise."""
-        return {
-            "weights": self.weights.tolist(),
-            "noise": self.noise,
-            "rows": self.rows.tolist(),
-            "measured": (self.measured + self.centre).tolist(),
-        }
-
-    def from_json(self, content: Mapping[str, Any], known_noise: Vector | float = 0.0) -> Self:
-        """The process with these kernels that `to_json` wrote."""
-        return self.with_weights(
-            np.array(content["rows"], dtype=np.float64),
-            np.array(content["measured"], dtype=np.float64),
-            np.array(content["weights"], dtype=np.float64),
-            float(content["noise"]),
-            known_noise,
-        )
 
 
 def _loss(
@@ -252,9 +224,9 @@ def standardised(rows: Matrix, like: Matrix | None = None) -> Matrix:
 
 
 def kernels_over(
-    columns: tuple[int, int], lengths: Sequence[float], shape: Shape = "radial", level: float = -3.0
+    columns: tuple[int, int], lengths: Sequence[float], level: float = -3.0
 ) -> tuple[Kernel, ...]:
-    """A linear kernel and one of `shape` at each length, over the same columns."""
+    """A linear kernel and a radial one at each length, over the same columns."""
     linear = Kernel("linear", columns, prior=(level, 1.5))
-    bent = tuple(Kernel(shape, columns, length, (level, 1.5)) for length in lengths)
+    bent = tuple(Kernel("radial", columns, length, (level, 1.5)) for length in lengths)
     return (linear, *bent)

@@ -3,7 +3,7 @@
 A matrix of log times (workloads x devices), each column centred, has few large singular values
 (launch-bound, compute-bound, memory-bound, ...). A new device is a point in their space: a prior
 over its coordinates comes from those of the known ones, and a linear kernel over the factors is
-that prior (models.adaptation.gaussian_process).
+that prior (models.adaptation.kernel_process).
 """
 
 from dataclasses import dataclass

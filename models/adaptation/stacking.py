@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.gaussian_process import Answer
+from forerun.models.adaptation.kernel_process import Answer
+from forerun.models.adaptation.mixture import combine
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -43,14 +44,12 @@ def stacking_weights(log_densities: Matrix, prior_rows: float = PRIOR_ROWS) -> V
 
 def mixed(answers: Sequence[Answer], weights: Vector) -> Answer:
     """Mean and variance of the mixture; experts that disagree widen it."""
-    means = np.array([a.mean for a in answers])
-    variances = np.array([a.variance for a in answers])
-    mean = weights @ means
-    return Answer(mean, weights @ (variances + (means - mean) ** 2))
+    means = np.array([answer.mean for answer in answers])
+    return Answer(*combine(weights, means, np.array([answer.variance for answer in answers])))
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Stacking:
     """Weights of experts, and how much wider than they say their intervals must be.
 
     Attributes:
@@ -70,7 +69,7 @@ class Mixture:
         measured: Vector,
         prior_rows: float = PRIOR_ROWS,
         trust: float = 8.0,
-    ) -> "Mixture":
+    ) -> "Stacking":
         """Weights and inflation from each expert's answers for rows left out.
 
         Args:

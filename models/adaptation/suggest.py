@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.gaussian_process import Kernel
+from forerun.models.adaptation.kernel_process import Kernel
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
