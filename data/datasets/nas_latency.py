@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle, home
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.datasets.nas_latency_files import tables_of
+from forerun.data.datasets.nas_latency_files import NB201_EDGES, tables_of
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.schema import number, text
 from forerun.data.split import Split, is_one_of
@@ -35,7 +35,6 @@ Places = NDArray[np.intp]
 
 TAUGHT: Final = 900
 """Architectures of a source device that teach: those with smaller ids."""
-NB201_EDGES: Final = ("op_0to1", "op_0to2", "op_1to2", "op_0to3", "op_1to3", "op_2to3")
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "nb201": NB201_EDGES,
@@ -119,7 +118,10 @@ class NasLatency(Dataset):
         return {"tasks": published_protocols()}
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `SPACE_archs`, of the latency tables, of `devices` and `published`."""
+        """Schemas of `SPACE_archs`, of the latency tables, of `devices` and `published`.
+
+        Further columns are allowed: bundles may carry counts of arithmetic beside the choices.
+        """
         import pandera.pandas as pa
 
         ident = number("int32", low=0)
@@ -129,16 +131,13 @@ class NasLatency(Dataset):
             columns |= {name: number("int8", low=0) for name in names}
             if space == "ofa":
                 columns["r"] = number("int16", above=0)
-            else:
-                columns |= {name: number(low=0) for name in ("macs_m", "params_m")}
             schemas[f"{space}_archs"] = columns
             schemas[f"{space}_latency"] = {
                 "arch_id": ident,
                 "device": text(),
                 "latency_ms": number("float32", above=0),
             }
-        schemas["nb201_archs"] |= {"arch_str": text(), "macs_live_m": number(low=0)}
-        schemas["nb201_archs"] |= {"has_path": pa.Column(bool), "rep_arch_id": ident}
+        schemas["nb201_archs"]["arch_str"] = text()
         # A time of -1 is upstream's mark for a network that did not compile.
         failed = {"latency_ms": number("float32", low=-1)}
         schemas["nb201_extra"] = schemas["nb201_latency"] | failed
