@@ -170,7 +170,7 @@ class NasLatency(Dataset):
                 train = early & is_one_of(rows["device"], devices["train"])
                 judged = is_one_of(rows["device"], devices["test"])
                 if protocol.startswith("help_"):
-                    judged &= _help_judged(rows, published["help"][space])
+                    judged = judged & _help_judged(rows, published["help"][space])
                 found.append(Split(protocol, table, train, judged, (), ("device",)))
         return [split for split in found if split.judged.any()]
 
@@ -229,6 +229,8 @@ def times_of(rows: "pd.DataFrame", architectures: int) -> dict[str, Column]:
 def middle(times: Column, places: Places) -> Places:
     """Those of these places that are not among the tenth fastest or slowest of them, ascending."""
     places = places[times[places] > 0]
+    if not len(places):
+        return places
     low, high = np.quantile(times[places], [0.1, 0.9])
     return np.asarray(places[(times[places] >= low) & (times[places] <= high)])
 

@@ -20,7 +20,7 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Shape = Literal["constant", "linear", "radial"]
 
-NOISE_PRIOR: Final = (-6.0, 1.5)
+NOISE_PRIOR: Final = (-7.5, 2.0)
 """Mean and deviation of the log of the noise's variance: 5 % on a log scale, within a factor."""
 _JITTER = 1e-8
 
