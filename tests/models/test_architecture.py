@@ -57,7 +57,7 @@ class TestContract(PredictorContract):
         return fitted()
 
     def queries(self):
-        return [*stranger(3).queries, *stranger(2, space="fbnet").queries]
+        return [*stranger(3).queries, *stranger(3, space="fbnet").queries]
 
 
 class TestAdaptedContract(TestContract):

@@ -64,10 +64,14 @@ class NasLatencyExaminer(Examiner):
                 tasks = [_help(space, d, help_) for d in space.known(help_["meta_test"])]
                 yield from _exam(f"help_{name}", space, help_["meta_train"], tasks)
         for name, space in found.items():
-            for device in space.devices:
-                others = [other for other in space.devices if other != device]
+            whole = space.of_table(LATENCIES[name][0])
+            for device in whole:
+                others = [other for other in whole if other != device]
                 task = _task(f"every_other_device/{name}", space, device)
                 yield from _exam("every_other_device", space, others, [task])
+            boards = [device for device in space.devices if device not in whole]
+            tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
+            yield from _exam("every_other_device", space, whole, tasks)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -88,18 +92,24 @@ class SpaceRows:
         space: which.
         architectures: all of it, by id.
         times: device -> milliseconds by id, NaN where not measured.
+        tables: device -> table of the bundle that its times stand in.
         classes: device -> what the bundle says it is.
     """
 
     space: Space
     architectures: Sequence[Architecture]
     times: Mapping[str, NDArray[np.float64]]
+    tables: Mapping[str, str]
     classes: Mapping[str, str]
 
     @property
     def devices(self) -> list[str]:
         """Names in the bundle's words, sorted."""
         return sorted(self.times)
+
+    def of_table(self, table: str) -> list[str]:
+        """Names of the devices of one latency table, sorted."""
+        return [device for device in self.devices if self.tables[device] == table]
 
     def known(self, names: Collection[str]) -> list[str]:
         """Those of these devices that the bundle has."""
@@ -138,14 +148,18 @@ def spaces(bundle: Bundle) -> list[SpaceRows]:
     found = []
     for name in get_args(Space):
         times: dict[str, NDArray[np.float64]] = {}
+        tables: dict[str, str] = {}
         there = [latency for latency in LATENCIES[name] if bundle.has(latency)]
         if not there:
             continue
         archs = bundle.table(f"{name}_archs").sort_values("arch_id")
         for latency in there:
-            times |= times_of(bundle.table(latency), len(archs))
+            found_times = times_of(bundle.table(latency), len(archs))
+            times |= found_times
+            tables |= dict.fromkeys(found_times, latency)
         codes = archs[list(CHOICES[name])].to_numpy(dtype=np.int64).tolist()
-        found.append(SpaceRows(name, [Architecture(name, tuple(c)) for c in codes], times, classes))
+        architectures = [Architecture(name, tuple(c)) for c in codes]
+        found.append(SpaceRows(name, architectures, times, tables, classes))
     return found
 
 
