@@ -177,6 +177,7 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
     references = np.array(protocol["reference_arch_ids"], dtype=np.intp)
     first, last = protocol["n_pool"], protocol["n_pool"] + protocol.get("n_query", 1000)
     times = space.times[device]
+    references = references[references < len(times)]
     judged = middle(times, np.arange(first, min(last, len(times))))
     return Task(
         f"help_{space.space}/{device_slug(device)}",
