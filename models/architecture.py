@@ -6,6 +6,8 @@ one by one. Where the pool is unlike the device, structure takes over; where it 
 rows are enough for the device's own detail.
 """
 
+import gzip
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import InputError
+from forerun.data.errors import BadArtifact, InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
@@ -221,10 +223,10 @@ class ArchitectureLatency:
         return times.mean(axis=1), 2.5 * spread + 0.5, (said,)
 
     def save(self, folder: Path) -> None:
-        """All as JSON; mixtures are made again from their rows."""
+        """JSON, that of pools compressed; mixtures are made again from their rows."""
         parameters = {
             "seed": self.seed,
-            "pools": [pool.to_json() for pool in self.pools.values()],
+            "pools": list(self.pools),
             "adapted": [
                 {
                     "space": space,
@@ -236,6 +238,9 @@ class ArchitectureLatency:
             ],
         }
         write_content(folder, self.name, parameters)
+        for space, pool in self.pools.items():
+            text = json.dumps(pool.to_json(), sort_keys=True)
+            (folder / f"{space}.txt.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -245,7 +250,7 @@ class ArchitectureLatency:
             BadArtifact: the folder is damaged.
         """
         content = read_content(folder, cls.name)
-        pools = {p["space"]: DevicePool.from_json(p) for p in content["pools"]}
+        pools = {space: _pool(folder / f"{space}.txt.gz") for space in content["pools"]}
         adapted = {
             (row["space"], row["device"]): _again(pools.get(row["space"]), row)
             for row in content["adapted"]
@@ -256,6 +261,13 @@ class ArchitectureLatency:
 def device_words(others: int) -> str:
     """How an unknown device is spoken of."""
     return f"this device, the answer is the typical one of {others} others"
+
+
+def _pool(path: Path) -> DevicePool:
+    try:
+        return DevicePool.from_json(json.loads(gzip.decompress(path.read_bytes())))
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise BadArtifact(f"{path} is damaged: {error}") from None
 
 
 def _again(pool: DevicePool | None, row: Mapping[str, Any]) -> AdaptedDevice:

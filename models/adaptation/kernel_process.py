@@ -14,7 +14,7 @@ from typing import Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.gaussian_process import Posterior, distances
+from forerun.models.adaptation.gaussian_process import Posterior
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -48,8 +48,20 @@ class Kernel:
             return np.ones((len(one), len(other)))
         if self.shape == "linear":
             return np.asarray(one @ other.T / one.shape[1])
-        far = distances(one, other) / (np.sqrt(one.shape[1]) * self.length)
-        return np.asarray(np.exp(-0.5 * far**2))
+        # Minus half the squared distances, in place: a search spends its time here.
+        scale = one.shape[1] * self.length**2
+        found = one @ (other.T / scale)
+        found -= (0.5 / scale) * (one**2).sum(axis=1)[:, None]
+        found -= (0.5 / scale) * (other**2).sum(axis=1)
+        np.minimum(found, 0.0, out=found)
+        return np.asarray(np.exp(found, out=found))
+
+    def applied(self, one: Matrix, other: Matrix, coefficients: Matrix) -> Matrix:
+        """`between(one, other) @ coefficients`, without the large product where none is needed."""
+        if self.shape == "linear":
+            one, other = self._own(one), self._own(other)
+            return np.asarray(one @ (other.T @ coefficients) / one.shape[1])
+        return np.asarray(self.between(one, other) @ coefficients)
 
     def diagonal(self, rows: Matrix) -> Vector:
         """Variance of n rows before weighting, shape (n,)."""
