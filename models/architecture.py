@@ -217,8 +217,8 @@ class ArchitectureLatency:
             return times[:, place], half, ()
         spread = np.sqrt(times.var(axis=1) + np.mean(pool.deviations**2))
         said = (
-            f"nothing was measured on {device_words(len(pool.devices))}; "
-            "a few rows of it tell more than all others"
+            f"nothing was measured on this device: the answer is typical of {len(pool.devices)} "
+            "others, twenty measured architectures would tell more"
         )
         return times.mean(axis=1), 2.5 * spread + 0.5, (said,)
 
@@ -256,11 +256,6 @@ class ArchitectureLatency:
             for row in content["adapted"]
         }
         return cls(content["seed"], pools, adapted)
-
-
-def device_words(others: int) -> str:
-    """How an unknown device is spoken of."""
-    return f"this device, the answer is the typical one of {others} others"
 
 
 def _pool(path: Path) -> DevicePool:

@@ -95,6 +95,6 @@ class Stacking:
 
     def half_width(self, answer: Answer, coverage: float = 0.9) -> Vector:
         """Distance from a combined answer's mean to either bound, shape (n,)."""
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
-        return np.asarray(t.ppf(0.5 + coverage / 2, self.freedom) * np.sqrt(answer.variance))
+        return np.asarray(stdtrit(self.freedom, 0.5 + coverage / 2) * np.sqrt(answer.variance))
