@@ -1,6 +1,6 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
-from forerun.models.blend import Blend
+from forerun.models.architecture import ArchitectureLatency
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.graph_network import GraphNetwork
@@ -13,13 +13,13 @@ from forerun.models.roofline import Roofline
 
 PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
+    ArchitectureLatency,
     Roofline,
     OperatorBoost,
     NetworkBoost,
     GraphNetwork,
     OperatorPower,
     InferenceMemory,
-    Blend,
     Chosen,
 )
 """Every predictor that an artifact can hold."""
