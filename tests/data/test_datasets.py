@@ -187,6 +187,9 @@ class TestTimmBench(DatasetContract):
         device = splits["unseen_device"]
         assert set(bench["device"][device.train]) == {"rtx3090", "rtx4090"}
         assert set(bench["device"][device.judged]) == {"pro6000maxq"}
+        both = [s for p, s in splits.items() if p.startswith("unseen_device_and_family/")]
+        assert sum(s.judged.sum() for s in both) == device.judged.sum()
+        assert all((s.train <= device.train).all() for s in both)
         for protocol in ("unseen_family", "unseen_model"):
             folds = [s for p, s in splits.items() if p.startswith(protocol)]
             assert len(folds) == 5
