@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -13,7 +14,7 @@ from forerun.data.query import Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.prediction import Column, Predictions
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import Predictor, Suggesting
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,24 @@ class Chosen:
                 if name in values:
                     values[name] = np.where(answered, np.nan, values[name])
         return replace(self, parts=tuple(parts), boxes=boxes)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of queries to measure: each part chooses among those it answers first.
+
+        Parts take turns; queries of parts that cannot tell come in their order.
+        """
+        queries = [self.seen(query) for query in queries]
+        left = [row for row, query in enumerate(queries) if self.answers(query)]
+        chosen: list[list[int]] = []
+        for part in (part for part in self.parts if "latency_ms" in part.metrics):
+            own = [row for row in left if part.answers(queries[row])]
+            left = [row for row in left if row not in set(own)]
+            if own and isinstance(part, Suggesting):
+                places = part.suggest([queries[row] for row in own], count, seed)
+                own = [own[place] for place in places]
+            chosen.append(own)
+        turns = chain.from_iterable(zip_longest(*chosen))
+        return [row for row in turns if row is not None][:count]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Each metric from the first part that answers the query.

@@ -18,6 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
@@ -128,6 +129,10 @@ class NetworkBoost:
             errors, devices, ways, self._standard(rows), self.domain.known
         )
         return replace(self, few_rows=found)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the networks whose measurement on a new device tells most."""
+        return suggest_for_errors(self._standard(NetworkRows.of(queries)), count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Time of each network, with its interval, limits and breakdown by operator class.

@@ -33,6 +33,7 @@ from forerun.features.operator_table import OperatorTable
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.features.query_table import gather
 from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
@@ -175,6 +176,22 @@ class OperatorBoost:
         return replace(
             self, networks=self.networks.updated(errors, devices, phases, nothing, self.known)
         )
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the workloads whose measurement on a new device tells most.
+
+        A network looks like its kernels, each counted by its share of the time; families lie
+        apart.
+        """
+        families = len(FAMILIES)
+        rows, time = np.zeros((len(queries), CORRECTION_WIDTH + families)), np.zeros(len(queries))
+        for part in gather(queries):
+            found = self._kernels(part.table, part.device, part.precision)
+            spent = found.times * part.table.repeat
+            apart = np.eye(families)[FAMILY_OF_KIND[part.table.kind]] * np.sqrt(families)
+            np.add.at(rows, part.owner, np.hstack([found.features, apart]) * spent[:, None])
+            np.add.at(time, part.owner, spent)
+        return suggest_for_errors(rows / time[:, None], count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Sum over operators of base x exp(ratio), with low and high summed alike.

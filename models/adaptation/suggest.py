@@ -16,6 +16,15 @@ from forerun.models.adaptation.kernel_process import Kernel
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 MOST_CANDIDATES = 1500
+ERRORS = (
+    Kernel("constant"),
+    Kernel("linear"),
+    Kernel("radial", length=2.0 / 3.0),
+    Kernel("radial", length=5.0 / 3.0),
+)
+ERROR_WEIGHTS = np.array([0.04, 0.03, 0.02, 0.02])
+ERROR_NOISE = 0.0015
+"""What a predictor's error on a new device is like, as in `few_rows`."""
 
 
 def suggest(
@@ -56,3 +65,14 @@ def suggest(
         free[best] = False
         chosen.append(int(looked[best]))
     return chosen
+
+
+def suggest_for_errors(features: Matrix, count: int, seed: int = 0) -> list[int]:
+    """Positions of `count` rows whose measurement tells most of a predictor's error on a device.
+
+    Args:
+        features: candidates by `Standard`, shape (n, columns).
+        count: how many; all when there are fewer candidates.
+        seed: which candidates are looked at where there are very many.
+    """
+    return suggest(features, ERRORS, ERROR_WEIGHTS, ERROR_NOISE, count, seed)
