@@ -24,12 +24,12 @@ from forerun.features.network_features import (
     device_ratios,
 )
 from forerun.features.operators import OPERATOR_CLASSES
-from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
+from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.kernel_times import COLUMNS, KernelTimes, way_of
+from forerun.models.kernel_times import COLUMNS, KernelTimes
 from forerun.models.network_intervals import calibrate
 from forerun.models.network_rows import DIRECT, FEATURES, NetworkRows, TaughtRows
 from forerun.models.prediction import Predictions
@@ -85,7 +85,8 @@ class NetworkBoost:
         device_ranges: device kind -> range of the devices' ratios.
         taught: (device kind, phase, casts) of the training rows.
         precisions: number formats of the training rows, by device kind.
-        scalars: corrections of devices adapted to.
+        few_rows: errors on devices adapted to.
+        scale: spread of the features over the training rows.
     """
 
     seed: int = 0
@@ -101,7 +102,8 @@ class NetworkBoost:
     device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
     taught: frozenset[tuple[str, str, str]] = frozenset()
     precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
+    few_rows: FewRows = field(default_factory=FewRows)
+    scale: Standard | None = None
     name: ClassVar[str] = "network_boost"
 
     @property
@@ -133,19 +135,25 @@ class NetworkBoost:
             device_ranges=_device_ranges(measurements.queries),
             taught=frozenset(_lesson(q) for q in measurements.queries),
             precisions=_precisions(measurements.queries),
-            scalars=ShrunkScalars(),
+            few_rows=FewRows(),
+            scale=Standard.of(taught.rows.features),
         )
         if not self.calibrated:
             return replace(fitted, intervals=None)
         return replace(fitted, intervals=calibrate(taught, self._missed, self.seed))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunk scalars by device and way of running, from a few networks with `latency_ms`."""
-        plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
-        residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        """Errors on devices, by way of running, from a few networks with `latency_ms`."""
+        rows = NetworkRows.of(measurements.queries)
+        plain = np.exp(self._answer(rows).log_seconds) * 1e3
+        errors = np.log(measurements.values["latency_ms"] / plain)
         devices = [q.device for q in measurements.queries]
-        ways = [way_of(q) for q in measurements.queries]
-        return replace(self, scalars=self.scalars.updated(residuals, devices, ways))
+        return replace(
+            self,
+            few_rows=self.few_rows.updated(
+                errors, devices, rows.ways.tolist(), self._standard(rows)
+            ),
+        )
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Time of each network, with its interval, limits and breakdown by operator class.
@@ -156,18 +164,23 @@ class NetworkBoost:
         rows = NetworkRows.of(queries)
         answer = self._answer(rows)
         devices = [q.device for q in queries]
-        scale = self.scalars.correction(devices, rows.ways.tolist())
-        values = np.exp(answer.log_seconds + scale) * 1e3
+        error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
+        if self.few_rows.devices:
+            error, deviation = self.few_rows.correction(
+                devices, rows.ways.tolist(), self._standard(rows)
+            )
+        values = np.exp(answer.log_seconds + error) * 1e3
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
         if self.intervals is not None:
-            seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
+            seen = np.array([device in self.known for device in devices], dtype=np.bool_)
             ones = np.ones(len(queries))
             below, above = self.intervals.around(ones, rows.ways.tolist(), seen)
             # A shift of the whole device does not grow with the disagreement on one network.
             width = np.where(seen, answer.spread, 1.0)
-            low["latency_ms"] = values * below**width
-            high["latency_ms"] = values * above**width
+            low["latency_ms"], high["latency_ms"] = self.few_rows.intervals(
+                values, deviation, values * below**width, values * above**width
+            )
         shares = rows.class_shares(answer.terms)
         return Predictions(
             {"latency_ms": values},
@@ -219,8 +232,9 @@ class NetworkBoost:
         answer = self._fitted(taught.take(~held))._answer(taught.rows.take(held))
         return taught.log_measured[held] - answer.log_seconds, answer.spread
 
-    def _has_seen(self, query: Query) -> bool:
-        return query.device in self.known or self.scalars.rows(query.device) >= ENOUGH_ROWS
+    def _standard(self, rows: NetworkRows) -> Column:
+        assert self.scale is not None
+        return self.scale.apply(rows.features, rows.features.shape[1])
 
     def _limits(self, query: Query, features: Column) -> tuple[str, ...]:
         network, device = query.workload, query.device
@@ -237,11 +251,12 @@ class NetworkBoost:
             lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
         if device.kind in self.domains:
             lines.extend(self.domains[device.kind].outside(features[_CHECKED]))
-        if device not in self.known and device.kind in self.device_ranges:
+        adapted = self.few_rows.rows(device) >= ENOUGH_ROWS
+        if device not in self.known and not adapted and device.kind in self.device_ranges:
             ratios = device_ratios(chip_of(device, network.precision))
             lines.extend(self.device_ranges[device.kind].outside(ratios))
         lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
-        return tuple(lines)
+        return (*lines, *self.few_rows.limits(device))
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
@@ -259,7 +274,8 @@ class NetworkBoost:
             "known": self.known.sheets,
             "taught": sorted(self.taught),
             "precisions": dict(self.precisions),
-            "scalars": self.scalars.to_json(),
+            "few_rows": self.few_rows.to_json(),
+            "scale": self.scale.to_json() if self.scale else None,
         }
         write_content(folder, self.name, parameters)
         for name, bag in self.boosters.items():
@@ -290,7 +306,8 @@ class NetworkBoost:
             },
             taught=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
             precisions={k: tuple(v) for k, v in content["precisions"].items()},
-            scalars=ShrunkScalars.from_json(content["scalars"]),
+            few_rows=FewRows.from_json(content["few_rows"]),
+            scale=Standard.from_json(content["scale"]) if content["scale"] else None,
         )
 
 

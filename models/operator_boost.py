@@ -7,6 +7,7 @@ booster and one pooled over both, which carries a family whose rows on a device 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -31,15 +32,23 @@ from forerun.features.operator_features import (
 from forerun.features.operator_table import OperatorTable
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.features.query_table import gather
-from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
+from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
-from forerun.models.calibration import Intervals, LogQuantiles
+from forerun.models.calibration import Intervals
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.operator_rows import SHORTEST_MS, SHORTEST_ROW_MS, OperatorRows
+from forerun.models.operator_intervals import calibrate
+from forerun.models.operator_rows import (
+    CORRECTION_WIDTH,
+    SHORTEST_MS,
+    SHORTEST_ROW_MS,
+    OperatorRows,
+    correction_columns,
+)
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 POOLED = "gemm"
 POOLS = ("bmm", "linear")
 FEWEST_ROWS = 100
@@ -61,6 +70,23 @@ FLOOR_OF_ROOFLINE = {"conv": 0.4}
 """Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """n kernels on one device: time, bounds (0 without intervals), and what corrections see."""
+
+    times: Column
+    low: Column
+    high: Column
+    features: Matrix
+    families: NDArray[np.str_]
+
+    @classmethod
+    def empty(cls, size: int) -> Self:
+        times, low, high = np.zeros((3, size))
+        families = np.full(size, "", dtype="<U16")
+        return cls(times, low, high, np.zeros((size, CORRECTION_WIDTH)), families)
+
+
 @dataclass(frozen=True)
 class OperatorBoost:
     """Latency of kernels, and of networks as their sum.
@@ -74,7 +100,9 @@ class OperatorBoost:
         known: devices of the training rows.
         domain: range of the teaching devices' ratios.
         precisions: number formats of the training rows.
-        scalars: corrections of devices adapted to.
+        scales: family -> spread of its features over the training rows.
+        kernels: errors of kernels on devices adapted to.
+        networks: errors of whole networks there, beyond those of their kernels.
     """
 
     seed: int = 0
@@ -86,7 +114,9 @@ class OperatorBoost:
     known: KnownDevices = field(default_factory=KnownDevices)
     domain: FeatureRange | None = None
     precisions: tuple[str, ...] = ()
-    scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
+    scales: Mapping[str, Standard] = field(default_factory=dict)
+    kernels: FewRows = field(default_factory=FewRows)
+    networks: FewRows = field(default_factory=FewRows)
     name: ClassVar[str] = "operator_boost"
 
     @property
@@ -112,17 +142,52 @@ class OperatorBoost:
             known=KnownDevices.of([q.device for q in measurements.queries]),
             domain=_domain(measurements.queries),
             precisions=tuple(sorted({q.run.precision for q in measurements.queries})),
-            scalars=ShrunkScalars(),
+            scales={
+                family: Standard.of(correction_columns(features, np.exp(log_measured)))
+                for family, (_, features, log_measured) in rows.parts.items()
+                if len(log_measured)
+            },
+            kernels=FewRows(),
+            networks=FewRows(),
         )
-        return replace(fitted, intervals=_calibrate(self, rows) if self.calibrated else None)
+        intervals = calibrate(rows, partial(self._missed, rows)) if self.calibrated else None
+        return replace(fitted, intervals=intervals)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunk scalars by device and family from a few kernels with `latency_ms`."""
-        plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
-        residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        """Errors on devices from a few kernels or networks with `latency_ms`.
+
+        Kernels come first; what they leave of the networks' error is a level of its own.
+        """
+        is_kernel = np.array([q.run.kind == "kernel" for q in measurements.queries], dtype=np.bool_)
+        adapted = self
+        if is_kernel.any():
+            adapted = adapted._with_kernels(measurements.take(is_kernel))
+        if not is_kernel.all():
+            adapted = adapted._with_networks(measurements.take(~is_kernel))
+        return adapted
+
+    def _with_kernels(self, measurements: Measurements) -> Self:
+        plain = replace(self, kernels=FewRows(), intervals=None)
+        n = len(measurements)
+        times, features = np.empty(n), np.zeros((n, CORRECTION_WIDTH))
+        strata = np.full(n, "", dtype="<U16")
+        for part in gather(measurements.queries):
+            found = plain._kernels(part.table, part.device, part.precision)
+            times[part.owner], features[part.owner] = found.times, found.features
+            strata[part.owner] = found.families
+        errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
-        strata = [_stratum(q) for q in measurements.queries]
-        return replace(self, scalars=self.scalars.updated(residuals, devices, strata))
+        return replace(
+            self, kernels=self.kernels.updated(errors, devices, strata.tolist(), features)
+        )
+
+    def _with_networks(self, measurements: Measurements) -> Self:
+        plain = replace(self, networks=FewRows(), intervals=None).predict(measurements.queries)
+        errors = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        devices = [q.device for q in measurements.queries]
+        phases = [_phase(q) for q in measurements.queries]
+        nothing = np.zeros((len(devices), 1))
+        return replace(self, networks=self.networks.updated(errors, devices, phases, nothing))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Sum over operators of base x exp(ratio), with low and high summed alike.
@@ -134,39 +199,64 @@ class OperatorBoost:
         value, low, high = np.zeros(n), np.zeros(n), np.zeros(n)
         breakdowns = np.zeros((n, len(OPERATOR_CLASSES)))
         for part in gather(queries):
-            times, lows, highs = self._kernels(part.table, part.device, part.precision)
-            for total, column in ((value, times), (low, lows), (high, highs)):
+            found = self._kernels(part.table, part.device, part.precision)
+            for total, column in ((value, found.times), (low, found.low), (high, found.high)):
                 np.add.at(total, part.owner, column * part.table.repeat)
-            np.add.at(breakdowns, (part.owner, part.table.op_class), times * part.table.repeat)
-        devices = [q.device for q in queries]
-        scale = np.exp(self.scalars.correction(devices, [_stratum(q) for q in queries]))
+            by_class = (part.owner, part.table.op_class)
+            np.add.at(breakdowns, by_class, found.times * part.table.repeat)
+        scale, deviation = self._network_scale(queries)
+        value, low, high = value * scale, low * scale, high * scale
+        if self.networks.devices:
+            low, high = self.networks.intervals(value, deviation, low, high)
         with_intervals = self.intervals is not None
         return Predictions(
-            {"latency_ms": value * scale},
-            {"latency_ms": low * scale} if with_intervals else {},
-            {"latency_ms": high * scale} if with_intervals else {},
+            {"latency_ms": value},
+            {"latency_ms": low} if with_intervals else {},
+            {"latency_ms": high} if with_intervals else {},
             self.intervals.seen.coverage if self.intervals else None,
             [self._limits(q) for q in queries],
             [_breakdown(row, s) for row, s in zip(breakdowns, scale, strict=True)],
         )
 
-    def _kernels(
-        self, table: OperatorTable, device: Device, precision: NumberFormat
-    ) -> tuple[Column, Column, Column]:
-        times, low, high = (np.zeros(len(table)) for _ in range(3))
+    def _network_scale(self, queries: Sequence[Query]) -> tuple[Column, Column]:
+        """Factor of whole networks, 1 for kernels, and its deviation in log space."""
+        scale, deviation = np.ones(len(queries)), np.full(len(queries), np.nan)
+        rows = [row for row, query in enumerate(queries) if query.run.kind == "network"]
+        if rows and self.networks.devices:
+            phases = [_phase(queries[row]) for row in rows]
+            mean, spread = self.networks.correction(
+                [queries[row].device for row in rows], phases, np.zeros((len(rows), 1))
+            )
+            scale[rows], deviation[rows] = np.exp(mean), spread
+        return scale, deviation
+
+    def _kernels(self, table: OperatorTable, device: Device, precision: NumberFormat) -> "_Timed":
+        found = _Timed.empty(len(table))
         family_of = FAMILY_OF_KIND[table.kind]
-        seen = device in self.known or self.scalars.rows(device) >= ENOUGH_ROWS
+        seen = device in self.known
+        adapted = self.kernels.of(device) is not None
         for code in np.unique(family_of):
             family = FAMILIES[code]
             mine = family_of == code
             features = operator_features(table.take(mine), device, precision, family)
-            times[mine] = self._family_ms(family, features)
+            times = self._family_ms(family, features)
+            strata = [family] * len(times)
+            found.families[mine] = family
+            if family in self.scales:
+                columns = correction_columns(features, times)
+                found.features[mine] = self.scales[family].apply(columns, CORRECTION_WIDTH)
+            deviation = np.full(len(times), np.nan)
+            if adapted:
+                here = [device] * len(times)
+                error, deviation = self.kernels.correction(here, strata, found.features[mine])
+                times = times * np.exp(error)
+            found.times[mine] = times
             if self.intervals is not None:
-                strata = [family] * int(mine.sum())
-                low[mine], high[mine] = self.intervals.around(
-                    times[mine], strata, np.full(len(strata), seen)
+                around = self.intervals.around(times, strata, np.full(len(times), seen))
+                found.low[mine], found.high[mine] = self.kernels.intervals(
+                    times, deviation, *around
                 )
-        return times, low, high
+        return found
 
     def _family_ms(self, family: str, features: OperatorFeatures) -> Column:
         own, pooled = self.boosters.get(family), self.boosters.get(POOLED)
@@ -201,14 +291,34 @@ class OperatorBoost:
                 )
         return found
 
+    def _missed(
+        self, rows: OperatorRows, held: NDArray[np.bool_]
+    ) -> Iterator[tuple[str, str, Column]]:
+        """(family, device, log errors) of rows held out, by quicker boosters on the others."""
+        quick = replace(self, bag=1, trees=max(20, self.trees // 2))
+        fitted = replace(quick, boosters=quick._boosters(rows, ~held))
+        for family, (owner, features, log_measured) in rows.parts.items():
+            mine = held[owner]
+            if not mine.any() or family not in fitted.boosters:
+                continue
+            part = OperatorFeatures(
+                features.matrix[mine], features.roofline_ms[mine], features.base_ms[mine]
+            )
+            errors = log_measured[mine] - np.log(fitted._family_ms(family, part))
+            devices = rows.device[owner[mine]]
+            for device in np.unique(devices):
+                yield family, str(device), errors[devices == device]
+
     def _limits(self, query: Query) -> tuple[str, ...]:
         precision, device = query.run.precision, query.device
         lines = []
         if self.precisions and precision not in self.precisions:
             lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
-        if device not in self.known and self.domain is not None:
+        enough = max(self.kernels.rows(device), self.networks.rows(device)) >= ENOUGH_ROWS
+        if device not in self.known and not enough and self.domain is not None:
             lines.extend(self.domain.outside(device_ratios(device, precision)))
         lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
+        lines.extend((*self.kernels.limits(device), *self.networks.limits(device)))
         unknown = query.run.graph.unknown if query.run.kind == "network" else {}
         if unknown:
             names = ", ".join(sorted(unknown))
@@ -227,7 +337,9 @@ class OperatorBoost:
             "known": self.known.sheets,
             "domain": self.domain.to_json() if self.domain else None,
             "precisions": self.precisions,
-            "scalars": self.scalars.to_json(),
+            "scales": {family: scale.to_json() for family, scale in self.scales.items()},
+            "kernels": self.kernels.to_json(),
+            "networks": self.networks.to_json(),
         }
         write_content(folder, self.name, parameters)
         for name, bag in self.boosters.items():
@@ -255,57 +367,10 @@ class OperatorBoost:
             known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
             domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
             precisions=tuple(content["precisions"]),
-            scalars=ShrunkScalars.from_json(content["scalars"]),
+            scales={f: Standard.from_json(s) for f, s in content["scales"].items()},
+            kernels=FewRows.from_json(content["kernels"]),
+            networks=FewRows.from_json(content["networks"]),
         )
-
-
-def _calibrate(settings: OperatorBoost, rows: OperatorRows) -> Intervals:
-    """Seen devices: fit on each device's smaller work, judge its largest 30 %. Unseen: one out."""
-    quick = replace(settings, bag=1, trees=max(20, settings.trees // 2), calibrated=False)
-    large = np.zeros(len(rows.device), dtype=np.bool_)
-    for owner, features, _ in rows.parts.values():
-        for device in np.unique(rows.device[owner]):
-            mine = rows.device[owner] == device
-            large[owner[mine]] = features.roofline_ms[mine] > np.quantile(
-                features.roofline_ms[mine], 0.7
-            )
-    seen = list(_missed(quick, rows, [large]))
-    devices = np.unique(rows.device)
-    unseen = (
-        list(_missed(quick, rows, [rows.device == d for d in devices]))
-        if len(devices) > 1
-        else seen
-    )
-    return Intervals(_quantiles(seen), _quantiles(unseen))
-
-
-def _missed(
-    quick: OperatorBoost, rows: OperatorRows, held: Sequence[NDArray[np.bool_]]
-) -> Iterator[tuple[str, str, Column]]:
-    """(family, device, residuals) of rows held out, fold by fold."""
-    for mask in held:
-        fitted = replace(quick, boosters=quick._boosters(rows, ~mask))
-        for family, (owner, features, log_measured) in rows.parts.items():
-            mine = mask[owner]
-            if not mine.any() or family not in fitted.boosters:
-                continue
-            part = OperatorFeatures(
-                features.matrix[mine], features.roofline_ms[mine], features.base_ms[mine]
-            )
-            residuals = log_measured[mine] - np.log(fitted._family_ms(family, part))
-            devices = rows.device[owner[mine]]
-            for device in np.unique(devices):
-                yield family, str(device), residuals[devices == device]
-
-
-def _quantiles(missed: Sequence[tuple[str, str, Column]], each: int = 2000) -> LogQuantiles:
-    """Every device counts alike: the same number of evenly spaced quantiles of its residuals."""
-    levels = (np.arange(each) + 0.5) / each
-    residuals = [np.quantile(r, levels) for _, _, r in missed]
-    strata = [np.full(each, family) for family, _, _ in missed]
-    if not residuals:
-        return LogQuantiles.of(np.zeros(0), np.zeros(0, dtype=np.str_))
-    return LogQuantiles.of(np.concatenate(residuals), np.concatenate(strata))
 
 
 def _settings(family: str) -> dict[str, Any]:
@@ -324,9 +389,8 @@ def _domain(queries: Sequence[Query]) -> FeatureRange:
     return FeatureRange.of(DEVICE_RATIOS, matrix)
 
 
-def _stratum(query: Query) -> str:
-    workload = query.run
-    return workload.operator.kind if workload.kind == "kernel" else "network"
+def _phase(query: Query) -> str:
+    return query.run.phase if query.run.kind == "network" else "kernel"
 
 
 def _breakdown(row: Column, scale: float) -> dict[str, float]:

@@ -17,6 +17,7 @@ from forerun.features.operator_features import (
 from forerun.features.query_table import gather
 
 Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
 TRUSTED = 0.5
@@ -24,6 +25,24 @@ TRUSTED = 0.5
 
 SHORTEST_ROW_MS = 0.02
 """Rows whose bound is shorter teach nothing but the launch."""
+
+
+CORRECTION_WIDTH = 2 + max(len(names) for names in FEATURES.values())
+"""Columns of what few-row corrections see, of every family."""
+
+
+def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
+    """What a correction may depend on: the features, the bound and the time's ratio to it.
+
+    Args:
+        features: n kernels of one family.
+        times_ms: (n,) predicted, or measured where the spread over training rows is asked.
+
+    Returns:
+        (n, 2 + number of the family's features).
+    """
+    bound = np.log(features.roofline_ms)
+    return np.column_stack([features.matrix, bound, np.log(times_ms) - bound])
 
 
 @dataclass(frozen=True)

@@ -268,6 +268,44 @@ class ModelsOut(BaseModel):
     models: list[ModelOut] = Field(description="predictors in use")
 
 
+class EntryOut(BaseModel):
+    """One predictor's score in one task of the leaderboard; what was not measured is null."""
+
+    dataset: str = Field(description="name of the bundle")
+    task: str = Field(description="protocol/part: rows judged together")
+    protocol: str | None = Field(description="exam that prepared for the task")
+    device: str | None = Field(description="the one device judged; null for several")
+    metric: str = Field(description="column that is predicted")
+    predictor: str = Field(description="who predicts")
+    kind: Literal["ours", "baseline", "published"] = Field(description="whose figure it is")
+    score: str = Field(description="field that ranks this task")
+    value: float | None = Field(description="of that field")
+    standard_error: float | None = Field(description="of the value over seeds; null for one")
+    shots: int = Field(description="rows of the device under test given to adapt on")
+    seeds: int | None = Field(description="fits, or draws of shots, averaged")
+    n: int | None = Field(description="rows judged")
+    mape: float | None = Field(description="mean absolute percentage error, percent")
+    median_ape: float | None = Field(description="median absolute percentage error, percent")
+    spearman: float | None = Field(description="rank correlation, -1 to 1")
+    coverage_90: float | None = Field(description="measured values in their interval, percent")
+    mean_interval_ratio: float | None = Field(description="mean of high over low")
+    further: dict[str, float | None] = Field(description="other scores by name")
+    citation: str | None = Field(description="where a figure of others stands")
+    over: str | None = Field(description="rows a cited figure is a mean of")
+    command: str | None = Field(description="prints this row again; null for a cited figure")
+    date: str | None = Field(description="when it was judged, ISO 8601")
+    commit: str | None = Field(description="of the code that judged it")
+    digest: str | None = Field(description="hash of the bundle; null for a cited figure")
+    rank: int | None = Field(description="among those judged on the same rows; null for others")
+    note: str = Field(description="why it has no rank; empty where it has one")
+
+
+class LeaderboardOut(BaseModel):
+    """Stored results; nothing is run to answer."""
+
+    entries: list[EntryOut] = Field(description="entries, those of one task side by side")
+
+
 class StatusOut(BaseModel):
     """Whether the service lives, or is ready."""
 

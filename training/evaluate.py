@@ -23,7 +23,7 @@ from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import mean_and_standard_error, score
-from forerun.training.tasks import Examiner, Task, examiner
+from forerun.training.tasks import Exam, Examiner, Task, examiner
 
 Column = NDArray[np.float64]
 Progress = Callable[[str], None]
@@ -34,7 +34,8 @@ AVERAGED = ("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "me
 class Answered:
     """Answers to one task's rows by one fit.
 
-    `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict.
+    `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict; `shots`
+    is what was asked for, 0 for the task's own.
     """
 
     task: Task
@@ -42,6 +43,7 @@ class Answered:
     columns: Mapping[str, Column]
     baselines: Mapping[str, Column]
     predictor: str
+    shots: int = 0
 
 
 def evaluate(
@@ -106,14 +108,27 @@ def sit_exams(
     for exam in judge.exams(bundle, DeviceCatalog.load()):
         if protocols and exam.protocol not in protocols:
             continue
-        constant = Constant().fit(exam.train)
-        for seed in range(seeds):
-            for predictor in _chosen(judge, predictors, seed):
-                rows_text = f"{len(exam.train):,} rows, seed {seed}"
-                progress(f"{exam.protocol}: {predictor.name} learns from {rows_text}")
-                fitted = predictor.fit(exam.train)
+        yield from sit_exam(judge, exam, (shots,), seeds, predictors, progress)
+
+
+def sit_exam(
+    judge: Examiner,
+    exam: Exam,
+    shots: Sequence[int] = (0,),
+    seeds: int = 1,
+    predictors: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+) -> Iterator[Answered]:
+    """One exam of `sit_exams`; each fit answers at every number of shots."""
+    constant = Constant().fit(exam.train)
+    for seed in range(seeds):
+        for predictor in _chosen(judge, predictors, seed):
+            rows_text = f"{len(exam.train):,} rows, seed {seed}"
+            progress(f"{exam.protocol}: {predictor.name} learns from {rows_text}")
+            fitted = predictor.fit(exam.train)
+            for count in shots:
                 for task in exam.tasks:
-                    answer = _answer(task, fitted, constant, seed, shots)
+                    answer = _answer(task, fitted, constant, seed, count)
                     if answer is not None:
                         yield answer
 
@@ -175,7 +190,7 @@ def _answer(
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update(_baselines(judged, task.metric, constant))
-    return Answered(task, seed, columns, baselines, predictor.name)
+    return Answered(task, seed, columns, baselines, predictor.name, shots)
 
 
 def _draw(

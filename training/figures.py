@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Column = NDArray[np.float64]
+Level = tuple[str, float]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B0A000", "#666666")
 _INK, _FAINT, _QUIET = "#222222", "#DDDDDD", "#9AA0A6"
@@ -248,6 +249,59 @@ def answers_by_device(
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.figure.legend(loc="outside lower center", ncols=2, handlelength=1.0)
+    return path
+
+
+def error_by_shots(
+    path: Path,
+    lines: Mapping[str, Mapping[int, tuple[float, float | None]]],
+    levels: Sequence[Level] = (),
+    *,
+    score: str = "mean absolute percentage error",
+    higher_is_better: bool = False,
+    title: str = "Error by number of measurements on the device",
+) -> Path:
+    """A score against the number of shots, one line a predictor, published figures as levels.
+
+    Args:
+        path: PNG file to write.
+        lines: predictor -> shots -> value and standard error; no band where that is None. A line
+            far worse than the best is cut by the edge.
+        levels: name and value of what others report, drawn as horizontal lines.
+        score: what is drawn, in words.
+        higher_is_better: whether more is better; else the axis begins at zero.
+        title: heading.
+
+    Raises:
+        ValueError: no line has a point.
+        MissingExtra: matplotlib is not installed.
+    """
+    if not any(lines.values()):
+        raise ValueError("error_by_shots needs a predictor with a figure")
+    with _drawing(path, 7.2, 4.8, title) as (axes,):
+        for row, (name, curve) in enumerate(lines.items()):
+            colour, shots = COLOURS[row % len(COLOURS)], np.array(sorted(curve), dtype=float)
+            value = np.array([curve[int(k)][0] for k in shots])
+            error = np.array([curve[int(k)][1] or 0.0 for k in shots])
+            axes.plot(shots, value, color=colour, marker="o", ms=5, lw=1.8, label=name, zorder=3)
+            axes.fill_between(shots, value - error, value + error, color=colour, alpha=0.2, lw=0)
+        for row, (name, level) in enumerate(levels):
+            dash: Any = ((0, (5, 2)), (0, (1, 2)), (0, (5, 2, 1, 2)))[row % 3]
+            axes.axhline(level, color=_BASELINES[3], lw=1.2, ls=dash, label=name, zorder=2)
+        places = sorted({k for curve in lines.values() for k in curve})
+        axes.set_xscale(
+            "symlog", linthresh=max(1, min((k for k in places if k), default=1)), linscale=0.4
+        )
+        axes.set_xticks(places, [str(k) for k in places], minor=False)
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel="measurements on the device under test", ylabel=score)
+        if not higher_is_better:
+            best = [min(v for v, _ in curve.values()) for curve in lines.values() if curve]
+            first = next(max(v for v, _ in c.values()) for c in lines.values() if c)
+            worst = max(v + (e or 0.0) for curve in lines.values() for v, e in curve.values())
+            highest = max([worst, *(level for _, level in levels)])
+            axes.set_ylim(0, 1.1 * min(highest, max(first, 4 * min(best))))
+        axes.figure.legend(loc="outside lower center", ncols=3, handlelength=1.8)
     return path
 
 

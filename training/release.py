@@ -69,8 +69,9 @@ def release(
     answered = {
         name: _judged(name, folders.get(name), protocols, progress) for name in datasets if judge
     }
+    commit = tracking.git_commit()
     evaluations = [
-        {"dataset": name, "tasks": rows(found), "seeds": 1, "shots": 0}
+        {"dataset": name, "tasks": rows(found), "seeds": 1, "shots": 0, "commit": commit}
         for name, found in answered.items()
     ]
 

@@ -6,7 +6,17 @@ import sys
 import typer
 
 from forerun.data.errors import InputError
-from forerun.service.cli import data, devices, evaluate, predict, registry, serve, trace, train
+from forerun.service.cli import (
+    data,
+    devices,
+    evaluate,
+    leaderboard,
+    predict,
+    registry,
+    serve,
+    trace,
+    train,
+)
 
 app = typer.Typer(
     name="forerun",
@@ -22,6 +32,7 @@ app.add_typer(data.app, name="data")
 app.command("trace")(trace.trace)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("leaderboard")(leaderboard.leaderboard)
 app.command("promote")(registry.promote)
 
 

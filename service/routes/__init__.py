@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from forerun.service.routes import devices, graphs, health, models, pages, predict
+from forerun.service.routes import devices, graphs, health, leaderboard, models, pages, predict
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
 """Paths that read their bodies piece by piece, with a limit of their own."""
@@ -12,6 +12,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     graphs.router,
     devices.router,
     models.router,
+    leaderboard.router,
     health.router,
     pages.router,
 )

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from forerun.models.prediction import Estimate
-from forerun.training.figures import answers_by_device, error_by_class, error_distribution, parity
+from forerun.training.figures import (
+    answers_by_device,
+    error_by_class,
+    error_by_shots,
+    error_distribution,
+    parity,
+)
 
 rng = np.random.default_rng(0)
 MEASURED = np.exp(rng.normal(0, 2, 5000))
@@ -17,6 +23,10 @@ ERRORS = {
     "forerun": {"bmm": 7.0, "softmax": None},
     "NeuSight": {"bmm": 13.8, "softmax": 13.9, "ln": 56.7},
     "constant": {"bmm": 900.0},
+}
+CURVES = {
+    "ours": {0: (30.0, None), 5: (12.0, 1.5), 20: (6.0, 0.5)},
+    "constant": {0: (38.0, None), 5: (38.0, 0.1), 20: (38.0, 0.1)},
 }
 ANSWERS = {"t4": Estimate(3.0, 2.5, 4.1, 0.9), "v100": Estimate(1.4), "cpu": Estimate(20.0)}
 
@@ -40,6 +50,8 @@ def share_of_colour(path, hexadecimal):
     lambda path: error_distribution(path, {"forerun": [0.0, 3.0, np.nan], "other": [50.0, 900.0]}),
     lambda path: answers_by_device(path, ANSWERS, {"t4": 2.0, "v100": 1.0, "cpu": 9.0}),
     lambda path: answers_by_device(path, ANSWERS, {}),
+    lambda path: error_by_shots(path, CURVES, [("them", 10.0)]),
+    lambda path: error_by_shots(path, {"r": {20: (0.9, 0.1)}}, score="r", higher_is_better=True),
 ])  # fmt: skip
 def test_a_figure_is_written_where_asked_and_the_same_each_time(tmp_path, draw):
     first, second = draw(tmp_path / "new" / "one.png"), draw(tmp_path / "two.png")
@@ -98,3 +110,16 @@ def test_drawing_leaves_the_style_of_others_alone(tmp_path):
 def test_importing_figures_does_not_import_matplotlib():
     code = "import sys, forerun.training.figures; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_curve_has_a_band_only_where_a_standard_error_was_measured(tmp_path):
+    one_seed = {"ours": {k: (value, None) for k, (value, _) in CURVES["ours"].items()}}
+    several = {"ours": {k: (value, 4.0) for k, (value, _) in CURVES["ours"].items()}}
+    band = "#CCE3F0"  # the first colour at a fifth of its strength on white
+    assert share_of_colour(error_by_shots(tmp_path / "band.png", several), band) > 0.02
+    assert share_of_colour(error_by_shots(tmp_path / "none.png", one_seed), band) < 0.001
+
+
+def test_a_curve_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="error_by_shots"):
+        error_by_shots(tmp_path / "none.png", {"ours": {}})

@@ -9,6 +9,7 @@ from forerun.data.errors import BadArtifact
 from forerun.models.artifact import seal
 from forerun.training.tracking import (
     EXPERIMENT,
+    code_state,
     connect,
     database_file,
     git_commit,
@@ -113,7 +114,7 @@ def test_a_run_names_the_commit_that_is_checked_out(tmp_path):
         author = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", tmp_path, *author, *words], check=True, capture_output=True)
 
-    assert git_commit(tmp_path) is None, "not in git"
+    assert git_commit(tmp_path) is None and code_state(tmp_path) is None, "not in git"
     git("init", "-q")
     (tmp_path / "file").write_text("one")
     git("add", "file")
@@ -122,6 +123,12 @@ def test_a_run_names_the_commit_that_is_checked_out(tmp_path):
     assert commit is not None and len(commit) == 40
     (tmp_path / "file").write_text("two")
     assert git_commit(tmp_path) == f"{commit}+changes"
+    changed = code_state(tmp_path)
+    assert changed.startswith(f"{commit}+changes-")
+    (tmp_path / "file").write_text("three")
+    assert code_state(tmp_path) != changed, "other changes are another state"
+    (tmp_path / "file").write_text("one")
+    assert code_state(tmp_path) == commit
 
 
 def test_importing_tracking_and_registry_does_not_import_mlflow():

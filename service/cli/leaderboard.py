@@ -1,0 +1,157 @@
+"""`forerun leaderboard`: who predicts what how well, from what is stored or judged now."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli.output import print_json, progress, screen
+
+if TYPE_CHECKING:
+    from forerun.training.leaderboard import Leaderboard, Ranked, Section
+
+
+def leaderboard(
+    dataset: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
+    predictor: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
+    shots: Annotated[
+        str | None, typer.Option(help="rows of the judged device to adapt on, such as 0,5,10,20")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="with --fresh: fits to average", min=1)] = 1,
+    fresh: Annotated[bool, typer.Option("--fresh", help="judge now what is not stored")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="with --fresh: folder of bundles by name")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="write a page that needs nothing else")] = None,
+    curves: Annotated[Path | None, typer.Option(help="draw error by shots into a folder")] = None,
+    track: Annotated[bool, typer.Option(help="with --fresh: log the run in MLflow")] = True,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Every predictor beside baselines and published figures, each row with its command.
+
+    Without --fresh nothing is run: results of earlier runs are shown, and those that came with the
+    bundled predictors. With it, what is not yet stored is judged; a run that was cut off goes on.
+    """
+    from forerun.training.leaderboard_runs import Plan, run
+    from forerun.training.leaderboard_store import ResultStore, stored
+
+    counts = _counts(shots)
+    names = (tuple(dataset or ()), tuple(protocol or ()), tuple(predictor or ()))
+    store = ResultStore.default()
+    if fresh:
+        plan = Plan(*names, shots=counts or (0,), seeds=seeds, data=data)
+        run(plan, store, progress)
+    board = stored(store).only(*names, counts)
+    _check(board, names)
+    with TemporaryDirectory() as place:
+        files = _write(board, html, curves, Path(place) if fresh and track else None)
+        if fresh and track:
+            _track(board, files)
+    if json:
+        print_json(board.to_json())
+    else:
+        _show(board)
+
+
+def _counts(text: str | None) -> tuple[int, ...]:
+    try:
+        counts = tuple(int(word) for word in (text or "").split(",") if word.strip())
+    except ValueError:
+        counts = (-1,)
+    if any(count < 0 for count in counts):
+        raise InputError(f"--shots takes numbers of rows such as 0,5,10,20, not {text!r}.")
+    return counts
+
+
+def _check(board: "Leaderboard", names: tuple[tuple[str, ...], ...]) -> None:
+    """Say which name nothing is stored of, rather than show an empty table."""
+    known: tuple[set[str | None], ...] = (
+        {entry.dataset for entry in board.entries},
+        {name for e in board.entries for name in (e.protocol, e.task.partition("/")[0])},
+        {entry.predictor for entry in board.entries if entry.kind == "ours"},
+    )
+    for what, wanted, held in zip(("dataset", "protocol", "predictor"), names, known, strict=True):
+        missing = [name for name in wanted if name not in held]
+        if missing:
+            raise InputError(
+                f"No result of {what} {missing[0]!r} under these options; --fresh judges now."
+            )
+
+
+def _write(
+    board: "Leaderboard", html: Path | None, curves: Path | None, tracked: Path | None
+) -> list[Path]:
+    """The page and the pictures, where asked and where they are to be logged."""
+    from forerun.service.leaderboard_page import page
+    from forerun.training.leaderboard_curves import draw
+
+    files = []
+    if html is not None or tracked is not None:
+        file = html or (tracked or Path()) / "leaderboard.html"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page(board), encoding="utf-8")
+        files.append(file)
+    folder = curves or (tracked if find_spec("matplotlib") else None)
+    if folder is not None:
+        pictures = draw(board, folder)
+        if curves is not None and not pictures:
+            progress("no predictor has results at two numbers of shots: no curve to draw")
+        files += pictures
+    return files
+
+
+def _track(board: "Leaderboard", files: list[Path]) -> None:
+    from forerun.training.leaderboard_runs import track
+
+    if find_spec("mlflow") is None:
+        progress("not logged: MLflow comes with the train extra (--no-track says nothing of it)")
+        return
+    progress(f"logged in MLflow as run {track(board, files)}")
+
+
+def _show(board: "Leaderboard") -> None:
+    out = screen()
+    for dataset in board.datasets():
+        out.print(f"[bold]{dataset}[/bold]")
+        for section in board.sections():
+            if section.dataset == dataset:
+                out.print(_table(section))
+        out.print()
+
+
+def _table(section: "Section") -> object:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from forerun.training.leaderboard import score_text, value_text
+
+    place = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
+    table = Table(box=None, pad_edge=False, title=escape(place), title_justify="left")
+    for heading in ("", "predictor", section.score, "shots", "seeds", "n", "median", "Spearman"):
+        table.add_column(heading, justify="left" if heading == "predictor" else "right")
+    table.add_column("coverage 90", justify="right")
+    table.add_column("printed by, or cited from")
+    for row in section.rows:
+        entry = row.entry
+        table.add_row(
+            "" if row.rank is None else str(row.rank),
+            escape(_name(row)),
+            value_text(entry),
+            "" if entry.cited else str(entry.shots),
+            "" if entry.seeds is None else str(entry.seeds),
+            "" if entry.n is None else f"{entry.n:,}",
+            score_text("median_ape", entry.median_ape),
+            score_text("spearman", entry.spearman),
+            score_text("coverage_90", entry.coverage_90),
+            escape(" · ".join(text for text in (entry.command, entry.citation) if text)),
+        )
+    return table
+
+
+def _name(row: "Ranked") -> str:
+    kind = "" if row.entry.kind == "ours" else f" ({row.entry.kind})"
+    return f"{row.entry.predictor}{kind}{f' [{row.note}]' if row.note else ''}"
