@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.program import ProgramGraph
 from forerun.data.workload import Design
 from forerun.features.program_graph import Loop, LoopNest, loop_nest
 
-Matrix = NDArray[np.float64]
+Column = NDArray[np.float64]
 Row = dict[str, float]
 DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}
 """DSP blocks of one operator in double precision (AMD floating-point operator guide, PG060)."""
@@ -132,8 +131,6 @@ def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
 def design_row(design: Design) -> Row:
     """Named features of a design; logarithms to base 2."""
     nest, loops = loop_nest(design.program), directed_loops(design)
-    if not loops:
-        return {}
     leaves = [leaf_row(nest, loops, at) for at in range(len(loops)) if not nest.inside(at)]
     outer = [cycles_bound(nest, loops, at) for at in nest.inside(-1)]
     copies = np.array([leaf["copies"] for leaf in leaves])
@@ -194,18 +191,17 @@ def _log_share(share: float) -> float:
 
 
 
-def coordinates(program: ProgramGraph, designs: Sequence[Design]) -> Matrix:
-    """Place of each design among those of its program.
+def coordinates(design: Design) -> Column:
+    """Place of a design among those of its program.
 
     Returns:
-        (n, 5 x loops): log2 of copies, log2 of tile, and three flags for the kind of pipeline,
-        zero where a flattened loop around makes the directive idle.
+        (5 x loops,): log2 of copies, log2 of tile, and three flags for the kind of pipeline, zero
+        where a flattened loop around makes the directive idle.
     """
-    rows = np.zeros((len(designs), 5 * len(loop_nest(program).loops)))
-    for number, design in enumerate(designs):
-        for at, one in enumerate(directed_loops(design)):
-            if one.unrolled:
-                continue
+    loops = directed_loops(design)
+    row = np.zeros(5 * len(loops))
+    for at, one in enumerate(loops):
+        if not one.unrolled:
             pipe = [float(one.pipe == name) for name in PIPES]
-            rows[number, 5 * at : 5 * at + 5] = [np.log2(one.copies), np.log2(one.tile), *pipe]
-    return rows
+            row[5 * at : 5 * at + 5] = [np.log2(one.copies), np.log2(one.tile), *pipe]
+    return row

@@ -1,12 +1,18 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
+from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.task import Exam, Examiner, Task
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 
-EXAMINERS: tuple[type[Examiner], ...] = (NeuSightExaminer, TimmBenchExaminer, TorchOpEnergyExaminer)
+EXAMINERS: tuple[type[Examiner], ...] = (
+    HLSynExaminer,
+    NeuSightExaminer,
+    TimmBenchExaminer,
+    TorchOpEnergyExaminer,
+)
 
 
 def examiner(dataset: str) -> Examiner:
