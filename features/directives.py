@@ -9,14 +9,14 @@ these bounds, by the sums over its loops and by its busiest loop.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.workload import Design
 from forerun.features.program_graph import Loop, LoopNest, loop_nest
+from forerun.features.instructions import KINDS
 
-Column = NDArray[np.float64]
 Row = dict[str, float]
 DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}
 """DSP blocks of one operator in double precision (AMD floating-point operator guide, PG060)."""
@@ -25,9 +25,7 @@ DELAY_OF: Mapping[str, float] = {"fadd": 7.0, "fmul": 6.0, "fdiv": 30.0, "load":
 """Clock cycles until an operator's answer is there."""
 
 DSP_BLOCKS = 6840.0
-SUM_DELAY = 5.0
-"""Cycles between two iterations that add to the same floating-point number."""
-
+LEAST_SHARE = 1e-3
 LEVELS = 4
 PIPES = {"off": 0.0, "": 1.0, "flatten": 2.0}
 
@@ -79,25 +77,48 @@ def _factor(values: Mapping[str, str], loop: Loop, directive: str) -> float:
         return 1.0
 
 
-def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What an idealised synthesis does.
+
+    Attributes:
+        depth: cycles until the first iteration of a pipeline is done; None counts operators.
+        carried: cycles between iterations that add to one number.
+        overlaps: whether a pipelined outer loop runs its inner loops side by side.
+    """
+
+    depth: float | None
+    carried: float
+    overlaps: bool
+
+
+TIMINGS: Mapping[str, Timing] = {
+    "": Timing(None, 5.0, overlaps=True),
+    "_summed": Timing(60.0, 12.0, overlaps=True),
+    "_free": Timing(20.0, 1.0, overlaps=False),
+}
+"""Suffix of a feature -> timing: by operators, as seen on plain sums, and as if all were free."""
+
+
+def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Timing) -> float:
     """Cycles of one loop, if memory were free and each directive obeyed."""
-    one = loops[at]
-    inner = nest.inside(at)
-    delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
+    one, inner = loops[at], nest.inside(at)
     if not inner or one.pipe == "flatten":
-        depth = delay + sum(_chain(nest, loops, i) for i in inner)
-        carried = any(loops[i].loop.carried for i in (at, *inner)) and one.loop.carried
-        return depth + (one.steps - 1.0) * (SUM_DELAY if carried else 1.0)
-    parts = [cycles_bound(nest, loops, i) for i in inner]
-    return one.steps * ((max(parts) if one.pipe == "" else sum(parts)) + delay) + 2.0
+        fill = _fill(nest, loops, at) if timing.depth is None else timing.depth
+        fill += 8.0 * np.log2(one.copies)
+        apart = timing.carried if one.loop.carried else 1.0
+        return float(fill + (one.steps - 1.0) * apart)
+    parts = [cycles_bound(nest, loops, i, timing) for i in inner]
+    together = timing.overlaps and one.pipe == ""
+    return one.steps * ((max(parts) if together else sum(parts)) + 5.0)
 
 
-def _chain(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
-    """Depth of an unrolled loop: its operations and a tree of sums."""
+def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
+    """Depth of a pipeline: its operators in a row, and a tree for each unrolled sum."""
     one = loops[at]
     delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
-    tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried else 0.0
-    return float(delay + tree + sum(_chain(nest, loops, i) for i in nest.inside(at)))
+    tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried and one.unrolled else 0.0
+    return float(delay + tree + sum(_fill(nest, loops, i) for i in nest.inside(at)))
 
 
 def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
@@ -128,29 +149,35 @@ def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
     return row
 
 
-def design_row(design: Design) -> Row:
-    """Named features of a design; logarithms to base 2."""
-    nest, loops = loop_nest(design.program), directed_loops(design)
+@lru_cache(maxsize=50_000)
+def design_row(design: Design) -> tuple[float, ...]:
+    """Features of a design in the order of `DESIGN_FEATURES`; logarithms are to base 2."""
+    row = _row(loop_nest(design.program), directed_loops(design))
+    return tuple(row[name] for name in DESIGN_FEATURES)
+
+
+def _row(nest: LoopNest, loops: Sequence[Directed]) -> Row:
     leaves = [leaf_row(nest, loops, at) for at in range(len(loops)) if not nest.inside(at)]
-    outer = [cycles_bound(nest, loops, at) for at in nest.inside(-1)]
     copies = np.array([leaf["copies"] for leaf in leaves])
     near = np.array([leaf["near_copies"] for leaf in leaves])
     dsp = np.array([leaf["dsp"] for leaf in leaves])
     steps = np.array([leaf["steps"] for leaf in leaves])
-    busiest = leaves[int(np.argmax(steps))]
-    widest = leaves[int(np.argmax(dsp * 2.0**near))]
     row = {
-        "log_cycles": float(np.log2(sum(outer))),
-        "log_longest": float(np.log2(max(outer))),
         "log_steps": float(np.log2(np.sum(2.0**steps))),
-        "dsp_all": _log_share(np.sum(dsp * 2.0**copies)),
-        "dsp_near": _log_share(np.sum(dsp * 2.0**near)),
-        "dsp_widest": _log_share(np.max(dsp * 2.0**near)),
+        "dsp_all": log_share(np.sum(dsp * 2.0**copies)),
+        "dsp_near": log_share(np.sum(dsp * 2.0**near)),
+        "dsp_widest": log_share(np.max(dsp * 2.0**near)),
         "copies_most": float(copies.max()),
         "copies_sum": float(np.log2(np.sum(2.0**copies))),
         "leaves": float(len(leaves)),
         **_whole(nest, loops),
     }
+    for suffix, timing in TIMINGS.items():
+        outer = [cycles_bound(nest, loops, at, timing) for at in nest.inside(-1)]
+        row[f"log_cycles{suffix}"] = float(np.log2(sum(outer)))
+        row[f"log_longest{suffix}"] = float(np.log2(max(outer)))
+    busiest = leaves[int(np.argmax(steps))]
+    widest = leaves[int(np.argmax(dsp * 2.0**near))]
     row.update({f"busiest_{name}": float(value) for name, value in busiest.items()})
     row.update({f"widest_{name}": float(value) for name, value in widest.items()})
     return row
@@ -185,23 +212,44 @@ def _whole(nest: LoopNest, loops: Sequence[Directed]) -> Row:
     return row
 
 
-def _log_share(share: float) -> float:
-    return float(np.log2(share + 1e-3))
+def log_share(share: float) -> float:
+    """Log of a share of the chip, from a thousandth up."""
+    return float(np.log2(share + LEAST_SHARE))
 
 
+PLACE_COLUMNS = ("copies", "several", "all", "ragged", "tile", "tiled", "off", "on", "flatten")
 
 
-def coordinates(design: Design) -> Column:
-    """Place of a design among those of its program.
+@lru_cache(maxsize=50_000)
+def coordinates(design: Design) -> tuple[float, ...]:
+    """Place of a design among those of its program, `PLACE_COLUMNS` for each loop.
 
     Returns:
-        (5 x loops,): log2 of copies, log2 of tile, and three flags for the kind of pipeline, zero
-        where a flattened loop around makes the directive idle.
+        log2 of copies; flags: more than one, as many as iterations, a remainder; log2 of the
+        tile and a flag; three flags for the pipeline. Zero where a flattened loop around makes the
+        loop's directives idle. All weigh as the share of the work (in logarithms) inside the loop.
     """
     loops = directed_loops(design)
-    row = np.zeros(5 * len(loops))
-    for at, one in enumerate(loops):
-        if not one.unrolled:
-            pipe = [float(one.pipe == name) for name in PIPES]
-            row[5 * at : 5 * at + 5] = [np.log2(one.copies), np.log2(one.tile), *pipe]
-    return row
+    work = [np.log2(one.loop.entered * one.loop.trips) for one in loops]
+    row: list[float] = []
+    for one, amount in zip(loops, work, strict=True):
+        flags = (
+            one.copies > 1,
+            one.copies >= one.loop.trips,
+            one.steps * one.copies > one.loop.trips * (1 + 1e-6),
+        )
+        pipes = [one.pipe == name for name in PIPES]
+        values = [np.log2(one.copies), *flags, np.log2(one.tile), one.tile > 1, *pipes]
+        weight = 0.0 if one.unrolled else amount / max(*work, 1.0)
+        row += [float(value * weight) for value in values]
+    return tuple(row)
+
+
+def _single_loop() -> Row:
+    counts = dict.fromkeys(KINDS, 1)
+    loop = Loop(-1, 0, 2.0, 1.0, counts)
+    return _row(LoopNest((loop,), 1.0), [Directed(loop, 1.0, "off", 1.0, unrolled=False)])
+
+
+DESIGN_FEATURES: tuple[str, ...] = tuple(_single_loop())
+"""Names of the features, in order."""

@@ -94,7 +94,10 @@ class _Reader:
             self._read_range(head)
 
     def nest(self) -> LoopNest:
-        """All loops, outer before inner."""
+        """All loops, outer before inner; a program without any counts as one that runs once."""
+        if not self._heads:
+            counts = self._code.counts(sorted(self._code.blocks))
+            return LoopNest((Loop(-1, 0, 1.0, 1.0, counts),), self._code.wide)
         loops: list[Loop] = []
         for number, head in enumerate(self._heads):
             loops.append(self._loop(head, self._parent(number), loops))

@@ -1,8 +1,9 @@
 """Cycles and area of hardware designs: boosters over programs, a process on a program's few rows.
 
-Boosters learn from many programs what directives do to the analytic bounds of `features.directives`.
-Once some designs of a program are measured, a Gaussian process over the same features takes over
-for that program; the boosters' answer is one of its inputs.
+Everything is learnt as a logarithm over a bound of `features.directives`. Three sets of boosters
+share the work: one for designs of programs that teach, one for programs never seen, one that learns
+differences within programs only. Once some designs of a program are measured, `DesignProcess` takes
+over for that program; the trees of the third set tell it which designs are alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,18 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
-from forerun.features.directives import design_row
+from forerun.features.directives import (
+    DESIGN_FEATURES,
+    LEAST_SHARE,
+    PLACE_COLUMNS,
+    coordinates,
+    design_row,
+)
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
+from forerun.models.calibration import held_out_folds
+from forerun.models.design_process import DesignProcess, Places, spread_rows
+from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -31,29 +41,115 @@ FLOORS: Mapping[str, float] = {
     "util_lut": 0.02,
     "util_ff": 0.01,
 }
-"""Added before the logarithm: a share of zero is a measurement."""
+"""Added before the logarithm, for a share of zero is a measurement."""
 
-SETTINGS: Mapping[str, Any] = {
-    "learning_rate": 0.06,
-    "num_leaves": 31,
-    "min_data_in_leaf": 10,
-    "feature_fraction": 0.5,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-    "objective": "l2",
+OF_DSP: Mapping[str, float] = {"util_dsp": 1.0, "util_lut": 0.48, "util_ff": 0.36}
+"""Share that a pipeline of floating-point operators takes, per share of DSP blocks."""
+
+LEAST = 1e-4
+ROUNDED = 0.005
+"""Shares are published to two decimals: what may be zero has no lower end."""
+
+LOOPS = 10
+"""Loops whose directives the boosters of seen programs look at one by one."""
+
+SHOTS = 20
+COVERAGE = 0.9
+FOLDS = 4
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "seen": {
+        "learning_rate": 0.08,
+        "num_leaves": 63,
+        "min_data_in_leaf": 3,
+        "feature_fraction": 0.5,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "lambda_l2": 1.0,
+        "objective": "l2",
+    },
+    "unseen": {
+        "learning_rate": 0.08,
+        "num_leaves": 31,
+        "min_data_in_leaf": 10,
+        "feature_fraction": 0.5,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "lambda_l2": 1.0,
+        "objective": "l2",
+    },
+    "within": {
+        "learning_rate": 0.1,
+        "num_leaves": 24,
+        "min_data_in_leaf": 10,
+        "feature_fraction": 0.4,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "lambda_l2": 1.0,
+        "objective": "l2",
+    },
 }
+TREES: Mapping[str, int] = {"seen": 400, "unseen": 120, "within": 100}
+
+_LEVELLED = ("copies", "pipe", "ragged")
+_TOTALS = ("steps", "copies", "near_copies", "flat")
+BOUNDS: tuple[str, ...] = (
+    *("log_cycles", "log_longest", "log_steps", "dsp_all", "dsp_near", "dsp_widest"),
+    *("copies_most", "copies_sum", "pipes_off", "pipes_on", "pipes_flatten", "unrolled"),
+    *("para", "para_outer", "tiles"),
+    *(f"{leaf}_{name}" for leaf in ("busiest", "widest") for name in _TOTALS),
+    *(
+        f"{leaf}_{name}_{level}"
+        for leaf in ("busiest", "widest")
+        for name in _LEVELLED
+        for level in range(3)
+    ),
+)
+"""Features that tell designs of one program apart, for the process."""
+
+_BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ShownDesigns:
+    """Measured designs of one program.
+
+    Attributes:
+        queries: the k designs.
+        values: metric -> k values, NaN where not measured.
+    """
+
+    queries: tuple[Query, ...]
+    values: Mapping[str, Column]
 
 
 @dataclass(frozen=True)
 class DesignBoost:
-    """Designs of programs never seen, seen in training, or known from a few of their rows."""
+    """Designs of programs never seen, seen in training, or known from a few of their rows.
+
+    Attributes:
+        seed: of boosters and draws.
+        trees: set of boosters -> rounds.
+        calibrated: whether `fit` makes intervals.
+        boosters: `SET/METRIC` -> bag, once fitted.
+        scales: median deviation within programs of each feature in `BOUNDS`.
+        ranges: of features in training.
+        programs: (digest, tool version) of programs that taught.
+        widths: `seen`, `unseen`, `shown` -> metric -> half-width of the interval; in log2, for
+            `shown` in deviations of the process.
+        shown: program -> designs adapted to.
+    """
 
     seed: int = 0
-    bag: int = 1
-    trees: int = 200
-    names: tuple[str, ...] = ()
+    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES))
+    calibrated: bool = True
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
+    scales: tuple[float, ...] = ()
+    ranges: FeatureRange | None = None
+    programs: tuple[Key, ...] = ()
+    widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    shown: Mapping[Key, ShownDesigns] = field(default_factory=dict)
     name: ClassVar[str] = "design_boost"
 
     @property
@@ -66,55 +162,193 @@ class DesignBoost:
         return bool(self.boosters) and isinstance(query.workload, Design)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit a bag a metric on log targets, programs weighted alike by root of their rows."""
-        rows = [design_row(_design(q)) for q in measurements.queries]
-        names = tuple(rows[0])
-        matrix = np.array([[row[name] for name in names] for row in rows])
-        _, place, counts = np.unique(
-            measurements.groups["kernel"], return_inverse=True, return_counts=True
-        )
+        """Fit three sets of boosters on log targets.
+
+        Args:
+            measurements: designs with the five metrics and the group `kernel`, the program.
+        """
+        queries, matrix = measurements.queries, feature_matrix(measurements.queries)
+        program = measurements.groups["kernel"]
+        _, place, counts = np.unique(program, return_inverse=True, return_counts=True)
         weights = 1.0 / np.sqrt(counts[place])
+        every = np.hstack([matrix, place_matrix(queries)])
         boosters = {}
         for metric in METRICS:
-            target = np.log2(measurements.values[metric] + FLOORS[metric])
-            boosters[metric] = BoosterBag.fit(
-                matrix,
-                target,
-                parameters=SETTINGS,
-                trees=self.trees,
-                seeds=range(self.seed * 100, self.seed * 100 + self.bag),
-                weights=weights / weights.mean(),
-            )
-        return replace(self, names=names, boosters=boosters)
+            over = log_over_bound(metric, measurements.values[metric], matrix)
+            mean = np.bincount(place, over) / counts
+            targets = {"seen": over, "unseen": over, "within": over - mean[place]}
+            for kind, target in targets.items():
+                boosters[f"{kind}/{metric}"] = BoosterBag.fit(
+                    every if kind == "seen" else matrix,
+                    target,
+                    parameters=SETTINGS[kind],
+                    trees=self.trees[kind],
+                    seeds=(self.seed + 1,),
+                    weights=None if kind == "seen" else weights / weights.mean(),
+                )
+        fitted = replace(
+            self,
+            boosters=boosters,
+            scales=_deviations(matrix[:, _BOUND_COLUMNS], place),
+            ranges=FeatureRange.of(DESIGN_FEATURES, matrix),
+            programs=tuple(sorted({_key(query) for query in queries})),
+            widths={},
+            shown={},
+        )
+        if not self.calibrated:
+            return fitted
+        from forerun.models.design_intervals import calibrated_widths
+
+        return replace(fitted, widths=calibrated_widths(self, measurements))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Not yet."""
-        return self
+        """Take measured designs into account, in place of earlier ones of the same programs."""
+        keys = [_key(query) for query in measurements.queries]
+        shown = dict(self.shown)
+        for key in sorted(set(keys)):
+            rows = [row for row, other in enumerate(keys) if other == key]
+            shown[key] = ShownDesigns(
+                tuple(measurements.queries[row] for row in rows),
+                {m: v[rows] for m, v in measurements.values.items() if m in METRICS},
+            )
+        return replace(self, shown=shown)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Answers of the boosters."""
-        rows = [design_row(_design(q)) for q in queries]
-        matrix = np.array([[row[name] for name in self.names] for row in rows])
-        values = {
-            metric: np.maximum(2.0 ** bag.predict(matrix) - FLOORS[metric], 1e-4)
-            for metric, bag in self.boosters.items()
-        }
-        return Predictions(values)
+        """Answers with intervals; designs of a program that was adapted to come from its process."""
+        matrix = feature_matrix(queries)
+        keys = [_key(query) for query in queries]
+        values, low, high = {}, {}, {}
+        for metric in METRICS:
+            middle, half = self._foreseen(metric, queries, matrix, keys)
+            bound = _log_bound(metric, matrix)
+            values[metric] = np.maximum(_back(metric, middle + bound), LEAST)
+            low[metric] = np.minimum(_back(metric, middle - half + bound), values[metric])
+            if metric != "latency_cycles":
+                low[metric] = np.where(low[metric] < ROUNDED, 0.0, low[metric])
+            high[metric] = np.maximum(_back(metric, middle + half + bound), values[metric])
+        limits = [self._limits(key, row) for key, row in zip(keys, matrix, strict=True)]
+        if not self.widths:
+            return Predictions(values, limits=limits)
+        return Predictions(values, low, high, COVERAGE, limits)
+
+    def _foreseen(
+        self, metric: str, queries: Sequence[Query], matrix: Matrix, keys: Sequence[Key]
+    ) -> tuple[Column, Column]:
+        """log2 over the bound, and half the interval's width."""
+        middle, half = np.zeros(len(queries)), np.zeros(len(queries))
+        for key in sorted(set(keys)):
+            rows = np.array([row for row, other in enumerate(keys) if other == key], dtype=np.intp)
+            mine = [queries[row] for row in rows]
+            process = self._process(metric, key)
+            if process is not None:
+                answer, spread = process.foresee(self._places(metric, mine, matrix[rows]))
+                middle[rows], half[rows] = answer, spread * self._width("shown", metric)
+                continue
+            kind = "seen" if key in self.programs else "unseen"
+            inputs = matrix[rows]
+            if kind == "seen":
+                inputs = np.hstack([inputs, place_matrix(mine)])
+            middle[rows] = self.boosters[f"{kind}/{metric}"].predict(inputs)
+            half[rows] = self._width(kind, metric)
+        return middle, half
+
+    def _width(self, kind: str, metric: str) -> float:
+        return self.widths.get(kind, {}).get(metric, 0.0)
+
+    def _process(self, metric: str, key: Key) -> DesignProcess | None:
+        shown = self.shown.get(key)
+        measured = None if shown is None else shown.values.get(metric)
+        if shown is None or measured is None or np.isfinite(measured).sum() < 2:
+            return None
+        rows = np.flatnonzero(np.isfinite(measured))
+        queries = [shown.queries[row] for row in rows]
+        matrix = feature_matrix(queries)
+        over = log_over_bound(metric, measured[rows], matrix)
+        return DesignProcess.of(self._places(metric, queries, matrix), over, self.seed)
+
+    def _places(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> Places:
+        outputs = self.boosters[f"within/{metric}"].tree_outputs(matrix)
+        directives = np.array([coordinates(_design(query)) for query in queries])
+        bounds = matrix[:, _BOUND_COLUMNS] / np.array(self.scales)
+        return Places((bounds, directives, outputs), outputs.sum(axis=1))
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Designs of one program that lie far apart in directives and in the boosters' eyes."""
+        matrix = feature_matrix(queries)
+        parts = [np.array([coordinates(_design(query)) for query in queries])]
+        parts += [0.7 * _unit(self.boosters[f"within/{m}"].tree_outputs(matrix)) for m in METRICS]
+        parts[0] = _unit(parts[0])
+        return spread_rows(np.hstack(parts), count, seed)
+
+    def _limits(self, key: Key, row: Column) -> tuple[str, ...]:
+        if key in self.shown or key in self.programs:
+            return ()
+        assert self.ranges is not None
+        new = f"no design of this program was measured; {len(self.programs)} others teach"
+        return (new, *self.ranges.outside(row))
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
-        write_content(folder, self.name, {"seed": self.seed, "names": self.names, "bag": self.bag})
-        for metric, bag in self.boosters.items():
-            bag.save(folder, metric)
+        raise NotImplementedError
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote."""
-        content = read_content(folder, cls.name)
-        boosters = {m: BoosterBag.load(folder, m, content["bag"]) for m in METRICS}
-        return cls(seed=content["seed"], bag=content["bag"], names=tuple(content["names"]), boosters=boosters)
+        raise NotImplementedError
+
+
+def feature_matrix(queries: Sequence[Query]) -> Matrix:
+    """Features of designs, shape (n, len(DESIGN_FEATURES))."""
+    return np.array([design_row(_design(query)) for query in queries])
+
+
+def place_matrix(queries: Sequence[Query]) -> Matrix:
+    """Coordinates of designs among those of their own program, cut or filled to `LOOPS` loops."""
+    width = LOOPS * len(PLACE_COLUMNS)
+    found = np.zeros((len(queries), width))
+    for row, query in enumerate(queries):
+        place = coordinates(_design(query))[:width]
+        found[row, : len(place)] = place
+    return found
+
+
+def log_over_bound(metric: str, measured: Column, matrix: Matrix) -> Column:
+    """log2 of what was measured over its bound, shape (n,)."""
+    return np.asarray(np.log2(measured + FLOORS[metric]) - _log_bound(metric, matrix))
+
+
+def _log_bound(metric: str, matrix: Matrix) -> Column:
+    """log2 of the bound: half of the cycles' logarithm counts, memory hides the other half."""
+    if metric == "latency_cycles":
+        return np.zeros(len(matrix))
+    if metric not in OF_DSP:
+        return np.zeros(len(matrix))
+    near = 2.0 ** matrix[:, DESIGN_FEATURES.index("dsp_near")] - LEAST_SHARE
+    return np.asarray(np.log2(OF_DSP[metric] * near + FLOORS[metric]))
+
+
+def _back(metric: str, log_value: Column) -> Column:
+    return np.asarray(np.maximum(2.0 ** np.minimum(log_value, 60.0) - FLOORS[metric], 0.0))
+
+
+def _deviations(matrix: Matrix, place: NDArray[np.intp]) -> tuple[float, ...]:
+    """Median over programs of each column's deviation within them; 1 where none varies."""
+    within = np.array([matrix[place == one].std(axis=0) for one in np.unique(place)])
+    medians = [np.median(column[column > 1e-6]) if (column > 1e-6).any() else 1.0 for column in within.T]
+    return tuple(float(value) for value in medians)
+
+
+def _unit(matrix: Matrix) -> Matrix:
+    """Centred, with rows of mean square length 1."""
+    centred = matrix - matrix.mean(axis=0)
+    return np.asarray(centred / max(float(np.sqrt((centred**2).sum(axis=1).mean())), 1e-9))
 
 
 def _design(query: Query) -> Design:
     assert isinstance(query.workload, Design)
     return query.workload
+
+
+def _key(query: Query) -> Key:
+    """Program and tool version."""
+    return _design(query).program.digest, str(query.software.version)
