@@ -2,6 +2,7 @@
 
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.design import DesignBoost
 from forerun.models.memory import InferenceMemory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
@@ -16,6 +17,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     NetworkBoost,
     OperatorPower,
     InferenceMemory,
+    DesignBoost,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

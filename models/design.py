@@ -26,10 +26,10 @@ from forerun.features.directives import (
 )
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
-from forerun.models.calibration import held_out_folds
 from forerun.models.design_process import DesignProcess, Places, spread_rows
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
+from forerun.models.shown_designs import ShownDesigns
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -54,8 +54,9 @@ LOOPS = 10
 """Loops whose directives the boosters of seen programs look at one by one."""
 
 SHOTS = 20
+"""Designs of a program, when the width after adapting is measured."""
+
 COVERAGE = 0.9
-FOLDS = 4
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
@@ -90,6 +91,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 TREES: Mapping[str, int] = {"seen": 400, "unseen": 120, "within": 100}
+BAGS: Mapping[str, int] = {"seen": 1, "unseen": 1, "within": 1}
 
 _LEVELLED = ("copies", "pipe", "ragged")
 _TOTALS = ("steps", "copies", "near_copies", "flat")
@@ -109,19 +111,6 @@ BOUNDS: tuple[str, ...] = (
 
 _BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
 Key = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class ShownDesigns:
-    """Measured designs of one program.
-
-    Attributes:
-        queries: the k designs.
-        values: metric -> k values, NaN where not measured.
-    """
-
-    queries: tuple[Query, ...]
-    values: Mapping[str, Column]
 
 
 @dataclass(frozen=True)
@@ -172,7 +161,7 @@ class DesignBoost:
         _, place, counts = np.unique(program, return_inverse=True, return_counts=True)
         weights = 1.0 / np.sqrt(counts[place])
         every = np.hstack([matrix, place_matrix(queries)])
-        boosters = {}
+        boosters: dict[str, BoosterBag] = {}
         for metric in METRICS:
             over = log_over_bound(metric, measurements.values[metric], matrix)
             mean = np.bincount(place, over) / counts
@@ -183,7 +172,7 @@ class DesignBoost:
                     target,
                     parameters=SETTINGS[kind],
                     trees=self.trees[kind],
-                    seeds=(self.seed + 1,),
+                    seeds=range(self.seed * 100 + 1, self.seed * 100 + 1 + BAGS[kind]),
                     weights=None if kind == "seen" else weights / weights.mean(),
                 )
         fitted = replace(
@@ -219,7 +208,7 @@ class DesignBoost:
         keys = [_key(query) for query in queries]
         values, low, high = {}, {}, {}
         for metric in METRICS:
-            middle, half = self._foreseen(metric, queries, matrix, keys)
+            middle, half = self.in_logarithms(metric, queries, matrix)
             bound = _log_bound(metric, matrix)
             values[metric] = np.maximum(_back(metric, middle + bound), LEAST)
             low[metric] = np.minimum(_back(metric, middle - half + bound), values[metric])
@@ -231,11 +220,18 @@ class DesignBoost:
             return Predictions(values, limits=limits)
         return Predictions(values, low, high, COVERAGE, limits)
 
-    def _foreseen(
-        self, metric: str, queries: Sequence[Query], matrix: Matrix, keys: Sequence[Key]
+    def in_logarithms(
+        self, metric: str, queries: Sequence[Query], matrix: Matrix
     ) -> tuple[Column, Column]:
-        """log2 over the bound, and half the interval's width."""
+        """log2 over the bound, and half the interval's width (1 deviation while uncalibrated).
+
+        Args:
+            metric: one of `METRICS`.
+            queries: n designs.
+            matrix: their features.
+        """
         middle, half = np.zeros(len(queries)), np.zeros(len(queries))
+        keys = [_key(query) for query in queries]
         for key in sorted(set(keys)):
             rows = np.array([row for row, other in enumerate(keys) if other == key], dtype=np.intp)
             mine = [queries[row] for row in rows]
@@ -253,7 +249,7 @@ class DesignBoost:
         return middle, half
 
     def _width(self, kind: str, metric: str) -> float:
-        return self.widths.get(kind, {}).get(metric, 0.0)
+        return self.widths.get(kind, {}).get(metric, 1.0)
 
     def _process(self, metric: str, key: Key) -> DesignProcess | None:
         shown = self.shown.get(key)
@@ -289,12 +285,47 @@ class DesignBoost:
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
-        raise NotImplementedError
+        ranges = None if self.ranges is None else self.ranges.to_json()
+        parameters = {
+            "seed": self.seed,
+            "trees": dict(self.trees),
+            "calibrated": self.calibrated,
+            "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
+            "scales": self.scales,
+            "features": DESIGN_FEATURES,
+            "ranges": ranges,
+            "programs": self.programs,
+            "widths": {kind: dict(metrics) for kind, metrics in self.widths.items()},
+            "shown": [shown.to_json() for shown in self.shown.values()],
+        }
+        write_content(folder, self.name, parameters)
+        for name, bag in self.boosters.items():
+            bag.save(folder, name.replace("/", "-"))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote."""
-        raise NotImplementedError
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged, or was fitted on other features.
+        """
+        content = read_content(folder, cls.name)
+        FeatureRange.check_names(folder, DESIGN_FEATURES, content["features"])
+        shown = [ShownDesigns.from_json(one) for one in content["shown"]]
+        return cls(
+            seed=content["seed"],
+            trees=content["trees"],
+            calibrated=content["calibrated"],
+            boosters={
+                name: BoosterBag.load(folder, name.replace("/", "-"), count)
+                for name, count in content["boosters"].items()
+            },
+            scales=tuple(content["scales"]),
+            ranges=FeatureRange.from_json(content["ranges"]) if content["ranges"] else None,
+            programs=tuple((one[0], one[1]) for one in content["programs"]),
+            widths=content["widths"],
+            shown={_key(one.queries[0]): one for one in shown},
+        )
 
 
 def feature_matrix(queries: Sequence[Query]) -> Matrix:
@@ -318,9 +349,7 @@ def log_over_bound(metric: str, measured: Column, matrix: Matrix) -> Column:
 
 
 def _log_bound(metric: str, matrix: Matrix) -> Column:
-    """log2 of the bound: half of the cycles' logarithm counts, memory hides the other half."""
-    if metric == "latency_cycles":
-        return np.zeros(len(matrix))
+    """log2 of the bound; cycles and block memory have none that helps."""
     if metric not in OF_DSP:
         return np.zeros(len(matrix))
     near = 2.0 ** matrix[:, DESIGN_FEATURES.index("dsp_near")] - LEAST_SHARE
