@@ -4,6 +4,7 @@
     ├── UnknownDevice
     ├── UnknownPrecision
     ├── UnknownBandwidth
+    ├── UnknownMetric
     ├── UnknownDataset
     ├── UnknownGraph
     ├── UnknownModelVersion
@@ -70,6 +71,15 @@ class UnknownBandwidth(InputError):
             f"{device} has no spec sheet to reckon with: give memory_bandwidth_gbs and "
             "peak_tflops, or ask about what was measured on it."
         )
+
+
+class UnknownMetric(InputError):
+    """No metric has that name."""
+
+    slug = "unknown-metric"
+
+    def __init__(self, name: str, known: Collection[str], where: str = "") -> None:
+        super().__init__(f"{where}No metric {name!r:.80}; there are {', '.join(known)}.")
 
 
 class UnknownDataset(InputError):

@@ -298,7 +298,7 @@ class NetworkBoost:
             kernel_times=KernelTimes.from_json(content["kernel_times"]),
             boosters={n: BoosterBag.load(folder, n, c) for n, c in content["boosters"].items()},
             intervals=Intervals.from_json(intervals) if intervals else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             ranges=FeatureRange.from_json(content["ranges"]),
             domains={k: FeatureRange.from_json(r) for k, r in content["domains"].items()},
             device_ranges={

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
 from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.operator_families import POOLED, POOLS, fit_families
 from forerun.models.operator_intervals import calibrate
 from forerun.models.operator_rows import (
     CORRECTION_WIDTH,
@@ -49,23 +50,6 @@ from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-POOLED = "gemm"
-POOLS = ("bmm", "linear")
-FEWEST_ROWS = 100
-
-SETTINGS: Mapping[str, Any] = {
-    "learning_rate": 0.05,
-    "feature_fraction": 0.6,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-    "min_data_in_leaf": 40,
-    "num_leaves": 31,
-    "objective": "l1",
-}
-_GEMM_SETTINGS: Mapping[str, Any] = {"num_leaves": 63}
-_ROW_SETTINGS: Mapping[str, Any] = {"objective": "huber", "alpha": 0.1}
-_MONOTONE = {"log_reload_over_l2": 1, "lane_fill": -1}
 FLOOR_OF_ROOFLINE = {"conv": 0.4}
 """Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
 
@@ -274,22 +258,9 @@ class OperatorBoost:
         times = LAUNCH_MS + np.maximum(taught - LAUNCH_MS, 0.0) * short
         return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
 
-    def _boosters(self, rows: "OperatorRows", chosen: NDArray[np.bool_]) -> dict[str, BoosterBag]:
-        found = {}
-        for family in (*FAMILIES, POOLED):
-            members = POOLS if family == POOLED else (family,)
-            parts = [rows.family(member, chosen) for member in members]
-            matrix = np.concatenate([p[0] for p in parts])
-            if len(matrix) >= FEWEST_ROWS:
-                target = np.concatenate([p[1] for p in parts])
-                found[family] = BoosterBag.fit(
-                    matrix,
-                    target,
-                    parameters=_settings(family),
-                    trees=self.trees,
-                    seeds=range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag),
-                )
-        return found
+    def _boosters(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> Mapping[str, BoosterBag]:
+        seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
+        return fit_families(rows, chosen, trees=self.trees, seeds=seeds)
 
     def _missed(
         self, rows: OperatorRows, held: NDArray[np.bool_]
@@ -364,23 +335,13 @@ class OperatorBoost:
                 for name, count in content["families"].items()
             },
             intervals=Intervals.from_json(content["intervals"]) if content["intervals"] else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
             precisions=tuple(content["precisions"]),
             scales={f: Standard.from_json(s) for f, s in content["scales"].items()},
             kernels=FewRows.from_json(content["kernels"]),
             networks=FewRows.from_json(content["networks"]),
         )
-
-
-def _settings(family: str) -> dict[str, Any]:
-    settings = dict(SETTINGS)
-    if family in (*POOLS, POOLED):
-        settings.update(_GEMM_SETTINGS)
-    if family in ("softmax", "layer_norm"):
-        settings.update(_ROW_SETTINGS)
-        settings["monotone_constraints"] = [_MONOTONE.get(f, 0) for f in FEATURES[family]]
-    return settings
 
 
 def _domain(queries: Sequence[Query]) -> FeatureRange:

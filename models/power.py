@@ -288,7 +288,7 @@ class OperatorPower:
             calibrated=content["calibrated"],
             boosters=BoosterBag.load(folder, "power", count) if count else None,
             intervals=PowerIntervals.from_json(intervals) if intervals else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             precisions=tuple(content["precisions"]),
             classes=tuple(content["classes"]),
             scalars=ShrunkScalars.from_json(content["scalars"]),

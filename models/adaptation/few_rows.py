@@ -288,7 +288,7 @@ class FewRows:
         return cls(
             tuple(
                 DeviceError(
-                    (d["sheet"][0], d["sheet"][1], d["sheet"][2]),
+                    tuple(d["sheet"]),
                     Rows(np.array(d["errors"]), tuple(d["strata"]), np.array(d["features"])),
                 )
                 for d in content

@@ -77,6 +77,8 @@ class ShrunkScalars:
         return 0 if scale is None else scale.rows
 
     def _of(self, device: Device) -> DeviceScale | None:
+        if not device.has_sheet:
+            return None
         mine = sheet(device)
         return next((d for d in self.devices if same_sheet(d.sheet, mine)), None)
 
@@ -97,7 +99,7 @@ class ShrunkScalars:
         return cls(
             tuple(
                 DeviceScale(
-                    (d["sheet"][0], d["sheet"][1], d["sheet"][2]),
+                    tuple(d["sheet"]),
                     int(d["rows"]),
                     float(d["level"]),
                     {k: float(v) for k, v in d["classes"].items()},
