@@ -71,12 +71,12 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     },
     "unseen": {
         "learning_rate": 0.08,
-        "num_leaves": 31,
-        "min_data_in_leaf": 10,
-        "feature_fraction": 0.5,
+        "num_leaves": 8,
+        "min_data_in_leaf": 100,
+        "feature_fraction": 0.3,
         "bagging_fraction": 0.8,
         "bagging_freq": 1,
-        "lambda_l2": 1.0,
+        "lambda_l2": 20.0,
         "objective": "l2",
     },
     "within": {
@@ -90,8 +90,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "objective": "l2",
     },
 }
-TREES: Mapping[str, int] = {"seen": 400, "unseen": 120, "within": 100}
-BAGS: Mapping[str, int] = {"seen": 1, "unseen": 1, "within": 1}
+TREES: Mapping[str, int] = {"seen": 400, "unseen": 150, "within": 100}
+BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
 
 _LEVELLED = ("copies", "pipe", "ragged")
 _TOTALS = ("steps", "copies", "near_copies", "flat")

@@ -62,7 +62,12 @@ class HLSynExaminer(Examiner):
 
 def performance(cycles: Column) -> Column:
     """The published target: log2(1e7 / cycles) / 2."""
-    return np.log2(1e7 / cycles) / 2.0
+    return np.asarray(np.log2(1e7 / cycles) / 2.0)
+
+
+def share(used: Column) -> Column:
+    """Shares of the chip are judged as they are."""
+    return used
 
 
 def program_graphs(bundle: Bundle) -> dict[str, ProgramGraph]:
@@ -100,14 +105,16 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
 
 
 def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+    """One task a metric and program: parts of one row, pooled there."""
     part, tool = protocol.split("/")
     for metric in METRICS:
-        if part == "transductive":
-            yield Task(protocol, metric, judged)
-            continue
+        scale = performance if metric == "latency_cycles" else share
         for kernel in np.unique(judged.groups["kernel"]):
             mine = judged.take(judged.groups["kernel"] == kernel)
-            yield Task(f"inductive_0_shot/{tool}", metric, mine)
+            if part == "transductive":
+                yield Task(protocol, metric, mine, scale=scale)
+                continue
+            yield Task(f"inductive_0_shot/{tool}", metric, mine, scale=scale)
             if len(mine) > SHOTS:
                 name = f"inductive_{SHOTS}_shot/{tool}"
-                yield Task(name, metric, mine, shots=SHOTS, suggested=True)
+                yield Task(name, metric, mine, shots=SHOTS, suggested=True, scale=scale)
