@@ -1,10 +1,11 @@
 """Tiny upstream files in each dataset's own format, made up, with a value to look for in each."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -103,10 +104,13 @@ def _torch_op_energy() -> dict[str, str]:
     }
 
 
-TINY: dict[str, Callable[[], dict[str, str]]] = {
+TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "hlsyn": hlsyn,
+    "ncpp": ncpp,
     "neusight": _neusight,
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
+    "wa_hls4ml": wa_hls4ml,
 }
 
 
@@ -120,5 +124,5 @@ def tiny_upstream(name: str, folder: Path) -> RawFiles:
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(content, encoding="utf-8")
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
     return RawFiles(folder, tuple(sorted(files)))
