@@ -363,7 +363,9 @@ def _back(metric: str, log_value: Column) -> Column:
 def _deviations(matrix: Matrix, place: NDArray[np.intp]) -> tuple[float, ...]:
     """Median over programs of each column's deviation within them; 1 where none varies."""
     within = np.array([matrix[place == one].std(axis=0) for one in np.unique(place)])
-    medians = [np.median(column[column > 1e-6]) if (column > 1e-6).any() else 1.0 for column in within.T]
+    medians = [
+        np.median(column[column > 1e-6]) if (column > 1e-6).any() else 1.0 for column in within.T
+    ]
     return tuple(float(value) for value in medians)
 
 

@@ -72,7 +72,9 @@ def _graph(
         for n, head in enumerate(heads)
         for kind, word in (("PIPE", "PIPELINE"), ("TILE", "TILE"), ("PARA", "PARALLEL"))
     ]
-    nodes = [(0, block, line) for block, line in lines] + [(3, block, line) for block, line in places]
+    nodes = [(0, block, line) for block, line in lines] + [
+        (3, block, line) for block, line in places
+    ]
     return ProgramGraph(
         types=tuple(kind for kind, _, _ in nodes),
         texts=tuple(_short(line) for _, _, line in nodes),

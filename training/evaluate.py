@@ -193,7 +193,9 @@ def _answer(
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update(_baselines(judged, task.metric, constant))
     if count and task.scale is not None:
-        baselines["mean_of_shots"] = Constant().fit(given).predict(judged.queries).values[task.metric]
+        baselines["mean_of_shots"] = (
+            Constant().fit(given).predict(judged.queries).values[task.metric]
+        )
     return Answered(task, seed, columns, baselines, predictor.name, shots)
 
 

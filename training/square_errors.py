@@ -94,9 +94,7 @@ def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _by_seed(answered: Sequence["Answered"]) -> list[list["Answered"]]:
-    return [
-        [a for a in answered if a.seed == seed] for seed in sorted({a.seed for a in answered})
-    ]
+    return [[a for a in answered if a.seed == seed] for seed in sorted({a.seed for a in answered})]
 
 
 def _errors(parts: Sequence["Answered"], baseline: str | None = None) -> tuple[float, float]:

@@ -55,7 +55,9 @@ class HLSynExaminer(Examiner):
     ) -> Iterator[Task]:
         """Designs of programs never seen."""
         designs = bundle.table("designs")
-        new = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(list(seen.get("kernel", ())))
+        new = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(
+            list(seen.get("kernel", ()))
+        )
         for tool, rows in designs[new].groupby("tool"):
             yield from _tasks(f"inductive/{tool}", design_measurements(rows, bundle))
 
@@ -100,7 +102,9 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
     return Measurements(
         queries=queries,
         values={metric: rows[metric].to_numpy(dtype=np.float64) for metric in METRICS},
-        groups={name: rows[name].astype(str).to_numpy(dtype=np.str_) for name in ("kernel", "tool")},
+        groups={
+            name: rows[name].astype(str).to_numpy(dtype=np.str_) for name in ("kernel", "tool")
+        },
     )
 
 
