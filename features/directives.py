@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from forerun.data.workload import Design
-from forerun.features.program_graph import Loop, LoopNest, loop_nest
 from forerun.features.instructions import KINDS
+from forerun.features.program_graph import Loop, LoopNest, loop_nest
 
 Row = dict[str, float]
 DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}

@@ -1,8 +1,8 @@
 """Cycles and area of hardware designs: boosters over programs, a process on a program's few rows.
 
-Everything is learnt as a logarithm over a bound of `features.directives`. Three sets of boosters
-share the work: one for designs of programs that teach, one for programs never seen, one that learns
-differences within programs only. Once some designs of a program are measured, `DesignProcess` takes
+Three sets of boosters share the work: one for designs of programs that teach, one for programs never
+seen, one that learns differences within programs only. The latter two learn logarithms over a bound
+of `features.directives`. Once some designs of a program are measured, `DesignProcess` takes
 over for that program; the trees of the third set tell it which designs are alike.
 """
 
@@ -17,41 +17,34 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
-from forerun.features.directives import (
-    DESIGN_FEATURES,
-    LEAST_SHARE,
-    PLACE_COLUMNS,
-    coordinates,
-    design_row,
-)
+from forerun.features.directives import DESIGN_FEATURES, coordinates
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.design_process import DesignProcess, Places, spread_rows
+from forerun.models.design_rows import (
+    BOUND_COLUMNS,
+    LEAST,
+    METRICS,
+    ROUNDED,
+    Key,
+    design_of,
+    deviations_within,
+    feature_matrix,
+    from_logarithm,
+    log_bound,
+    log_over_bound,
+    place_matrix,
+    program_key,
+    unit_rows,
+)
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 from forerun.models.shown_designs import ShownDesigns
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-METRICS = ("latency_cycles", "util_dsp", "util_bram", "util_lut", "util_ff")
-FLOORS: Mapping[str, float] = {
-    "latency_cycles": 0.0,
-    "util_dsp": 0.02,
-    "util_bram": 0.02,
-    "util_lut": 0.02,
-    "util_ff": 0.01,
-}
-"""Added before the logarithm, for a share of zero is a measurement."""
-
-OF_DSP: Mapping[str, float] = {"util_dsp": 1.0, "util_lut": 0.48, "util_ff": 0.36}
-"""Share that a pipeline of floating-point operators takes, per share of DSP blocks."""
-
-LEAST = 1e-4
-ROUNDED = 0.005
-"""Shares are published to two decimals: what may be zero has no lower end."""
-
-LOOPS = 10
-"""Loops whose directives the boosters of seen programs look at one by one."""
+OUTPUTS_COUNT = 0.7
+"""Of a metric's tree outputs against the directives, when designs are suggested."""
 
 SHOTS = 20
 """Designs of a program, when the width after adapting is measured."""
@@ -93,25 +86,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 TREES: Mapping[str, int] = {"seen": 400, "unseen": 150, "within": 100}
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
 
-_LEVELLED = ("copies", "pipe", "ragged")
-_TOTALS = ("steps", "copies", "near_copies", "flat")
-BOUNDS: tuple[str, ...] = (
-    *("log_cycles", "log_longest", "log_steps", "dsp_all", "dsp_near", "dsp_widest"),
-    *("copies_most", "copies_sum", "pipes_off", "pipes_on", "pipes_flatten", "unrolled"),
-    *("para", "para_outer", "tiles"),
-    *(f"{leaf}_{name}" for leaf in ("busiest", "widest") for name in _TOTALS),
-    *(
-        f"{leaf}_{name}_{level}"
-        for leaf in ("busiest", "widest")
-        for name in _LEVELLED
-        for level in range(3)
-    ),
-)
-"""Features that tell designs of one program apart, for the process."""
-
-_BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
-Key = tuple[str, str]
-
 
 @dataclass(frozen=True)
 class DesignBoost:
@@ -151,7 +125,7 @@ class DesignBoost:
         return bool(self.boosters) and isinstance(query.workload, Design)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit three sets of boosters on log targets.
+        """Fit three sets of boosters.
 
         Args:
             measurements: designs with the five metrics and the group `kernel`, the program.
@@ -165,7 +139,11 @@ class DesignBoost:
         for metric in METRICS:
             over = log_over_bound(metric, measurements.values[metric], matrix)
             mean = np.bincount(place, over) / counts
-            targets = {"seen": over, "unseen": over, "within": over - mean[place]}
+            targets = {
+                "seen": over if metric == "latency_cycles" else measurements.values[metric],
+                "unseen": over,
+                "within": over - mean[place],
+            }
             for kind, target in targets.items():
                 boosters[f"{kind}/{metric}"] = BoosterBag.fit(
                     every if kind == "seen" else matrix,
@@ -178,9 +156,9 @@ class DesignBoost:
         fitted = replace(
             self,
             boosters=boosters,
-            scales=_deviations(matrix[:, _BOUND_COLUMNS], place),
+            scales=deviations_within(matrix[:, BOUND_COLUMNS], place),
             ranges=FeatureRange.of(DESIGN_FEATURES, matrix),
-            programs=tuple(sorted({_key(query) for query in queries})),
+            programs=tuple(sorted({program_key(query) for query in queries})),
             widths={},
             shown={},
         )
@@ -192,7 +170,7 @@ class DesignBoost:
 
     def adapt(self, measurements: Measurements) -> Self:
         """Take measured designs into account, in place of earlier ones of the same programs."""
-        keys = [_key(query) for query in measurements.queries]
+        keys = [program_key(query) for query in measurements.queries]
         shown = dict(self.shown)
         for key in sorted(set(keys)):
             rows = [row for row, other in enumerate(keys) if other == key]
@@ -203,18 +181,18 @@ class DesignBoost:
         return replace(self, shown=shown)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Answers with intervals; designs of a program that was adapted to come from its process."""
+        """Answers with intervals; those of a program that was adapted to come from its process."""
         matrix = feature_matrix(queries)
-        keys = [_key(query) for query in queries]
+        keys = [program_key(query) for query in queries]
         values, low, high = {}, {}, {}
         for metric in METRICS:
             middle, half = self.in_logarithms(metric, queries, matrix)
-            bound = _log_bound(metric, matrix)
-            values[metric] = np.maximum(_back(metric, middle + bound), LEAST)
-            low[metric] = np.minimum(_back(metric, middle - half + bound), values[metric])
+            bound = log_bound(metric, matrix)
+            values[metric] = np.maximum(from_logarithm(metric, middle + bound), LEAST)
+            low[metric] = np.minimum(from_logarithm(metric, middle - half + bound), values[metric])
             if metric != "latency_cycles":
                 low[metric] = np.where(low[metric] < ROUNDED, 0.0, low[metric])
-            high[metric] = np.maximum(_back(metric, middle + half + bound), values[metric])
+            high[metric] = np.maximum(from_logarithm(metric, middle + half + bound), values[metric])
         limits = [self._limits(key, row) for key, row in zip(keys, matrix, strict=True)]
         if not self.widths:
             return Predictions(values, limits=limits)
@@ -231,7 +209,7 @@ class DesignBoost:
             matrix: their features.
         """
         middle, half = np.zeros(len(queries)), np.zeros(len(queries))
-        keys = [_key(query) for query in queries]
+        keys = [program_key(query) for query in queries]
         for key in sorted(set(keys)):
             rows = np.array([row for row, other in enumerate(keys) if other == key], dtype=np.intp)
             mine = [queries[row] for row in rows]
@@ -241,12 +219,19 @@ class DesignBoost:
                 middle[rows], half[rows] = answer, spread * self._width("shown", metric)
                 continue
             kind = "seen" if key in self.programs else "unseen"
-            inputs = matrix[rows]
-            if kind == "seen":
-                inputs = np.hstack([inputs, place_matrix(mine)])
-            middle[rows] = self.boosters[f"{kind}/{metric}"].predict(inputs)
+            middle[rows] = self._boosted(kind, metric, mine, matrix[rows])
             half[rows] = self._width(kind, metric)
         return middle, half
+
+    def _boosted(self, kind: str, metric: str, queries: Sequence[Query], matrix: Matrix) -> Column:
+        """Answers of a set of boosters as log2 over the bound."""
+        bag = self.boosters[f"{kind}/{metric}"]
+        if kind == "unseen":
+            return bag.predict(matrix)
+        answer = bag.predict(np.hstack([matrix, place_matrix(queries)]))
+        if metric == "latency_cycles":
+            return answer
+        return log_over_bound(metric, np.maximum(answer, 0.0), matrix)
 
     def _width(self, kind: str, metric: str) -> float:
         return self.widths.get(kind, {}).get(metric, 1.0)
@@ -264,16 +249,18 @@ class DesignBoost:
 
     def _places(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> Places:
         outputs = self.boosters[f"within/{metric}"].tree_outputs(matrix)
-        directives = np.array([coordinates(_design(query)) for query in queries])
-        bounds = matrix[:, _BOUND_COLUMNS] / np.array(self.scales)
+        directives = np.array([coordinates(design_of(query)) for query in queries])
+        bounds = matrix[:, BOUND_COLUMNS] / np.array(self.scales)
         return Places((bounds, directives, outputs), outputs.sum(axis=1))
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Designs of one program that lie far apart in directives and in the boosters' eyes."""
         matrix = feature_matrix(queries)
-        parts = [np.array([coordinates(_design(query)) for query in queries])]
-        parts += [0.7 * _unit(self.boosters[f"within/{m}"].tree_outputs(matrix)) for m in METRICS]
-        parts[0] = _unit(parts[0])
+        parts = [np.array([coordinates(design_of(query)) for query in queries])]
+        parts += [
+            0.7 * unit_rows(self.boosters[f"within/{m}"].tree_outputs(matrix)) for m in METRICS
+        ]
+        parts[0] = unit_rows(parts[0])
         return spread_rows(np.hstack(parts), count, seed)
 
     def _limits(self, key: Key, row: Column) -> tuple[str, ...]:
@@ -324,62 +311,5 @@ class DesignBoost:
             ranges=FeatureRange.from_json(content["ranges"]) if content["ranges"] else None,
             programs=tuple((one[0], one[1]) for one in content["programs"]),
             widths=content["widths"],
-            shown={_key(one.queries[0]): one for one in shown},
+            shown={program_key(one.queries[0]): one for one in shown},
         )
-
-
-def feature_matrix(queries: Sequence[Query]) -> Matrix:
-    """Features of designs, shape (n, len(DESIGN_FEATURES))."""
-    return np.array([design_row(_design(query)) for query in queries])
-
-
-def place_matrix(queries: Sequence[Query]) -> Matrix:
-    """Coordinates of designs among those of their own program, cut or filled to `LOOPS` loops."""
-    width = LOOPS * len(PLACE_COLUMNS)
-    found = np.zeros((len(queries), width))
-    for row, query in enumerate(queries):
-        place = coordinates(_design(query))[:width]
-        found[row, : len(place)] = place
-    return found
-
-
-def log_over_bound(metric: str, measured: Column, matrix: Matrix) -> Column:
-    """log2 of what was measured over its bound, shape (n,)."""
-    return np.asarray(np.log2(measured + FLOORS[metric]) - _log_bound(metric, matrix))
-
-
-def _log_bound(metric: str, matrix: Matrix) -> Column:
-    """log2 of the bound; cycles and block memory have none that helps."""
-    if metric not in OF_DSP:
-        return np.zeros(len(matrix))
-    near = 2.0 ** matrix[:, DESIGN_FEATURES.index("dsp_near")] - LEAST_SHARE
-    return np.asarray(np.log2(OF_DSP[metric] * near + FLOORS[metric]))
-
-
-def _back(metric: str, log_value: Column) -> Column:
-    return np.asarray(np.maximum(2.0 ** np.minimum(log_value, 60.0) - FLOORS[metric], 0.0))
-
-
-def _deviations(matrix: Matrix, place: NDArray[np.intp]) -> tuple[float, ...]:
-    """Median over programs of each column's deviation within them; 1 where none varies."""
-    within = np.array([matrix[place == one].std(axis=0) for one in np.unique(place)])
-    medians = [
-        np.median(column[column > 1e-6]) if (column > 1e-6).any() else 1.0 for column in within.T
-    ]
-    return tuple(float(value) for value in medians)
-
-
-def _unit(matrix: Matrix) -> Matrix:
-    """Centred, with rows of mean square length 1."""
-    centred = matrix - matrix.mean(axis=0)
-    return np.asarray(centred / max(float(np.sqrt((centred**2).sum(axis=1).mean())), 1e-9))
-
-
-def _design(query: Query) -> Design:
-    assert isinstance(query.workload, Design)
-    return query.workload
-
-
-def _key(query: Query) -> Key:
-    """Program and tool version."""
-    return _design(query).program.digest, str(query.software.version)

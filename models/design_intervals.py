@@ -1,4 +1,4 @@
-"""How wide the intervals of `DesignBoost` must be, from programs and designs held out in training."""
+"""Widths of the intervals of `DesignBoost`, from programs and designs held out in training."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.calibration import held_out_folds
-from forerun.models.design import COVERAGE, METRICS, SHOTS, DesignBoost, feature_matrix
-from forerun.models.design import log_over_bound as over_bound
+from forerun.models.design import COVERAGE, SHOTS, DesignBoost
+from forerun.models.design_rows import METRICS, feature_matrix, log_over_bound
 
 Column = NDArray[np.float64]
 Widths = Mapping[str, Mapping[str, float]]
@@ -80,7 +80,7 @@ def _missed(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[Miss
     matrix = feature_matrix(rows.queries)
     for metric in METRICS:
         middle, spread = fitted.in_logarithms(metric, rows.queries, matrix)
-        missed = np.abs(over_bound(metric, rows.values[metric], matrix) - middle)
+        missed = np.abs(log_over_bound(metric, rows.values[metric], matrix) - middle)
         if kind == "shown":
             missed = missed / spread
         missed = missed[np.isfinite(missed)]
@@ -95,5 +95,5 @@ def _quantile(parts: list[tuple[Column, float]]) -> float:
     missed = np.concatenate([part for part, _ in parts])
     weights = np.concatenate([np.full(len(part), weight) for part, weight in parts])
     order = np.argsort(missed)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    return float(missed[order][min(np.searchsorted(reached, COVERAGE), len(order) - 1)])
+    reached: Column = np.cumsum(weights[order]) / weights.sum()
+    return float(missed[order][min(int(np.searchsorted(reached, COVERAGE)), len(order) - 1)])

@@ -75,7 +75,7 @@ def test_a_program_without_loops_runs_once():
 
 @pytest.mark.reference
 def test_real_programs_have_the_loops_of_their_sources(reference):
-    """gemm is 64 x 64 x 64; the inner loop of fdtd-2d's last nest is 79 wide (PolyBench)."""
+    """Gemm is 64 x 64 x 64; the inner loop of fdtd-2d's last nest is 79 wide (PolyBench)."""
     programs = program_graphs(Bundle.open(reference / "hlsyn"))
     assert [loop.trips for loop in loop_nest(programs["gemm-ncubed"]).loops] == [64.0] * 3
     assert loop_nest(programs["fdtd-2d"]).loops[-1].trips == 79.0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.programs import nested
 
 from forerun.data.bundle import Bundle
 from forerun.data.device import Device
@@ -16,9 +17,9 @@ from forerun.data.software import Software
 from forerun.data.workload import Design
 from forerun.features.directives import DESIGN_FEATURES, design_row
 from forerun.models.contract import PredictorContract
-from forerun.models.design import METRICS, DesignBoost
+from forerun.models.design import DesignBoost
 from forerun.models.design_process import DesignProcess, Places, spread_rows
-from tests.programs import nested
+from forerun.models.design_rows import METRICS
 
 DEVICE = Device(name="fpga", vendor="amd", kind="fpga")
 TOOL = Software(framework="sdx", version="2018.3")

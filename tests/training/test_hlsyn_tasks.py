@@ -6,7 +6,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.hlsyn import INDUCTIVE, HLSyn
 from forerun.data.device import DeviceCatalog
-from forerun.models.design import METRICS
+from forerun.models.design_rows import METRICS
 from forerun.training.tasks.hlsyn import SHOTS, HLSynExaminer, performance, share
 from tests.contracts.tiny_upstream import tiny_upstream
 

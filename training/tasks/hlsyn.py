@@ -14,7 +14,8 @@ from forerun.data.program import ProgramGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Design
-from forerun.models.design import METRICS, DesignBoost
+from forerun.models.design import DesignBoost
+from forerun.models.design_rows import METRICS
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Column, Exam, Examiner, Task
 
