@@ -1,7 +1,7 @@
 """Cycles and area of hardware designs: boosters over programs, a process on a program's few rows.
 
-Three sets of boosters share the work: one for designs of programs that teach, one for programs never
-seen, one that learns differences within programs only. The latter two learn logarithms over a bound
+Three sets of boosters share the work: for programs that teach, for programs never
+seen, and for differences within programs only. The latter two learn logarithms over a bound
 of `features.directives`. Once some designs of a program are measured, `DesignProcess` takes
 over for that program; the trees of the third set tell it which designs are alike.
 """
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
-from forerun.features.directives import DESIGN_FEATURES, coordinates
+from forerun.features.directives import coordinates
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.design_process import DesignProcess, Places, spread_rows
 from forerun.models.design_rows import (
     BOUND_COLUMNS,
+    FEATURES,
     LEAST,
     METRICS,
     ROUNDED,
@@ -131,7 +132,8 @@ class DesignBoost:
             measurements: designs with the five metrics and the group `kernel`, the program.
         """
         queries, matrix = measurements.queries, feature_matrix(measurements.queries)
-        program = measurements.groups["kernel"]
+        tools = np.array([str(query.software.version) for query in queries])
+        program = np.char.add(np.char.add(measurements.groups["kernel"], " "), tools)
         _, place, counts = np.unique(program, return_inverse=True, return_counts=True)
         weights = 1.0 / np.sqrt(counts[place])
         every = np.hstack([matrix, place_matrix(queries)])
@@ -157,7 +159,7 @@ class DesignBoost:
             self,
             boosters=boosters,
             scales=deviations_within(matrix[:, BOUND_COLUMNS], place),
-            ranges=FeatureRange.of(DESIGN_FEATURES, matrix),
+            ranges=FeatureRange.of(FEATURES, matrix),
             programs=tuple(sorted({program_key(query) for query in queries})),
             widths={},
             shown={},
@@ -279,7 +281,7 @@ class DesignBoost:
             "calibrated": self.calibrated,
             "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
             "scales": self.scales,
-            "features": DESIGN_FEATURES,
+            "features": FEATURES,
             "ranges": ranges,
             "programs": self.programs,
             "widths": {kind: dict(metrics) for kind, metrics in self.widths.items()},
@@ -297,7 +299,7 @@ class DesignBoost:
             BadArtifact: the folder is damaged, or was fitted on other features.
         """
         content = read_content(folder, cls.name)
-        FeatureRange.check_names(folder, DESIGN_FEATURES, content["features"])
+        FeatureRange.check_names(folder, FEATURES, content["features"])
         shown = [ShownDesigns.from_json(one) for one in content["shown"]]
         return cls(
             seed=content["seed"],

@@ -53,14 +53,20 @@ BOUNDS: tuple[str, ...] = (
 )
 """Features that tell designs of one program apart, for the process."""
 
+FEATURES = (*DESIGN_FEATURES, "tool_version")
+"""Columns of `feature_matrix`."""
+
 BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
 Key = tuple[str, str]
 """Digest of a program, version of a tool."""
 
 
 def feature_matrix(queries: Sequence[Query]) -> Matrix:
-    """Features of designs, shape (n, len(DESIGN_FEATURES))."""
-    return np.array([design_row(design_of(query)) for query in queries])
+    """Features of designs and their tool, shape (n, len(FEATURES))."""
+    rows = [
+        (*design_row(design_of(query)), query.software.version_number or 0.0) for query in queries
+    ]
+    return np.array(rows)
 
 
 def place_matrix(queries: Sequence[Query]) -> Matrix:

@@ -54,3 +54,10 @@ def test_an_unseen_folder_is_judged_on_programs_that_nobody_has_seen(bundle):
     tasks = list(HLSynExaminer().judged_only(bundle, CATALOG, seen))
     assert {str(t.judged.groups["kernel"][0]) for t in tasks} == {"fdtd-2d", "symm", "trmm-opt"}
     assert {t.name.split("/")[1] for t in tasks} == {"v18", "v20"}
+
+
+def test_programs_that_are_held_out_teach_no_predictor_in_use(bundle):
+    taught = HLSynExaminer().teaching(bundle, CATALOG)
+    assert set(taught.groups["kernel"]) == {"atax", "gemm-p"}
+    assert set(taught.groups["tool"]) == {"v18", "v20"}
+    assert (taught.values["latency_cycles"] > 0).all()
