@@ -1,8 +1,10 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
+from forerun.models.blend import Blend
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.design import DesignBoost
+from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import InferenceMemory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
@@ -15,9 +17,11 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     Roofline,
     OperatorBoost,
     NetworkBoost,
+    GraphNetwork,
     OperatorPower,
     InferenceMemory,
     DesignBoost,
+    Blend,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

@@ -162,7 +162,8 @@ class OperatorBoost:
         errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
         return replace(
-            self, kernels=self.kernels.updated(errors, devices, strata.tolist(), features)
+            self,
+            kernels=self.kernels.updated(errors, devices, strata.tolist(), features, self.known),
         )
 
     def _with_networks(self, measurements: Measurements) -> Self:
@@ -171,7 +172,9 @@ class OperatorBoost:
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
         nothing = np.zeros((len(devices), 1))
-        return replace(self, networks=self.networks.updated(errors, devices, phases, nothing))
+        return replace(
+            self, networks=self.networks.updated(errors, devices, phases, nothing, self.known)
+        )
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Sum over operators of base x exp(ratio), with low and high summed alike.

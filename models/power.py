@@ -170,7 +170,7 @@ class OperatorPower:
         measured = np.maximum(measurements.values["power_w"] - waiting, floor)
         residuals = np.log(measured / np.maximum(predicted - waiting, floor))
         strata = [_kind(q) for q in measurements.queries]
-        return replace(self, scalars=self.scalars.updated(residuals, devices, strata))
+        return replace(self, scalars=self.scalars.updated(residuals, devices, strata, self.known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Power of each query, with low and high averaged over its operators alike.

@@ -10,7 +10,14 @@ from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.features.hardware import FIGURES, embedding, estimated_sheet, sheet_vector
+from forerun.features.hardware import (
+    FIGURES,
+    embedding,
+    estimated_sheet,
+    fingerprint,
+    sheet_vector,
+)
+from forerun.features.reference_operators import reference_operators
 from forerun.models.roofline import Roofline
 
 CATALOG = DeviceCatalog.load()
@@ -80,6 +87,16 @@ def test_an_estimated_sheet_keeps_what_was_given_and_marks_the_rest():
     assert any("estimated from 12 measurements" in line for line in found.caveats)
     low, high = embedding(half, measured(CATALOG.get("l4"))).figure("memory_bandwidth_gbs")[1:]
     assert low < found.bandwidth_gbs < high
+
+
+def test_a_fingerprint_holds_the_reference_operators_and_nan_for_those_not_measured():
+    operators = reference_operators()
+    queries = [Query(Kernel(op), BOX) for op in (*operators[:3], operators[0])]
+    rows = Measurements([*queries, *kernels(BOX)[:1]], {"latency_ms": np.array([1, 2, 4, 3, 9.0])})
+    found = fingerprint(rows)
+    np.testing.assert_allclose(found[:3], np.log([2, 2, 4]))
+    assert np.isnan(found[3:]).all()
+    assert len(found) == len(operators)
 
 
 def test_the_same_seed_gives_the_same_sheet():
