@@ -11,6 +11,7 @@
     ├── UnreadableModel
     │   └── ModelTooLarge
     ├── UnanswerableQuery
+    ├── BadArchitecture
     ├── BadTable
     ├── MissingData
     ├── DamagedData
@@ -162,3 +163,9 @@ class BadArtifact(InputError):
     """A saved predictor is damaged, of another version, or holds a forbidden file."""
 
     slug, status = "bad-artifact", 500
+
+
+class BadArchitecture(InputError):
+    """An architecture's choices do not belong to its search space."""
+
+    slug = "bad-architecture"

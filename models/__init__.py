@@ -1,6 +1,6 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
-from forerun.models.blend import Blend
+from forerun.models.architecture import ArchitectureLatency
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.design import DesignBoost
@@ -14,6 +14,7 @@ from forerun.models.roofline import Roofline
 
 PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
+    ArchitectureLatency,
     Roofline,
     OperatorBoost,
     NetworkBoost,
@@ -21,7 +22,6 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     OperatorPower,
     InferenceMemory,
     DesignBoost,
-    Blend,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

@@ -65,6 +65,7 @@ def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
     import torch
     from torch import nn
 
+    scatter = _scatter()
     width = shape.hidden
     layers = {"enter": (_ROOT_WIDTH + len(NODE_FEATURES), width), "leave": (width, shape.head)}
     layers |= {f"mix{i}": (3 * width, width) for i in range(HOPS)}
@@ -84,13 +85,10 @@ def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
             told = features.expand(members, -1, -1)
             h = torch.cat([self.kept["root"][:, root], told], 2)
             h = torch.relu(_through(self.kept, "enter", h))
-            ones = torch.ones_like(features[:, 0])
-            sides = [(edges[0], edges[1]) for edges in (before, after)]
-            found = [torch.zeros_like(ones).index_add(0, to, ones[of]) for to, of in sides]
             for i in range(HOPS):
                 heard = [
-                    torch.zeros_like(h).index_add(1, to, h[:, of]) / n.clamp(min=1.0)[:, None]
-                    for (to, of), n in zip(sides, found, strict=True)
+                    scatter(h[:, of], to, dim=1, dim_size=h.shape[1], reduce="mean")
+                    for to, of in (before, after)
                 ]
                 h = h + torch.relu(_through(self.kept, f"mix{i}", torch.cat([h, *heard], 2)))
                 h = nn.functional.layer_norm(h, (width,))
@@ -98,6 +96,18 @@ def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
             return _through(self.kept, "leave", h)
 
     return Encoder()
+
+
+def _scatter() -> "Callable[..., Tensor]":
+    """torch-geometric's aggregation; its import warns of torch's own deprecations."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch_geometric.utils import scatter
+
+        found: Callable[..., Tensor] = scatter
+        return found
 
 
 def head(shape: GraphShape, members: int = 1) -> "nn.Module":

@@ -144,7 +144,8 @@ class GraphNetwork:
         residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
         ways = [way_of(q) for q in measurements.queries]
-        return replace(self, scalars=self.scalars.updated(residuals, devices, ways, self.domain.known))
+        known = self.domain.known
+        return replace(self, scalars=self.scalars.updated(residuals, devices, ways, known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Time of each network, with its interval, limits and breakdown by operator class.

@@ -209,7 +209,7 @@ def _draw(
 
 def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
     found: dict[str, Column] = {}
-    if metric == "latency_ms":
+    if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
         found["roofline"] = Roofline().predict(judged.queries).values[metric]
     if constant is not None:
         found["constant"] = constant.predict(judged.queries).values[metric]

@@ -10,6 +10,7 @@ from pathlib import Path
 from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
+from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, seal
 from forerun.models.chosen import Chosen
 from forerun.models.memory import InferenceMemory
@@ -18,6 +19,7 @@ from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
+from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
@@ -39,6 +41,7 @@ COURSES: tuple[Course, ...] = (
     Course(NetworkBoost(), TimmBenchExaminer()),
     Course(OperatorBoost(), NeuSightExaminer()),
     Course(OperatorPower(), TorchOpEnergyExaminer()),
+    Course(ArchitectureLatency(), NasLatencyExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

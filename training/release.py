@@ -25,6 +25,8 @@ ANSWERS = (
     "CPUs, by `network_boost`",
     "latency of single operators, and of fp32 networks as their sum, by `operator_boost`",
     "average power of the device, by `operator_power`; energy as power times latency",
+    "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements, by "
+    "`architecture_latency`",
     "peak memory of inference on GPUs, by `inference_memory` (analytic, not calibrated)",
 )
 LIMITS = (

@@ -3,6 +3,7 @@
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.hlsyn import HLSyn
+from forerun.data.datasets.nas_latency import NasLatency
 from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.neusight import NeuSight
 from forerun.data.datasets.timm_bench import TimmBench
@@ -12,6 +13,7 @@ from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (
     HLSyn,
+    NasLatency,
     Ncpp,
     NeuSight,
     TimmBench,

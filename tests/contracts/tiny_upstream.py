@@ -1,6 +1,7 @@
 """Tiny upstream files in each dataset's own format, made up, with a value to look for in each."""
 
 import json
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -104,8 +105,46 @@ def _torch_op_energy() -> dict[str, str]:
     }
 
 
+def _nas_latency() -> dict[str, str | bytes]:
+    """Sixteen cells and eight networks, whose times tell their place and device."""
+    choices = ("nor_conv_3x3", "skip_connect", "none", "avg_pool_3x3")
+    codes = {"nor_conv_3x3": 3, "skip_connect": 1, "none": 0, "avg_pool_3x3": 4}
+    cells = [(a, b) for a in choices for b in choices]
+    names = [f"|{a}~0|+|none~0|{b}~1|+|{b}~0|none~1|{a}~2|" for a, b in cells]
+    devices = ("1080ti_1", "pixel3", "fpga", "raspi4")
+    files: dict[str, str | bytes] = {
+        "data/nasbench201/str_arch2idx.pt": _plain({n: i for i, n in enumerate(names)}),
+        "data/fbnet/metainfo.pt": _plain({"arch": [{"op_idx_list": [i] * 22} for i in range(8)]}),
+        "data/ofa/ofa_archs.pt": _plain(
+            {
+                "arch": [
+                    {"ks": [3] * 20, "e": [6] * 20, "d": [2] * 5, "r": 128 + i} for i in range(8)
+                ]
+            }
+        ),
+        "drive/embedded-tpu-edge-tpu-int8.pickle": _plain(
+            {
+                (codes[a], 0, codes[b], codes[b], 0, codes[a]): (place + 1) / 1e3
+                for place, (a, b) in enumerate(cells[:9])
+            }
+        ),
+    }
+    for number, device in enumerate(devices):
+        for space, count in (("nasbench201", 16), ("fbnet", 8), ("ofa", 8)):
+            times = [float(number + 1 + place / 100) for place in range(count)]
+            files[f"data/{space}/latency/{device}.pt"] = _plain(times)
+    for stem, factor in (("rice_raspi4", 4), ("rice_pixel3", 2), ("true_a76", 7)):
+        files[f"latency_data/{stem}.pickle"] = _plain([factor + p / 100 for p in (5, 3, 1)])
+    return files
+
+
+def _plain(content: object) -> bytes:
+    return pickle.dumps(content, protocol=2)
+
+
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "hlsyn": hlsyn,
+    "nas_latency": _nas_latency,
     "ncpp": ncpp,
     "neusight": _neusight,
     "timm_bench": _timm_bench,
@@ -124,5 +163,7 @@ def tiny_upstream(name: str, folder: Path) -> RawFiles:
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
+        if isinstance(content, str):
+            content = content.encode()
+        target.write_bytes(content)
     return RawFiles(folder, tuple(sorted(files)))

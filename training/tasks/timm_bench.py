@@ -17,6 +17,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers.bundle_tables import timm_graphs
+from forerun.models.graph_network import GraphNetwork
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Exam, Examiner, Task
@@ -30,6 +31,10 @@ class TimmBenchExaminer(Examiner):
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkBoost`, unfitted."""
         return NetworkBoost(seed=seed)
+
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """`NetworkBoost`, and the graph network beside it."""
+        return (self.predictor(seed), GraphNetwork(seed=seed))
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with an operator graph."""
