@@ -3,6 +3,7 @@
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.design import DesignBoost
 from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import InferenceMemory
 from forerun.models.network_boost import NetworkBoost
@@ -20,6 +21,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     GraphNetwork,
     OperatorPower,
     InferenceMemory,
+    DesignBoost,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

@@ -23,6 +23,7 @@ from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import mean_and_standard_error, score
+from forerun.training.square_errors import root_mean_squares, summed_rows
 from forerun.training.tasks import Exam, Examiner, Task, examiner
 
 Column = NDArray[np.float64]
@@ -84,13 +85,14 @@ def evaluate(
     else:
         seen = record.seen(name)
         answered = _judge_only(judge, bundle, current.predictor, seen, shots, seeds, progress)
+    found = list(answered)
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,
         "predictor": None if whole else current.version,
         "shots": shots,
         "seeds": seeds,
-        "tasks": rows(list(answered)),
+        "tasks": [*rows(found), *map(_whole_row, summed_rows(found))],
     }
 
 
@@ -190,6 +192,10 @@ def _answer(
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update(_baselines(judged, task.metric, constant))
+    if count and task.scale is not None:
+        baselines["mean_of_shots"] = (
+            Constant().fit(given).predict(judged.queries).values[task.metric]
+        )
     return Answered(task, seed, columns, baselines, predictor.name, shots)
 
 
@@ -248,7 +254,14 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
         row[field] = _mean([s[field] for s in per_seed])
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
+    row.update(root_mean_squares(answered))
     return row
+
+
+def _whole_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with every field; those that do not apply to a sum are None."""
+    nothing = dict.fromkeys(("unanswered", *AVERAGED, "mape_standard_error"))
+    return {**nothing, "baselines": {}, **row}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

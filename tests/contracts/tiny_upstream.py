@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -142,10 +143,13 @@ def _plain(content: object) -> bytes:
 
 
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "hlsyn": hlsyn,
     "nas_latency": _nas_latency,
+    "ncpp": ncpp,
     "neusight": _neusight,
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
+    "wa_hls4ml": wa_hls4ml,
 }
 
 

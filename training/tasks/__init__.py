@@ -1,6 +1,7 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
+from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.task import Exam, Examiner, Task
@@ -8,6 +9,7 @@ from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 
 EXAMINERS: tuple[type[Examiner], ...] = (
+    HLSynExaminer,
     NasLatencyExaminer,
     NeuSightExaminer,
     TimmBenchExaminer,

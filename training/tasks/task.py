@@ -1,7 +1,7 @@
 """A task: which rows may teach, which are judged, and what others published for the same rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -29,6 +29,7 @@ class Task:
         shots: rows that the protocol itself gives to adapt on.
         pool: rows that shots are drawn from; when None, from `judged`, and not scored.
         always: rows given to adapt on beside those drawn, whenever any are.
+        scale: how values are seen where root mean square errors are judged; None: they are not.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
     """
 
@@ -41,6 +42,7 @@ class Task:
     pool: Measurements | None = None
     always: Measurements | None = None
     suggested: bool = False
+    scale: Callable[[Column], Column] | None = None
 
 
 @dataclass(frozen=True)
