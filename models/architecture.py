@@ -10,6 +10,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -189,8 +190,21 @@ class ArchitectureLatency:
         return Predictions({column: value}, {column: low}, {column: high}, COVERAGE, limits)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the `count` architectures of one space that are worth measuring first."""
-        (space,) = {q.workload.space for q in queries if isinstance(q.workload, Architecture)}
+        """Positions of `count` architectures that are worth measuring first; spaces take turns."""
+        places: dict[Space, list[int]] = {}
+        for place, query in enumerate(queries):
+            if isinstance(query.workload, Architecture):
+                places.setdefault(query.workload.space, []).append(place)
+        chosen = [
+            [own[i] for i in self._suggested([queries[p] for p in own], space, count, seed)]
+            for space, own in places.items()
+        ]
+        turns = chain.from_iterable(zip_longest(*chosen))
+        return [place for place in turns if place is not None][:count]
+
+    def _suggested(
+        self, queries: Sequence[Query], space: Space, count: int, seed: int
+    ) -> list[int]:
         codes = codes_of([q.workload for q in queries])  # type: ignore[misc]
         fine, coarse, _ = _kernels(space, None)
         kernels = (*fine, *coarse)
