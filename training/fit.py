@@ -13,12 +13,14 @@ from forerun.data.errors import InputError
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, seal
 from forerun.models.chosen import Chosen
+from forerun.models.design import DesignBoost
 from forerun.models.memory import InferenceMemory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
+from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.task import Examiner
@@ -42,6 +44,7 @@ COURSES: tuple[Course, ...] = (
     Course(OperatorBoost(), NeuSightExaminer()),
     Course(OperatorPower(), TorchOpEnergyExaminer()),
     Course(ArchitectureLatency(), NasLatencyExaminer()),
+    Course(DesignBoost(), HLSynExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

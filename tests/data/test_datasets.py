@@ -32,8 +32,8 @@ NOT_DOWNLOADED = {
     ("nas_latency", "published"),
 }
 """Graphs of image models are traced, not downloaded; the reference adds columns to architectures, a
-category without rows, and two tables of its own; sessions of ncpp are numbered anew and its table
-of parts is no CSV."""
+category without rows, and two tables of its own; sessions of ncpp are numbered anew and its parts
+stand in a workbook."""
 
 
 @pytest.fixture(scope="module")
