@@ -9,7 +9,7 @@ from forerun.service.cli.output import print_json, progress, screen
 
 
 def evaluate(
-    dataset: Annotated[str, typer.Argument(help="neusight, timm_bench, torch_op_energy")],
+    dataset: Annotated[str, typer.Argument(help="name, as in `forerun data list`")],
     data: Annotated[
         Path | None, typer.Option(help="folder of a bundle; may hold judged rows only")
     ] = None,
