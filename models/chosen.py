@@ -17,6 +17,10 @@ from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
 
+TIMES = ("latency_ms", "latency_cycles")
+"""Metrics whose measurement is suggested; the others are measured beside them."""
+
+
 @dataclass(frozen=True)
 class Chosen:
     """For each metric, the first of several predictors that answers the query.
@@ -75,7 +79,7 @@ class Chosen:
         queries = [self.seen(query) for query in queries]
         left = [row for row, query in enumerate(queries) if self.answers(query)]
         chosen: list[list[int]] = []
-        for part in (part for part in self.parts if "latency_ms" in part.metrics):
+        for part in (part for part in self.parts if set(TIMES) & set(part.metrics)):
             own = [row for row in left if part.answers(queries[row])]
             left = [row for row in left if row not in set(own)]
             if own and isinstance(part, Suggesting):

@@ -203,7 +203,9 @@ def _draw(
     task: Task, predictor: Predictor, pool: Measurements, count: int, seed: int
 ) -> NDArray[np.intp]:
     if task.suggested and isinstance(predictor, Suggesting):
-        return np.array(predictor.suggest(pool.queries, count, seed), dtype=np.intp)
+        chosen = predictor.suggest(pool.queries, count, seed)
+        if chosen:
+            return np.array(chosen, dtype=np.intp)
     return np.random.default_rng(seed).permutation(len(pool))[:count]
 
 
