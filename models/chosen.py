@@ -16,7 +16,6 @@ from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
-
 TIMES = ("latency_ms", "latency_cycles")
 """Metrics whose measurement is suggested; the others are measured beside them."""
 

@@ -38,38 +38,19 @@ from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.operator_families import POOLED, POOLS, fit_families
+from forerun.models.operator_families import FLOOR_OF_ROOFLINE, POOLED, POOLS, fit_families
 from forerun.models.operator_intervals import calibrate
 from forerun.models.operator_rows import (
     CORRECTION_WIDTH,
     SHORTEST_MS,
     SHORTEST_ROW_MS,
     OperatorRows,
+    TimedKernels,
     correction_columns,
 )
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-FLOOR_OF_ROOFLINE = {"conv": 0.4}
-"""Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """n kernels on one device: time, bounds (0 without intervals), and what corrections see."""
-
-    times: Column
-    low: Column
-    high: Column
-    features: Matrix
-    families: NDArray[np.str_]
-
-    @classmethod
-    def empty(cls, size: int) -> Self:
-        times, low, high = np.zeros((3, size))
-        families = np.full(size, "", dtype="<U16")
-        return cls(times, low, high, np.zeros((size, CORRECTION_WIDTH)), families)
 
 
 @dataclass(frozen=True)
@@ -234,8 +215,10 @@ class OperatorBoost:
             scale[rows], deviation[rows] = np.exp(mean), spread
         return scale, deviation
 
-    def _kernels(self, table: OperatorTable, device: Device, precision: NumberFormat) -> "_Timed":
-        found = _Timed.empty(len(table))
+    def _kernels(
+        self, table: OperatorTable, device: Device, precision: NumberFormat
+    ) -> TimedKernels:
+        found = TimedKernels.empty(len(table))
         family_of = FAMILY_OF_KIND[table.kind]
         seen = device in self.known
         adapted = self.kernels.of(device) is not None

@@ -28,6 +28,9 @@ _GEMM_SETTINGS: Mapping[str, Any] = {"num_leaves": 63}
 _ROW_SETTINGS: Mapping[str, Any] = {"objective": "huber", "alpha": 0.1}
 _MONOTONE = {"log_reload_over_l2": 1, "lane_fill": -1}
 
+FLOOR_OF_ROOFLINE = {"conv": 0.4}
+"""Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
+
 
 def fit_families(
     rows: OperatorRows, chosen: NDArray[np.bool_], *, trees: int, seeds: Sequence[int]

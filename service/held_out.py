@@ -128,11 +128,10 @@ class _Columns:
         return cls(*({name: np.full(rows, np.nan) for name in NAMES} for _ in range(3)))
 
     def fill(self, places: NDArray[np.intp], said: Predictions) -> None:
-        for mine, theirs in ((self.values, said.values), (self.low, said.low)):
-            for name, column in theirs.items():
-                mine[name][places] = column
-        for name, column in said.high.items():
-            self.high[name][places] = column
+        sides = ((self.values, said.values), (self.low, said.low), (self.high, said.high))
+        for mine, theirs in sides:
+            for name in set(mine) & set(theirs):
+                mine[name][places] = theirs[name]
 
 
 def _error(

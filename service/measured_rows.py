@@ -176,6 +176,8 @@ def expected(
 def _check_teaches(called: str, place: int, values: Mapping[str, Any], said: Predictions) -> None:
     taught = 0
     for name, column in said.values.items():
+        if name not in values:
+            continue
         measured, answer = float(values[name][place]), float(column[place])
         if np.isnan(measured) or np.isnan(answer):
             continue
