@@ -157,8 +157,8 @@ class BenchmarkBoost:
         found = np.full(len(queries), np.nan)
         suites = _suites(queries)
         for key, law in self._laws_of(metric):
-            rows = np.flatnonzero(suites == key[0])
-            if len(rows):
+            rows = np.flatnonzero(suites == key[0]).tolist()
+            if rows:
                 mine, seen = [queries[row] for row in rows], self.settings[key[0]]
                 boosted = self.boosters[key].predict(seen.matrix(mine))
                 level = self.levels.get(key, 0.0)
@@ -222,7 +222,7 @@ def _suites(queries: Sequence[Query]) -> NDArray[np.str_]:
 
 
 def _logarithms(metric: str, rows: Measurements) -> Column:
-    """log of what was measured over the floor, shape (n,); NaN where nothing was."""
+    """Log of what was measured over the floor, shape (n,); NaN where nothing was."""
     measured = rows.values.get(metric, np.full(len(rows), np.nan))
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(measured + FLOORS.get(metric, 0.0))
