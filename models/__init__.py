@@ -1,6 +1,7 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
 from forerun.models.architecture import ArchitectureLatency
+from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.design import DesignBoost
@@ -22,6 +23,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     OperatorPower,
     InferenceMemory,
     DesignBoost,
+    BenchmarkBoost,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

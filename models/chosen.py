@@ -128,7 +128,7 @@ class Chosen:
 
 def _unanswerable(query: Query) -> UnanswerableQuery:
     kind, device = query.workload.kind, query.device
-    if not device.has_sheet:
+    if not device.has_sheet and kind not in ("design", "benchmark"):
         return UnanswerableQuery(
             f"{device.name} has no spec sheet and was not measured: give memory_bandwidth_gbs and "
             "peak_tflops, or latencies of some ten workloads on it."

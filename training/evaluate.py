@@ -28,7 +28,10 @@ from forerun.training.tasks import Exam, Examiner, Task, examiner
 
 Column = NDArray[np.float64]
 Progress = Callable[[str], None]
-AVERAGED = ("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio")
+AVERAGED = (
+    *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
+    *("r2", "smape"),
+)
 
 
 @dataclass(frozen=True)
