@@ -12,6 +12,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, seal
+from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
 from forerun.models.design import DesignBoost
 from forerun.models.memory import InferenceMemory
@@ -22,10 +23,12 @@ from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
+from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
+from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 
 Progress = Callable[[str], None]
 Documents = Callable[[TrainingRecord, Mapping[str, int]], Mapping[str, str]]
@@ -45,6 +48,8 @@ COURSES: tuple[Course, ...] = (
     Course(OperatorPower(), TorchOpEnergyExaminer()),
     Course(ArchitectureLatency(), NasLatencyExaminer()),
     Course(DesignBoost(), HLSynExaminer()),
+    Course(BenchmarkBoost(), WaHls4mlExaminer()),
+    Course(BenchmarkBoost(), NcppExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

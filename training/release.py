@@ -28,6 +28,7 @@ ANSWERS = (
     "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements, by "
     "`architecture_latency`",
     "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
+    "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
     "peak memory of inference on GPUs, by `inference_memory` (analytic, not calibrated)",
 )
 LIMITS = (
