@@ -147,7 +147,7 @@ def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -
             if not {"fp16", "bf16"} & set(peaks):
                 peaks["fp16"] = peaks["bf16"] = max(value, peaks["fp32"])
         elif name not in given:
-            new[name] = round(value) if name == "compute_units" else value
+            new[name] = max(1, round(value)) if name == "compute_units" else value
     content = device.model_dump() | new | {"peak_tflops": peaks}
     estimated = Device.model_validate(content | {"sources": {}})
     sources = {figure: device.sources.get(figure, "") for figure in given}

@@ -27,7 +27,7 @@ from forerun.service.workloads import workload_of
 
 NAMES = tuple(known.name for known in METRICS)
 MOST_ROWS = 1_000
-FARTHEST_OFF = 1e4
+FARTHEST_OFF = 300.0
 """Measured over expected, or the reverse, from which on a row is taken for one in another unit."""
 
 TELLS_NOTHING = ("energy_j",)

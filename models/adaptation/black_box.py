@@ -12,6 +12,9 @@ from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload
 from forerun.features.hardware import estimated_sheet
 
+FEWEST_ROWS = 5
+"""Latencies that a sheet is estimated from, at least."""
+
 _MARKED = "figures marked so are "
 
 
@@ -33,6 +36,7 @@ class BlackBoxes:
             runs = isinstance(query.workload, OperatorWorkload)
             if runs and not query.device.has_sheet and np.isfinite(latency[row]):
                 boxes.setdefault(query.device.name, []).append(row)
+        boxes = {name: rows for name, rows in boxes.items() if len(rows) >= FEWEST_ROWS}
         if not boxes:
             return self, measurements
         found = {

@@ -102,3 +102,10 @@ def test_a_fingerprint_holds_the_reference_operators_and_nan_for_those_not_measu
 def test_the_same_seed_gives_the_same_sheet():
     rows = measured(CATALOG.get("l4"))
     assert estimated_sheet(BOX, rows) == estimated_sheet(BOX, rows)
+
+
+def test_a_box_slower_than_any_in_the_catalogue_still_gets_a_sheet():
+    box = Device(name="slow-box", vendor="nobody", kind="npu")
+    queries = kernels(box)
+    slow = Measurements(queries, {"latency_ms": np.full(len(queries), 1e6)})
+    assert estimated_sheet(box, slow).compute_units == 1
