@@ -158,7 +158,7 @@ def r2(measured: ArrayLike, predicted: ArrayLike) -> float | None:
         ValueError: the columns differ in length.
     """
     truth, answer = _columns(measured, predicted)
-    if len(truth) < 2 or np.ptp(truth) == 0.0:
+    if len(truth) < 2 or (truth == truth[0]).all():
         return None
     with np.errstate(all="ignore"):
         total, missed = ((truth - truth.mean()) ** 2).sum(), ((truth - answer) ** 2).sum()
