@@ -173,6 +173,34 @@ class Bundle:
             shutil.rmtree(draft, ignore_errors=True)
         return cls(name, folder)
 
+    def with_tables(
+        self,
+        tables: Mapping[str, "pd.DataFrame"],
+        *,
+        datasheet: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> "Bundle":
+        """The same bundle with tables added or replaced, in place of it, all or nothing.
+
+        Args:
+            tables: table name -> rows.
+            datasheet: text of README.md; as it was when None.
+            facts: added to those of `bundle.json`; digest and row counts are made anew.
+
+        Raises:
+            BadTable: a file that is to be kept cannot be read.
+        """
+        kept = {name: self.table(name) for name in self.tables() if name not in tables}
+        return Bundle.write(
+            self.folder,
+            self.name,
+            {**kept, **tables},
+            documents={name: self.document(name) for name in self.documents()},
+            datasheet=self.datasheet if datasheet is None else datasheet,
+            facts={**self.facts, **(facts or {})},
+            as_csv=[name for name in kept if not (self.folder / f"{name}.parquet").is_file()],
+        )
+
 
 def home() -> Path:
     """The user's folder for bundles, downloads and registries: FORERUN_HOME or ~/.cache/forerun."""

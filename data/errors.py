@@ -4,12 +4,14 @@
     ├── UnknownDevice
     ├── UnknownPrecision
     ├── UnknownBandwidth
+    ├── UnknownMetric
     ├── UnknownDataset
     ├── UnknownGraph
     ├── UnknownModelVersion
     ├── UnreadableModel
     │   └── ModelTooLarge
     ├── UnanswerableQuery
+    ├── BadArchitecture
     ├── BadTable
     ├── MissingData
     ├── DamagedData
@@ -70,6 +72,15 @@ class UnknownBandwidth(InputError):
             f"{device} has no spec sheet to reckon with: give memory_bandwidth_gbs and "
             "peak_tflops, or ask about what was measured on it."
         )
+
+
+class UnknownMetric(InputError):
+    """No metric has that name."""
+
+    slug = "unknown-metric"
+
+    def __init__(self, name: str, known: Collection[str], where: str = "") -> None:
+        super().__init__(f"{where}No metric {name!r:.80}; there are {', '.join(known)}.")
 
 
 class UnknownDataset(InputError):
@@ -152,3 +163,9 @@ class BadArtifact(InputError):
     """A saved predictor is damaged, of another version, or holds a forbidden file."""
 
     slug, status = "bad-artifact", 500
+
+
+class BadArchitecture(InputError):
+    """An architecture's choices do not belong to its search space."""
+
+    slug = "bad-architecture"

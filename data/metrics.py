@@ -48,8 +48,13 @@ DESIGN_METRICS: tuple[Metric, ...] = (
     Metric("util_bram", "", "sum", "share of the chip's block memory that a design takes"),
     Metric("util_lut", "", "sum", "share of the chip's look-up tables that a design takes"),
     Metric("util_ff", "", "sum", "share of the chip's flip-flops that a design takes"),
+    Metric("dsp", "", "sum", "DSP blocks that a design takes"),
+    Metric("bram", "", "sum", "blocks of memory (18 Kbit) that a design takes"),
+    Metric("lut", "", "sum", "look-up tables that a design takes"),
+    Metric("ff", "", "sum", "flip-flops that a design takes"),
+    Metric("score", "", "sum", "result of a benchmark; the suite's name says its unit"),
 )
-"""Of a hardware design; more than the chip has is possible in an estimate."""
+"""Of a hardware design or a benchmark; more than the chip has is possible in an estimate."""
 
 
 def metric(name: str) -> Metric:

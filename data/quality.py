@@ -25,6 +25,8 @@ FLAGS: Final[Mapping[str, float]] = MappingProxyType(
         "over_power": 0.2,
         "energy_gap": 0.5,
         "shifted": 0.2,
+        "folded": 0.2,
+        "rounded": 1.0,
     }
 )
 """Flag -> weight of a row that carries it.
@@ -32,7 +34,9 @@ FLAGS: Final[Mapping[str, float]] = MappingProxyType(
 `duplicate`: an earlier row asks and answers the same; `unmeasured`: it has no time; `impossible`: a
 time, power or energy that is not positive, or faster than the hardware can be; `over_power`: above
 1.3 times the design power; `energy_gap`: energy and power x time differ by more than 20 %;
-`shifted`: its group runs far slower than comparable groups, as under a power or heat limit.
+`shifted`: its group runs far slower than comparable groups, as under a power or heat limit;
+`folded`: next to nothing was run; `rounded`: its time is given in whole steps, which is a noise of
+known size.
 """
 
 FASTER = 1.1
@@ -125,6 +129,18 @@ def check(
     if groups is not None and quantities.utilisation is not None:
         _shifted(found, frame, groups, quantities.utilisation)
     return found.frame()
+
+
+def with_findings(
+    findings: "pd.DataFrame", where: NDArray[np.bool_], flag: str, why: str
+) -> "pd.DataFrame":
+    """Findings of `check` and one more flag where n rows carry it."""
+    import pandas as pd
+
+    found = _Findings()
+    found.add(where, flag, why)
+    both = pd.concat([findings, found.frame()], ignore_index=True)
+    return both.sort_values("row", kind="stable", ignore_index=True)
 
 
 def counts(findings: "pd.DataFrame") -> dict[str, int]:

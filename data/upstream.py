@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -187,6 +187,15 @@ class Upstream:
                 if found:
                     there.append(path)
         return RawFiles(folder, tuple(there)), sorted(set(paths) - set(there))
+
+
+def together(parts: Sequence[RawFiles]) -> RawFiles:
+    """Files of several repositories as one folder's, under the path that they share."""
+    root = Path(os.path.commonpath([part.folder for part in parts]))
+    paths = [
+        (part.folder.relative_to(root) / path).as_posix() for part in parts for path in part.paths
+    ]
+    return RawFiles(root, tuple(sorted(paths)))
 
 
 def read_plain_or_gzip(folder: Path, path: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What is run: an operator, a network, an architecture of a search space, a hardware design."""
+"""What is run: operators, a network, an architecture, a hardware design, a test of a suite."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -106,7 +106,21 @@ class Design:
     kind: Literal["design"] = "design"
 
 
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One test of a suite at given settings, of which nothing else is known.
+
+    Attributes:
+        suite: settings and results of one suite are comparable, those of two are not.
+        settings: (name, value), sorted by name; a text is one of several choices.
+    """
+
+    suite: str
+    settings: tuple[tuple[str, float | str], ...]
+    kind: Literal["benchmark"] = "benchmark"
+
+
 OperatorWorkload = Kernel | Network
 """What runs operators in a precision."""
 
-Workload = OperatorWorkload | Architecture | Design
+Workload = OperatorWorkload | Architecture | Design | Benchmark

@@ -1,7 +1,11 @@
 """Second floor: predictors with one protocol, `fit`, `adapt` and `predict`."""
 
+from forerun.models.architecture import ArchitectureLatency
+from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
+from forerun.models.design import DesignBoost
+from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
@@ -11,11 +15,15 @@ from forerun.models.roofline import Roofline
 
 PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
+    ArchitectureLatency,
     Roofline,
     OperatorBoost,
     NetworkBoost,
+    GraphNetwork,
     OperatorPower,
     Memory,
+    DesignBoost,
+    BenchmarkBoost,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

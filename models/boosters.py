@@ -73,6 +73,13 @@ class BoosterBag:
             total += booster.predict(matrix, num_threads=1)
         return total / len(self._boosters)
 
+    def tree_outputs(self, matrix: Matrix) -> Matrix:
+        """What each tree of the first booster adds to its answer, shape (n, trees)."""
+        leaves = self._boosters[0].predict(matrix, pred_leaf=True, num_threads=1)
+        leaves = np.asarray(leaves, dtype=np.intp).reshape(len(matrix), -1)
+        outputs = [table[leaves[:, tree]] for tree, table in enumerate(self._leaf_tables)]
+        return np.column_stack(outputs)
+
     def save(self, folder: Path, name: str) -> None:
         """One compressed text file a booster: `NAME-0.txt.gz`, `NAME-1.txt.gz`, ..."""
         for number, text in enumerate(self.texts):
@@ -99,3 +106,13 @@ class BoosterBag:
         import lightgbm
 
         return tuple(lightgbm.Booster(model_str=text) for text in self.texts)
+
+    @cached_property
+    def _leaf_tables(self) -> tuple[Column, ...]:
+        """Output of each leaf, a tree each."""
+        first = self._boosters[0]
+        trees = first.dump_model()["tree_info"]
+        return tuple(
+            np.array([first.get_leaf_output(number, leaf) for leaf in range(tree["num_leaves"])])
+            for number, tree in enumerate(trees)
+        )

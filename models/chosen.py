@@ -1,7 +1,8 @@
 """Which predictor answers which query: one object for the service to hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -10,9 +11,13 @@ import numpy as np
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.prediction import Column, Predictions
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import Predictor, Suggesting
+
+TIMES = ("latency_ms", "latency_cycles")
+"""Metrics whose measurement is suggested; the others are measured beside them."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,11 @@ class Chosen:
 
     Attributes:
         parts: in order of preference.
+        boxes: sheets estimated for devices that have none.
     """
 
     parts: tuple[Predictor, ...]
+    boxes: BlackBoxes = field(default_factory=BlackBoxes)
     name: ClassVar[str] = "chosen"
 
     @property
@@ -39,16 +46,47 @@ class Chosen:
 
     def answers(self, query: Query) -> bool:
         """True when any part answers."""
-        return any(part.answers(query) for part in self.parts)
+        return any(part.answers(self.seen(query)) for part in self.parts)
+
+    def seen(self, query: Query) -> Query:
+        """The query as the parts see it: on an estimated sheet where its device has none."""
+        return self.boxes.seen(query)
 
     def fit(self, measurements: Measurements) -> Self:
         """Every part fitted on the rows that it answers."""
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Every part adapted on the rows that it answers; one without rows stays as it is."""
-        shown = [(part, _own(part, measurements)) for part in self.parts]
-        return replace(self, parts=tuple(p.adapt(rows) if len(rows) else p for p, rows in shown))
+        """Every part adapted on the rows whose metrics it is asked for, others as they are."""
+        boxes, measurements = self.boxes.learn(measurements)
+        parts = []
+        values = dict(measurements.values)
+        for part in self.parts:
+            rows = _own(part, replace(measurements, values=values))
+            parts.append(part.adapt(rows) if len(rows) else part)
+            answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
+            for name in part.metrics:
+                if name in values:
+                    values[name] = np.where(answered, np.nan, values[name])
+        return replace(self, parts=tuple(parts), boxes=boxes)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of queries to measure: each part chooses among those it answers first.
+
+        Parts take turns; queries of parts that cannot tell come in their order.
+        """
+        queries = [self.seen(query) for query in queries]
+        left = [row for row, query in enumerate(queries) if self.answers(query)]
+        chosen: list[list[int]] = []
+        for part in (part for part in self.parts if set(TIMES) & set(part.metrics)):
+            own = [row for row in left if part.answers(queries[row])]
+            left = [row for row in left if row not in set(own)]
+            if own and isinstance(part, Suggesting):
+                places = part.suggest([queries[row] for row in own], count, seed)
+                own = [own[place] for place in places]
+            chosen.append(own)
+        turns = chain.from_iterable(zip_longest(*chosen))
+        return [row for row in turns if row is not None][:count]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Each metric from the first part that answers the query.
@@ -56,10 +94,10 @@ class Chosen:
         Raises:
             UnanswerableQuery: no part answers one of the queries.
         """
+        queries = [self.seen(query) for query in queries]
         unanswered = [q for q in queries if not self.answers(q)]
         if unanswered:
-            kind, device = unanswered[0].workload.kind, unanswered[0].device.name
-            raise UnanswerableQuery(f"No predictor answers a {kind} workload on {device}.")
+            raise _unanswerable(unanswered[0])
         answer = _Merge(len(queries), self.metrics)
         for part in self.parts:
             rows = [
@@ -69,20 +107,33 @@ class Chosen:
             ]
             if rows:
                 answer.add(rows, part.predict([queries[row] for row in rows]))
+        for row, query in enumerate(queries):
+            answer.limits[row] += self.boxes.limits(query)
         return answer.predictions()
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own."""
         names = [f"{place:02d}-{part.name}" for place, part in enumerate(self.parts)]
-        write_content(folder, self.name, {"parts": names})
+        write_content(folder, self.name, {"parts": names, "boxes": self.boxes.to_json()})
         for name, part in zip(names, self.parts, strict=True):
             part.save(folder / name)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote."""
-        names = read_content(folder, cls.name)["parts"]
-        return cls(tuple(load_part(folder / Path(name).name) for name in names))
+        content = read_content(folder, cls.name)
+        parts = tuple(load_part(folder / Path(name).name) for name in content["parts"])
+        return cls(parts, BlackBoxes.from_json(content.get("boxes", {})))
+
+
+def _unanswerable(query: Query) -> UnanswerableQuery:
+    kind, device = query.workload.kind, query.device
+    if not device.has_sheet and kind not in ("design", "benchmark"):
+        return UnanswerableQuery(
+            f"{device.name} has no spec sheet and was not measured: give memory_bandwidth_gbs and "
+            "peak_tflops, or latencies of some ten workloads on it."
+        )
+    return UnanswerableQuery(f"No predictor answers a {kind} workload on {device.name}.")
 
 
 def _own(part: Predictor, measurements: Measurements) -> Measurements:

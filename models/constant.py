@@ -1,4 +1,4 @@
-"""The simplest baseline: the geometric mean of what was measured."""
+"""The simplest baseline: the geometric mean of what was measured, the plain one with zeros."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -36,7 +37,7 @@ class Constant:
     def fit(self, measurements: Measurements) -> Self:
         """The geometric mean of each metric."""
         means = {
-            metric: float(np.exp(np.nanmean(np.log(measured))))
+            metric: _mean(measured[~np.isnan(measured)])
             for metric, measured in measurements.values.items()
             if not np.isnan(measured).all()
         }
@@ -58,3 +59,10 @@ class Constant:
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote."""
         return cls(dict(read_content(folder, cls.name)["means"]))
+
+
+def _mean(measured: NDArray[np.float64]) -> float:
+    """Geometric, but the plain mean of values that a logarithm does not take."""
+    if (measured > 0).all():
+        return float(np.exp(np.log(measured).mean()))
+    return float(measured.mean())

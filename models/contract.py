@@ -22,7 +22,7 @@ from forerun.data.metrics import DESIGN_METRICS, METRICS
 from forerun.data.query import Query
 from forerun.models.artifact import load_predictor, seal
 from forerun.models.prediction import Predictions
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import Predictor, Suggesting
 
 
 class PredictorContract(ABC):
@@ -84,6 +84,17 @@ class PredictorContract(ABC):
             for q in self.queries()
         ]
         _equal(self.make().predict(renamed), self.make().predict(self.queries()))
+
+    def test_what_it_suggests_to_measure_are_different_queries(self) -> None:
+        """As many as asked for, the same at every call; nothing to promise where it cannot tell."""
+        predictor, queries = self.make(), list(self.queries())
+        if isinstance(predictor, Suggesting):
+            chosen = predictor.suggest(queries, 2)
+            assert len(set(chosen)) == len(chosen) == 2
+            assert set(chosen) <= set(range(len(queries)))
+            assert predictor.suggest(queries, 2) == chosen
+            everything = predictor.suggest(queries, len(queries) + 5)
+            assert sorted(everything) == list(range(len(queries)))
 
     def test_adapt_leaves_the_original_alone(self) -> None:
         """A service may hold the old predictor while a new one warms."""

@@ -13,7 +13,8 @@ from forerun.data.errors import BadArtifact
 
 Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
-Sheet = tuple[float, float, float]
+Sheet = tuple[float, ...]
+"""Logarithms of a few figures; 0 for one that is not known."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class KnownDevices:
     """Devices that training saw, by their spec sheets: names are keys, never features.
 
     Attributes:
-        sheets: one row a device: log bandwidth, log fp32 peak, log compute units.
+        sheets: one row a device, as `sheet` gives it.
     """
 
     sheets: tuple[Sheet, ...] = ()
@@ -90,16 +91,22 @@ class KnownDevices:
 
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:
-    """True when two devices differ by less than 2 % in each figure."""
-    return all(abs(a - b) <= SAME_DEVICE for a, b in zip(one, other, strict=True))
+    """True when two devices differ by less than 2 % in each figure that both give."""
+    return all(abs(a - b) <= SAME_DEVICE or not (a and b) for a, b in zip(one, other, strict=True))
 
 
 def sheet(device: Device) -> Sheet:
-    """What tells devices apart: log of bandwidth, of the fp32 peak, of compute units."""
-    peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
-    units = float(device.compute_units or 1)
-    return (
-        round(float(np.log(device.bandwidth_gbs)), 6),
-        round(float(np.log(peak)), 6),
-        round(float(np.log(units)), 6),
+    """What tells devices apart: bandwidth, fp32 peak, half-precision peak, units, design power.
+
+    Raises:
+        UnknownBandwidth: the device has no spec sheet.
+    """
+    peaks = device.peak_tflops
+    figures = (
+        device.bandwidth_gbs,
+        peaks.get("fp32") or max(peaks.values()),
+        peaks.get("fp16") or peaks.get("bf16") or 1.0,
+        float(device.compute_units or 1),
+        device.tdp_w or 1.0,
     )
+    return tuple(round(float(np.log(figure)), 6) for figure in figures)

@@ -172,6 +172,22 @@ class KernelTimes:
         return scaled
 
     @cached_property
+    def by_kind(self) -> Mapping[str, tuple[Matrix, float]]:
+        """Way -> coefficients of a kernel's arithmetic, traffic and instructions, and of a launch.
+
+        The first have the shape (3, len(KERNEL_KINDS)), zero where a kind has no such term.
+        """
+        found = {}
+        compute, end = len(_WITH_FLOPS), len(_WITH_FLOPS) + len(_KINDS)
+        for way, coefficients in self._coefficients.items():
+            rows = np.zeros((3, len(_KINDS)))
+            rows[0, _WITH_FLOPS] = coefficients[:compute]
+            rows[1] = coefficients[compute:end]
+            rows[2] = coefficients[end:-1] @ _MOVED_BY
+            found[way] = (rows, float(coefficients[-1]))
+        return found
+
+    @cached_property
     def _coefficients(self) -> Mapping[str, Column]:
         return {way: np.exp(logs) for way, logs in self.logs.items()}
 

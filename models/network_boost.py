@@ -7,6 +7,7 @@ interval.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,21 +16,15 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
-from forerun.features.lowering.mode import casts_of
-from forerun.features.network_features import (
-    DEVICE_RATIOS,
-    assumed,
-    chip_of,
-    device_ratios,
-)
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
-from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.domain import FeatureRange
 from forerun.models.kernel_times import COLUMNS, KernelTimes
+from forerun.models.network_domain import NetworkDomain
 from forerun.models.network_intervals import calibrate
 from forerun.models.network_rows import DIRECT, FEATURES, NetworkRows, TaughtRows
 from forerun.models.prediction import Predictions
@@ -53,7 +48,6 @@ OTHER_WAYS_WEIGHT = 0.5
 _FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
 _MOST_SPREAD = 0.5
 _SPREAD_FLOOR = 0.06
-_NARROW = ("fp8", "int8", "tf32")
 
 _CHECKED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype=np.intp)
 """Features whose range a query may leave: all that are no flags."""
@@ -79,12 +73,8 @@ class NetworkBoost:
         kernel_times: the additive time.
         boosters: `residual` and `whole`.
         intervals: in units of the spread; seen devices by way of running.
-        known: devices of the training rows.
         ranges: range of the features.
-        domains: device kind -> range of the features on devices of that kind.
-        device_ranges: device kind -> range of the devices' ratios.
-        taught: (device kind, phase, casts) of the training rows.
-        precisions: number formats of the training rows, by device kind.
+        domain: what the training rows are.
         few_rows: errors on devices adapted to.
         scale: spread of the features over the training rows.
     """
@@ -96,12 +86,8 @@ class NetworkBoost:
     kernel_times: KernelTimes = field(default_factory=KernelTimes)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     intervals: Intervals | None = None
-    known: KnownDevices = field(default_factory=KnownDevices)
     ranges: FeatureRange | None = None
-    domains: Mapping[str, FeatureRange] = field(default_factory=dict)
-    device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
-    taught: frozenset[tuple[str, str, str]] = frozenset()
-    precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    domain: NetworkDomain = field(default_factory=NetworkDomain)
     few_rows: FewRows = field(default_factory=FewRows)
     scale: Standard | None = None
     name: ClassVar[str] = "network_boost"
@@ -112,14 +98,8 @@ class NetworkBoost:
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Forward graphs in a phase and kind of precision measured on that kind of device.
-
-        Half precision, autocast or not, is one kind; what is narrower was never measured.
-        """
-        network = query.workload
-        if not isinstance(network, Network) or network.graph.training or not query.has_bound:
-            return False
-        return network.precision not in _NARROW and _lesson(query) in self.taught
+        """Forward graphs in a phase and kind of precision measured on that kind of device."""
+        return self.domain.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
         """Additive time and boosters on all rows, intervals on rows that other fits did not see.
@@ -130,30 +110,29 @@ class NetworkBoost:
         taught = TaughtRows.of(measurements)
         fitted = replace(
             self._fitted(taught),
-            known=KnownDevices.of([q.device for q in measurements.queries]),
-            domains=_domains(taught.rows),
-            device_ranges=_device_ranges(measurements.queries),
-            taught=frozenset(_lesson(q) for q in measurements.queries),
-            precisions=_precisions(measurements.queries),
+            domain=NetworkDomain.of(measurements.queries, _domains(taught.rows)),
             few_rows=FewRows(),
             scale=Standard.of(taught.rows.features),
         )
         if not self.calibrated:
             return replace(fitted, intervals=None)
-        return replace(fitted, intervals=calibrate(taught, self._missed, self.seed))
+        missed = partial(self._missed, taught)
+        return replace(fitted, intervals=calibrate(taught, missed, self.seed))
 
     def adapt(self, measurements: Measurements) -> Self:
         """Errors on devices, by way of running, from a few networks with `latency_ms`."""
         rows = NetworkRows.of(measurements.queries)
         plain = np.exp(self._answer(rows).log_seconds) * 1e3
         errors = np.log(measurements.values["latency_ms"] / plain)
-        devices = [q.device for q in measurements.queries]
-        return replace(
-            self,
-            few_rows=self.few_rows.updated(
-                errors, devices, rows.ways.tolist(), self._standard(rows)
-            ),
+        devices, ways = [q.device for q in measurements.queries], rows.ways.tolist()
+        found = self.few_rows.updated(
+            errors, devices, ways, self._standard(rows), self.domain.known
         )
+        return replace(self, few_rows=found)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the networks whose measurement on a new device tells most."""
+        return suggest_for_errors(self._standard(NetworkRows.of(queries)), count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Time of each network, with its interval, limits and breakdown by operator class.
@@ -173,7 +152,7 @@ class NetworkBoost:
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
         if self.intervals is not None:
-            seen = np.array([device in self.known for device in devices], dtype=np.bool_)
+            seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
             ones = np.ones(len(queries))
             below, above = self.intervals.around(ones, rows.ways.tolist(), seen)
             # A shift of the whole device does not grow with the disagreement on one network.
@@ -187,7 +166,10 @@ class NetworkBoost:
             low,
             high,
             self.intervals.seen.coverage if self.intervals else None,
-            [self._limits(query, row) for query, row in zip(queries, rows.features, strict=True)],
+            [
+                self._limits(query, row)
+                for query, row in zip(queries, rows.features[:, _CHECKED], strict=True)
+            ],
             [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
         )
 
@@ -227,9 +209,11 @@ class NetworkBoost:
             (one + other) / 2, _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD), terms
         )
 
-    def _missed(self, taught: TaughtRows, held: NDArray[np.bool_]) -> tuple[Column, Column]:
-        """Log errors and spreads of rows held out, by a predictor fitted on the others."""
-        answer = self._fitted(taught.take(~held))._answer(taught.rows.take(held))
+    def _missed(
+        self, taught: TaughtRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
+    ) -> tuple[Column, Column]:
+        """Log errors and spreads of rows held out, by a predictor fitted on those used."""
+        answer = self._fitted(taught.take(used))._answer(taught.rows.take(held))
         return taught.log_measured[held] - answer.log_seconds, answer.spread
 
     def _standard(self, rows: NetworkRows) -> Column:
@@ -237,26 +221,9 @@ class NetworkBoost:
         return self.scale.apply(rows.features, rows.features.shape[1])
 
     def _limits(self, query: Query, features: Column) -> tuple[str, ...]:
-        network, device = query.workload, query.device
-        assert isinstance(network, Network) and self.ranges is not None
-        lines = []
-        taught = self.precisions.get(device.kind, ())
-        if network.precision not in taught:
-            lines.append(f"precision is {network.precision}, training saw {', '.join(taught)}")
-        if query.software.runtime == "onnxruntime":
-            lines.append("runtime is onnxruntime, training saw eager and compiled torch")
-        unknown = network.graph.unknown
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
-        if device.kind in self.domains:
-            lines.extend(self.domains[device.kind].outside(features[_CHECKED]))
-        adapted = self.few_rows.rows(device) >= ENOUGH_ROWS
-        if device not in self.known and not adapted and device.kind in self.device_ranges:
-            ratios = device_ratios(chip_of(device, network.precision))
-            lines.extend(self.device_ranges[device.kind].outside(ratios))
-        lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
-        return (*lines, *self.few_rows.limits(device))
+        adapted = self.few_rows.rows(query.device) >= ENOUGH_ROWS
+        lines = self.domain.limits(query, features, adapted)
+        return (*lines, *self.few_rows.limits(query.device))
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
@@ -268,14 +235,10 @@ class NetworkBoost:
             "kernel_times": self.kernel_times.to_json(),
             "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
             "ranges": self.ranges.to_json(),
-            "domains": {k: r.to_json() for k, r in self.domains.items()},
-            "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
             "intervals": self.intervals.to_json() if self.intervals else None,
-            "known": self.known.sheets,
-            "taught": sorted(self.taught),
-            "precisions": dict(self.precisions),
             "few_rows": self.few_rows.to_json(),
             "scale": self.scale.to_json() if self.scale else None,
+            **self.domain.to_json(),
         }
         write_content(folder, self.name, parameters)
         for name, bag in self.boosters.items():
@@ -298,31 +261,11 @@ class NetworkBoost:
             kernel_times=KernelTimes.from_json(content["kernel_times"]),
             boosters={n: BoosterBag.load(folder, n, c) for n, c in content["boosters"].items()},
             intervals=Intervals.from_json(intervals) if intervals else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
             ranges=FeatureRange.from_json(content["ranges"]),
-            domains={k: FeatureRange.from_json(r) for k, r in content["domains"].items()},
-            device_ranges={
-                k: FeatureRange.from_json(r) for k, r in content["device_ranges"].items()
-            },
-            taught=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
-            precisions={k: tuple(v) for k, v in content["precisions"].items()},
+            domain=NetworkDomain.from_json(content),
             few_rows=FewRows.from_json(content["few_rows"]),
             scale=Standard.from_json(content["scale"]) if content["scale"] else None,
         )
-
-
-def _lesson(query: Query) -> tuple[str, str, str]:
-    network = query.workload
-    assert isinstance(network, Network)
-    casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
-    return query.device.kind, network.phase, casts
-
-
-def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
-    for query in queries:
-        found.setdefault(query.device.kind, set()).add(query.run.precision)
-    return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
 
 
 def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
@@ -331,18 +274,6 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     return {
         str(kind): FeatureRange.of(names, features[kinds == kind][:, _CHECKED])
         for kind in np.unique(kinds)
-    }
-
-
-def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:
-    seen = {(id(q.device), q.run.precision): q for q in queries}
-    ratios: dict[str, list[Column]] = {}
-    for query in seen.values():
-        chip = chip_of(query.device, query.run.precision)
-        ratios.setdefault(query.device.kind, []).append(device_ratios(chip))
-    return {
-        kind: FeatureRange.of(DEVICE_RATIOS, np.array(rows))
-        for kind, rows in sorted(ratios.items())
     }
 
 

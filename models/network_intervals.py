@@ -18,7 +18,8 @@ from forerun.models.calibration import Intervals, LogQuantiles, held_out_folds
 from forerun.models.network_rows import TaughtRows
 
 Column = NDArray[np.float64]
-Missed = Callable[[TaughtRows, NDArray[np.bool_]], tuple[Column, Column]]
+Mask = NDArray[np.bool_]
+Missed = Callable[[Mask, Mask], tuple[Column, Column]]
 
 COVERAGE = 0.9
 FOLDS = 5
@@ -39,14 +40,25 @@ def calibrate(taught: TaughtRows, missed: Missed, seed: int) -> Intervals:
 
     Args:
         taught: training rows.
-        missed: (rows, those held out) -> log errors and spreads of the latter by a predictor
-            fitted on the others.
+        missed: (rows to fit on, rows held out) -> log errors and spreads of the latter.
         seed: spreads families over folds.
     """
     errors, spreads = np.full(len(taught), np.nan), np.ones(len(taught))
     for held in held_out_folds(taught.family, FOLDS, seed):
         if not held.all():
-            errors[held], spreads[held] = missed(taught, held)
+            errors[held], spreads[held] = missed(~held, held)
+    return intervals_of(taught, errors, spreads, missed)
+
+
+def intervals_of(taught: TaughtRows, errors: Column, spreads: Column, missed: Missed) -> Intervals:
+    """Intervals where the errors on families held out are known already.
+
+    Args:
+        taught: training rows.
+        errors: n log errors on rows that the predictor asked did not see; NaN where not known.
+        spreads: n spreads of its answers.
+        missed: as in `calibrate`, asked with devices held out.
+    """
     seen = _covering(errors / spreads, taught.rows.ways, taught.family)
     return Intervals(seen, _unseen(taught, missed, errors))
 
@@ -99,10 +111,8 @@ def _unseen(taught: TaughtRows, missed: Missed, errors: Column) -> LogQuantiles:
 def _on_another_device(taught: TaughtRows, missed: Missed, device: str) -> Column:
     """Log errors on a device held out, in those ways of running that other devices teach."""
     mine = taught.device == device
-    known = np.isin(taught.rows.ways, np.unique(taught.rows.ways[~mine]))
-    rows = taught.take(~mine | known)
-    held = rows.device == device
-    return missed(rows, held)[0] if held.any() else np.zeros(0)
+    held = mine & np.isin(taught.rows.ways, np.unique(taught.rows.ways[~mine]))
+    return missed(~mine, held)[0] if held.any() else np.zeros(0)
 
 
 def _pooled(scores: Column, strata: NDArray[np.str_], ways: NDArray[np.str_]) -> LogQuantiles:

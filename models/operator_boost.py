@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,58 +33,24 @@ from forerun.features.operator_table import OperatorTable
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.features.query_table import gather
 from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import Intervals
 from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.operator_families import FLOOR_OF_ROOFLINE, POOLED, POOLS, fit_families
 from forerun.models.operator_intervals import calibrate
 from forerun.models.operator_rows import (
     CORRECTION_WIDTH,
     SHORTEST_MS,
     SHORTEST_ROW_MS,
     OperatorRows,
+    TimedKernels,
     correction_columns,
 )
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-POOLED = "gemm"
-POOLS = ("bmm", "linear")
-FEWEST_ROWS = 100
-
-SETTINGS: Mapping[str, Any] = {
-    "learning_rate": 0.05,
-    "feature_fraction": 0.6,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-    "lambda_l2": 1.0,
-    "min_data_in_leaf": 40,
-    "num_leaves": 31,
-    "objective": "l1",
-}
-_GEMM_SETTINGS: Mapping[str, Any] = {"num_leaves": 63}
-_ROW_SETTINGS: Mapping[str, Any] = {"objective": "huber", "alpha": 0.1}
-_MONOTONE = {"log_reload_over_l2": 1, "lane_fill": -1}
-FLOOR_OF_ROOFLINE = {"conv": 0.4}
-"""Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """n kernels on one device: time, bounds (0 without intervals), and what corrections see."""
-
-    times: Column
-    low: Column
-    high: Column
-    features: Matrix
-    families: NDArray[np.str_]
-
-    @classmethod
-    def empty(cls, size: int) -> Self:
-        times, low, high = np.zeros((3, size))
-        families = np.full(size, "", dtype="<U16")
-        return cls(times, low, high, np.zeros((size, CORRECTION_WIDTH)), families)
 
 
 @dataclass(frozen=True)
@@ -178,7 +144,8 @@ class OperatorBoost:
         errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
         return replace(
-            self, kernels=self.kernels.updated(errors, devices, strata.tolist(), features)
+            self,
+            kernels=self.kernels.updated(errors, devices, strata.tolist(), features, self.known),
         )
 
     def _with_networks(self, measurements: Measurements) -> Self:
@@ -187,7 +154,25 @@ class OperatorBoost:
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
         nothing = np.zeros((len(devices), 1))
-        return replace(self, networks=self.networks.updated(errors, devices, phases, nothing))
+        return replace(
+            self, networks=self.networks.updated(errors, devices, phases, nothing, self.known)
+        )
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the workloads whose measurement on a new device tells most.
+
+        A network looks like its kernels, each counted by its share of the time; families lie
+        apart.
+        """
+        families = len(FAMILIES)
+        rows, time = np.zeros((len(queries), CORRECTION_WIDTH + families)), np.zeros(len(queries))
+        for part in gather(queries):
+            found = self._kernels(part.table, part.device, part.precision)
+            spent = found.times * part.table.repeat
+            apart = np.eye(families)[FAMILY_OF_KIND[part.table.kind]] * np.sqrt(families)
+            np.add.at(rows, part.owner, np.hstack([found.features, apart]) * spent[:, None])
+            np.add.at(time, part.owner, spent)
+        return suggest_for_errors(rows / time[:, None], count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Sum over operators of base x exp(ratio), with low and high summed alike.
@@ -230,8 +215,10 @@ class OperatorBoost:
             scale[rows], deviation[rows] = np.exp(mean), spread
         return scale, deviation
 
-    def _kernels(self, table: OperatorTable, device: Device, precision: NumberFormat) -> "_Timed":
-        found = _Timed.empty(len(table))
+    def _kernels(
+        self, table: OperatorTable, device: Device, precision: NumberFormat
+    ) -> TimedKernels:
+        found = TimedKernels.empty(len(table))
         family_of = FAMILY_OF_KIND[table.kind]
         seen = device in self.known
         adapted = self.kernels.of(device) is not None
@@ -274,22 +261,9 @@ class OperatorBoost:
         times = LAUNCH_MS + np.maximum(taught - LAUNCH_MS, 0.0) * short
         return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
 
-    def _boosters(self, rows: "OperatorRows", chosen: NDArray[np.bool_]) -> dict[str, BoosterBag]:
-        found = {}
-        for family in (*FAMILIES, POOLED):
-            members = POOLS if family == POOLED else (family,)
-            parts = [rows.family(member, chosen) for member in members]
-            matrix = np.concatenate([p[0] for p in parts])
-            if len(matrix) >= FEWEST_ROWS:
-                target = np.concatenate([p[1] for p in parts])
-                found[family] = BoosterBag.fit(
-                    matrix,
-                    target,
-                    parameters=_settings(family),
-                    trees=self.trees,
-                    seeds=range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag),
-                )
-        return found
+    def _boosters(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> Mapping[str, BoosterBag]:
+        seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
+        return fit_families(rows, chosen, trees=self.trees, seeds=seeds)
 
     def _missed(
         self, rows: OperatorRows, held: NDArray[np.bool_]
@@ -364,23 +338,13 @@ class OperatorBoost:
                 for name, count in content["families"].items()
             },
             intervals=Intervals.from_json(content["intervals"]) if content["intervals"] else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
             precisions=tuple(content["precisions"]),
             scales={f: Standard.from_json(s) for f, s in content["scales"].items()},
             kernels=FewRows.from_json(content["kernels"]),
             networks=FewRows.from_json(content["networks"]),
         )
-
-
-def _settings(family: str) -> dict[str, Any]:
-    settings = dict(SETTINGS)
-    if family in (*POOLS, POOLED):
-        settings.update(_GEMM_SETTINGS)
-    if family in ("softmax", "layer_norm"):
-        settings.update(_ROW_SETTINGS)
-        settings["monotone_constraints"] = [_MONOTONE.get(f, 0) for f in FEATURES[family]]
-    return settings
 
 
 def _domain(queries: Sequence[Query]) -> FeatureRange:

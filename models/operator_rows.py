@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,24 @@ def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
     """
     bound = np.log(features.roofline_ms)
     return np.column_stack([features.matrix, bound, np.log(times_ms) - bound])
+
+
+@dataclass(frozen=True, slots=True)
+class TimedKernels:
+    """n kernels on one device: time, bounds (0 without intervals), and what corrections see."""
+
+    times: Column
+    low: Column
+    high: Column
+    features: Matrix
+    families: NDArray[np.str_]
+
+    @classmethod
+    def empty(cls, size: int) -> Self:
+        """Room for `size` kernels."""
+        times, low, high = np.zeros((3, size))
+        families = np.full(size, "", dtype="<U16")
+        return cls(times, low, high, np.zeros((size, CORRECTION_WIDTH)), families)
 
 
 @dataclass(frozen=True)

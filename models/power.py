@@ -170,7 +170,7 @@ class OperatorPower:
         measured = np.maximum(measurements.values["power_w"] - waiting, floor)
         residuals = np.log(measured / np.maximum(predicted - waiting, floor))
         strata = [_kind(q) for q in measurements.queries]
-        return replace(self, scalars=self.scalars.updated(residuals, devices, strata))
+        return replace(self, scalars=self.scalars.updated(residuals, devices, strata, self.known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Power of each query, with low and high averaged over its operators alike.
@@ -288,7 +288,7 @@ class OperatorPower:
             calibrated=content["calibrated"],
             boosters=BoosterBag.load(folder, "power", count) if count else None,
             intervals=PowerIntervals.from_json(intervals) if intervals else None,
-            known=KnownDevices(tuple((s[0], s[1], s[2]) for s in content["known"])),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             precisions=tuple(content["precisions"]),
             classes=tuple(content["classes"]),
             scalars=ShrunkScalars.from_json(content["scalars"]),

@@ -1,7 +1,7 @@
 """Questions to answers: the predictor in use, the devices, the graphs, and answers given before."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from threading import Lock
@@ -11,27 +11,24 @@ import numpy as np
 from pydantic_core import to_json
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnanswerableQuery
-from forerun.data.graph import FORMAT, OperatorGraph
+from forerun.data.errors import UnanswerableQuery, UnknownBandwidth, UnknownMetric
+from forerun.data.graph import OperatorGraph
 from forerun.data.metrics import METRICS
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
-from forerun.features.readers.operator_json import graph_of
 from forerun.features.roofline import COMPUTE_PRECISION
 from forerun.models.bundled import LoadedPredictor
+from forerun.models.chosen import Chosen
 from forerun.models.prediction import Prediction
 from forerun.models.roofline import Roofline
+from forerun.service.adaptation import Adaptation, InUse
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
-from forerun.service.schemas import KernelIn, NetworkIn, PredictIn
+from forerun.service.limit_lines import limit_line
+from forerun.service.schemas import NetworkIn, PredictIn
+from forerun.service.workloads import workload_of
 
 UNITS = {m.name: m.unit for m in METRICS}
-
-
-class UnknownMetric(InputError):
-    """No metric has that name."""
-
-    slug = "unknown-metric"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +45,28 @@ class Answers:
     """Holds the predictor in use; `swap` puts another in its place between two questions.
 
     Args:
-        loaded: the predictor.
+        adaptation: the predictor, adapted on what users measured.
         devices: spec sheets.
         graphs: uploaded graphs.
         kept: answers kept in memory.
     """
 
     def __init__(
-        self, loaded: LoadedPredictor, devices: DeviceStore, graphs: GraphStore, kept: int
+        self, adaptation: Adaptation, devices: DeviceStore, graphs: GraphStore, kept: int
     ) -> None:
-        self.loaded, self.devices, self.graphs = loaded, devices, graphs
+        self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._kept = kept
         self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
         self._lock = Lock()
 
     def swap(self, loaded: LoadedPredictor) -> None:
         """Answer with another predictor from now on."""
-        self.loaded = loaded
+        self.adaptation.swap(loaded)
 
     def is_at_hand(self, asked: PredictIn) -> bool:
         """Whether looking up the device and the graph takes neither the disk nor a long list."""
+        if self.adaptation.held() is None:
+            return False
         given = asked.workload
         if isinstance(given, NetworkIn) and (
             not isinstance(given.graph, str) or self.graphs.held(given.graph) is None
@@ -85,20 +84,13 @@ class Answers:
         metrics = tuple(asked.metrics) if asked.metrics is not None else tuple(UNITS)
         strange = [name for name in metrics if name not in UNITS]
         if strange:
-            raise UnknownMetric(f"No metric {strange[0]!r:.80}; there are {', '.join(UNITS)}.")
-        given = asked.workload
-        if isinstance(given, KernelIn):
-            content = {"format": FORMAT, "operators": [given.operator.to_json()]}
-            graph = graph_of(content, "workload.operator")
-            workload: Kernel | Network = Kernel(graph.operators[0], given.precision)
-        else:
-            graph = self._graph(given.graph)
-            workload = Network(graph, given.batch_size, given.precision, given.phase)
+            raise UnknownMetric(strange[0], UNITS)
+        workload = workload_of(asked.workload, self.graphs.get)
         return question_about(Query(workload, device, asked.software), metrics)
 
     def before(self, question: Question) -> bytes | None:
         """The answer given to the same question before, as JSON; None when there is none."""
-        key = self.loaded.version, question.key
+        key = self.adaptation.current().loaded.version, question.key
         with self._lock:
             answer = self._answers.get(key)
             if answer is not None:
@@ -111,10 +103,10 @@ class Answers:
         Raises:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
         """
-        loaded = self.loaded
-        answer = to_json(answer_of(question, loaded))
+        in_use = self.adaptation.current()
+        answer = to_json(answer_of(question, in_use))
         with self._lock:
-            self._answers[loaded.version, question.key] = answer
+            self._answers[in_use.loaded.version, question.key] = answer
             while len(self._answers) > self._kept:
                 self._answers.popitem(last=False)
         return answer
@@ -123,11 +115,6 @@ class Answers:
         if isinstance(given, Device):
             return given
         return self.devices.held(given) or self.devices.get(given)
-
-    def _graph(self, given: str | Mapping[str, Any]) -> OperatorGraph:
-        if isinstance(given, str):
-            return self.graphs.get(given)
-        return graph_of(given, "workload.graph")
 
 
 def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
@@ -142,20 +129,27 @@ def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Que
     return Question(query, metrics, None if given.kind == "kernel" else digest, key)
 
 
-def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
+def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
     """The answer to one question, with the fields of `PredictionOut`.
 
     Raises:
+        UnknownBandwidth: the device has no sheet.
         UnanswerableQuery, UnknownPrecision: no predictor can answer.
     """
+    loaded = in_use.loaded
     query = question.query
+    if isinstance(loaded.predictor, Chosen):
+        query = loaded.predictor.seen(query)
+    if not query.has_bound:
+        raise UnknownBandwidth(query.device.name)
     # Sheets and shapes may be absurd; what comes of it is looked at below.
     with np.errstate(all="ignore"):
-        prediction = loaded.predictor.predict([query])[0]
         bound = float(Roofline().predict([query]).values["latency_ms"][0])
+        prediction = loaded.predictor.predict([query])[0]
     _check_finite(prediction, bound)
     unknown = unknown_operators(query.run)
-    limits = [*_other_arithmetic(query), *(readable(line) for line in prediction.limits)]
+    said = (limit_line(readable(line)) for line in prediction.limits)
+    limits = [*_other_arithmetic(query), *dict.fromkeys(said)]
     if unknown and not limits_of("latency_ms", limits):
         count = sum(unknown.values())
         limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
@@ -177,7 +171,11 @@ def answer_of(question: Question, loaded: LoadedPredictor) -> dict[str, Any]:
         "unknown_operators": unknown,
         "device": {"name": query.device.name, "origin": query.device.origin},
         "graph": question.graph,
-        "predictor": {"name": loaded.predictor.name, "version": loaded.version},
+        "predictor": {
+            "name": loaded.predictor.name,
+            "version": loaded.version,
+            "adapted_rows": in_use.rows.get(query.device, 0),
+        },
     }
 
 

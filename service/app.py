@@ -10,6 +10,7 @@ from forerun import __version__
 from forerun.data.errors import InputError
 from forerun.models.bundled import LoadedPredictor
 from forerun.service import problems
+from forerun.service.adaptation import adaptation_of
 from forerun.service.answers import Answers, answer_of
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
@@ -35,7 +36,8 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await state.run(lambda: _load(state, loaded))
         yield
-        state.workers.shutdown(wait=False, cancel_futures=True)
+        for pool in (state.workers, state.adapter):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(
         title="forerun",
@@ -60,16 +62,18 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     devices = DeviceStore(settings.home / "devices")
     predictor = loaded or load_predictors(settings)
     state.telemetry.loaded(predictor.version)
-    answers = Answers(predictor, devices, graphs, settings.answers_kept)
+    adaptation = adaptation_of(settings, predictor, devices, graphs.get)
+    answers = Answers(adaptation, devices, graphs, settings.answers_kept)
     _warm(answers)
     state.answers = answers
 
 
 def _warm(answers: Answers) -> None:
     """Answer the documented examples once: what predictors read on first use is read by now."""
+    in_use = answers.adaptation.current()
     for example in (EXAMPLE, EXAMPLE_NETWORK):
         with suppress(InputError):
-            answer_of(answers.question(PredictIn.model_validate(example)), answers.loaded)
+            answer_of(answers.question(PredictIn.model_validate(example)), in_use)
 
 
 def _operation(route: APIRoute) -> str:

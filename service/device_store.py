@@ -79,6 +79,11 @@ class DeviceStore:
                 self._read()
             return self._catalog
 
+    def is_current(self, catalog: DeviceCatalog) -> bool:
+        """Whether nothing changed since `catalog` was asked for."""
+        with self._lock:
+            return catalog is self._catalog and not self._changed()
+
     def get(self, name: str) -> Device:
         """The device of that name, title or alias.
 

@@ -4,10 +4,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from forerun.data.errors import UnknownGraph
+from forerun.data.graph import OperatorGraph
 from forerun.models.bundled import LoadedPredictor, bundled, load_sealed
+from forerun.service.adaptation import Adaptation, adaptation_of
+from forerun.service.device_store import DeviceStore
+from forerun.service.graph_store import GraphStore
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.training.record import TrainingRecord
@@ -32,6 +39,30 @@ def load_predictors(settings: Settings) -> LoadedPredictor:
         if folder is not None:
             return load_sealed(folder)
     return bundled()
+
+
+def adaptation_here(
+    settings: Settings, graph_named: Callable[[str], OperatorGraph] | None = None
+) -> tuple[Adaptation, DeviceStore]:
+    """The predictor with this user's measurements, for a process that answers no one else.
+
+    Args:
+        settings: which predictor, and where measurements are.
+        graph_named: looks graphs up before the user's uploads do.
+
+    Raises:
+        BadArtifact: the predictor is damaged.
+    """
+    devices = DeviceStore(settings.home / "devices")
+    uploads = GraphStore(settings.home / "graphs", settings.graphs_kept)
+
+    def named(digest: str) -> OperatorGraph:
+        if graph_named is not None:
+            with suppress(UnknownGraph):
+                return graph_named(digest)
+        return uploads.get(digest)
+
+    return adaptation_of(settings, load_predictors(settings), devices, named), devices
 
 
 def _champion(settings: Settings) -> Path | None:

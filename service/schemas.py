@@ -203,7 +203,10 @@ class PredictorOut(BaseModel):
     """Who answered."""
 
     name: str = Field(description="name of the predictor")
-    version: str = Field(description="hash of its files")
+    version: str = Field(
+        description="hash of its files; after a +, of the measurements that it was adapted on"
+    )
+    adapted_rows: int = Field(description="measurements of this device among them")
 
 
 class PredictionOut(BaseModel):

@@ -32,11 +32,18 @@ class State:
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="forerun")
     )
+    adapter: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="forerun-adapt")
+    )
     answers: Answers | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do what takes more than a millisecond, off the event loop."""
         return await get_running_loop().run_in_executor(self.workers, work)
+
+    async def adapt(self, work: Callable[[], T]) -> T:
+        """Do what takes seconds, one after the other, while the workers answer."""
+        return await get_running_loop().run_in_executor(self.adapter, work)
 
 
 async def state_of(request: Request) -> State:

@@ -23,11 +23,15 @@ from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import capacity_scores, mean_and_standard_error, score
+from forerun.training.square_errors import root_mean_squares, summed_rows
 from forerun.training.tasks import Exam, Examiner, Task, examiner
 
 Column = NDArray[np.float64]
 Progress = Callable[[str], None]
-AVERAGED = ("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio")
+AVERAGED = (
+    *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
+    *("r2", "smape"),
+)
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,14 @@ def evaluate(
     else:
         seen = record.seen(name)
         answered = _judge_only(judge, bundle, current.predictor, seen, shots, seeds, progress)
+    found = list(answered)
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,
         "predictor": None if whole else current.version,
         "shots": shots,
         "seeds": seeds,
-        "tasks": rows(list(answered)),
+        "tasks": [*rows(found), *map(_whole_row, summed_rows(found))],
     }
 
 
@@ -190,6 +195,10 @@ def _answer(
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update(_baselines(judged, task.metric, constant))
+    if count and task.scale is not None:
+        baselines["mean_of_shots"] = (
+            Constant().fit(given).predict(judged.queries).values[task.metric]
+        )
     return Answered(task, seed, columns, baselines, predictor.name, shots)
 
 
@@ -197,13 +206,15 @@ def _draw(
     task: Task, predictor: Predictor, pool: Measurements, count: int, seed: int
 ) -> NDArray[np.intp]:
     if task.suggested and isinstance(predictor, Suggesting):
-        return np.array(predictor.suggest(pool.queries, count, seed), dtype=np.intp)
+        chosen = predictor.suggest(pool.queries, count, seed)
+        if chosen:
+            return np.array(chosen, dtype=np.intp)
     return np.random.default_rng(seed).permutation(len(pool))[:count]
 
 
 def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
     found: dict[str, Column] = {}
-    if metric == "latency_ms":
+    if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
         found["roofline"] = Roofline().predict(judged.queries).values[metric]
     if constant is not None:
         found["constant"] = constant.predict(judged.queries).values[metric]
@@ -252,7 +263,14 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
+    row.update(root_mean_squares(answered))
     return row
+
+
+def _whole_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with every field; those that do not apply to a sum are None."""
+    nothing = dict.fromkeys(("unanswered", *AVERAGED, "mape_standard_error"))
+    return {**nothing, "baselines": {}, **row}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -10,18 +10,26 @@ from pathlib import Path
 from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
+from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, seal
+from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
+from forerun.models.design import DesignBoost
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
+from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
+from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.nas_latency import NasLatencyExaminer
+from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
+from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 
 Progress = Callable[[str], None]
 Documents = Callable[[TrainingRecord, Mapping[str, int]], Mapping[str, str]]
@@ -39,6 +47,11 @@ COURSES: tuple[Course, ...] = (
     Course(NetworkBoost(), TimmBenchExaminer()),
     Course(OperatorBoost(), NeuSightExaminer()),
     Course(OperatorPower(), TorchOpEnergyExaminer()),
+    Course(ArchitectureLatency(), NasLatencyExaminer()),
+    Course(DesignBoost(), HLSynExaminer()),
+    Course(BenchmarkBoost(), WaHls4mlExaminer()),
+    Course(BenchmarkBoost(), NcppExaminer()),
+    Course(Memory(), GpuMemNetExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 
@@ -96,8 +109,6 @@ def train(
         progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {name}")
         fitted.append(course.predictor.fit(taught))
         record, rows[name] = record.with_rows(bundles[name], taught), len(taught)
-    if not names:
-        fitted.append(Memory())
     return _written(Chosen(tuple(fitted)), output, record, rows, documents(record, rows))
 
 

@@ -6,6 +6,9 @@ that we measured with plain methods, so that a learned predictor is never compar
 
 from dataclasses import dataclass
 
+from forerun.training.published_nas import HELP, NASFLAT
+from forerun.training.published_nas import Table as NasTable
+
 _NEUSIGHT = (
     "Lee, Phanishayee, Mahajan: Forecasting GPU Performance for Deep Learning Training and "
     "Inference. ASPLOS 2025, arXiv:2407.13853"
@@ -85,6 +88,24 @@ _TIMM_OVER = {
     "unseen_family": "families of models that fitting never saw",
 }
 
+
+def _nas(protocol: str, tables: NasTable, over: str, citation: str) -> tuple[Published, ...]:
+    return tuple(
+        Published(
+            system=system,
+            dataset="nas_latency",
+            protocol=f"{protocol}_{space}",
+            part=part,
+            score="spearman",
+            value=value,
+            over=over,
+            citation=citation,
+        )
+        for (space, system), values in tables.items()
+        for part, value in values.items()
+    )
+
+
 PUBLISHED: tuple[Published, ...] = (
     *_neusight(
         "e2e",
@@ -149,6 +170,20 @@ PUBLISHED: tuple[Published, ...] = (
             "unseen_family/compiled": 20.0,
         },
         _GRAPHS,
+    ),
+    *_nas(
+        "nasflat",
+        NASFLAT,
+        "mean over the split's devices of Spearman over all architectures, 20 samples each",
+        "Akhauri, Abdelfattah: On Latency Predictors for Neural Architecture Search. MLSys 2024; "
+        "figures of nasflat_latency at 8292434",
+    ),
+    *_nas(
+        "help",
+        HELP,
+        "1,000 architectures of the device less a tenth at either end",
+        "Lee, Lee, Chong, Hwang: Hardware-adaptive Efficient Latency Prediction for NAS. "
+        "NeurIPS 2021; README of HELP at 45f70eb9",
     ),
 )
 """Every figure that we know of, dataset by dataset."""

@@ -25,6 +25,10 @@ ANSWERS = (
     "CPUs, by `network_boost`",
     "latency of single operators, and of fp32 networks as their sum, by `operator_boost`",
     "average power of the device, by `operator_power`; energy as power times latency",
+    "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements, by "
+    "`architecture_latency`",
+    "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
+    "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
     "peak memory of inference on GPUs, by `inference_memory` (analytic, not calibrated)",
 )
 LIMITS = (

@@ -30,6 +30,10 @@ class Score:
             to hold 90. None without intervals.
         mean_interval_ratio: mean of high / low, 1 for an interval of no width; None without
             intervals, or where a lower end is not positive.
+        r2: share of the measured variance that the answers explain, 1 at best; None where the
+            measured column is constant.
+        smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
+            it also applies to counts of zero.
 
     Percentage errors are None where a measured value is not positive (a utilisation of zero).
     """
@@ -42,6 +46,8 @@ class Score:
     spearman: float | None
     coverage_90: float | None
     mean_interval_ratio: float | None
+    r2: float | None
+    smape: float | None
 
     @classmethod
     def of(
@@ -82,6 +88,8 @@ class Score:
             spearman=spearman(truth[judged], answer[judged]),
             coverage_90=coverage,
             mean_interval_ratio=ratio,
+            r2=r2(truth[judged], answer[judged]),
+            smape=smape(truth[judged], answer[judged]),
         )
 
     def to_json(self) -> dict[str, float | int | None]:
@@ -175,6 +183,32 @@ def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
     first, second = (_ranks(column) - middle for column in columns)
     size = float(np.sqrt((first @ first) * (second @ second)))
     return float(np.clip(first @ second / size, -1.0, 1.0)) if size > 0.0 else None
+
+
+def r2(measured: ArrayLike, predicted: ArrayLike) -> float | None:
+    """Coefficient of determination; None for fewer than two rows or a constant column.
+
+    Raises:
+        ValueError: the columns differ in length.
+    """
+    truth, answer = _columns(measured, predicted)
+    if len(truth) < 2 or (truth == truth[0]).all():
+        return None
+    with np.errstate(all="ignore"):
+        total, missed = ((truth - truth.mean()) ** 2).sum(), ((truth - answer) ** 2).sum()
+        return _number(float(1.0 - missed / total))
+
+
+def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
+    """Symmetric mean absolute percentage error, 0 to 200; two zeros agree. None if empty.
+
+    Raises:
+        ValueError: the columns differ in length.
+    """
+    truth, answer = _columns(measured, predicted)
+    with np.errstate(all="ignore"):
+        errors: Column = 200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
+    return _mean(np.where(truth == answer, 0.0, errors))
 
 
 def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | None, float | None]:

@@ -57,6 +57,10 @@ class Dataset(ABC):
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows, as in `forerun.data.quality.check`; none is dropped."""
 
+    def fetch(self, mirror: Path | None = None) -> RawFiles:
+        """Upstream files that are to be had, as in `Upstream.fetch`."""
+        return self.upstream.fetch(home() / "downloads", mirror)
+
     def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
         """Fetch, tidy, validate and write the bundle, all or nothing.
 
@@ -68,7 +72,7 @@ class Dataset(ABC):
             MissingData, DamagedData: upstream files cannot be had, or are not what they were.
             BadTable: what they hold is not what it was.
         """
-        raw = self.upstream.fetch(home() / "downloads", mirror)
+        raw = self.fetch(mirror)
         tables = self.tidy(raw)
         self.validate(tables)
         return Bundle.write(

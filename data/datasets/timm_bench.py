@@ -111,6 +111,14 @@ class TimmBench(Dataset):
         found = [
             split(("device",), "unseen_device", measured & taught, measured & ~taught & ~cpu),
             *leave_folds_out(
+                "unseen_device_and_family",
+                folds_of(families, FOLDS, "family"),
+                measured,
+                lambda name, train, judged: split(
+                    ("device", "family"), name, train & taught, judged & ~taught & ~cpu
+                ),
+            ),
+            *leave_folds_out(
                 "unseen_family",
                 folds_of(families, FOLDS, "family"),
                 measured,

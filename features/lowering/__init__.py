@@ -13,6 +13,7 @@ from forerun.features.lowering.casts import Types
 from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
 from forerun.features.lowering.idioms import recomposed
 from forerun.features.lowering.kernels import Kernels, Launch, launch
+from forerun.features.lowering.links import Edges, links
 from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.lowering.nodes import Nodes
 from forerun.features.lowering.pointwise import pointwise_launches
@@ -20,7 +21,7 @@ from forerun.features.lowering.products import product_launch, product_sizes
 from forerun.features.operator_table import OperatorTable
 from forerun.features.query_table import GraphKey
 
-__all__ = ["Kernels", "LoweringMode", "lower", "lowered", "lowering_mode"]
+__all__ = ["Kernels", "LoweringMode", "lower", "lower_linked", "lowered", "lowering_mode"]
 
 LOWERINGS_KEPT = 1024
 
@@ -37,13 +38,31 @@ def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kerne
         graph: a forward graph; operators of unknown kind count as elementwise.
         modes: precision, runtime and version, as `lowering_mode` gives them.
     """
+    for one in _lowerings(graph, modes):
+        yield one.kernels()
+
+
+def lower_linked(
+    graph: OperatorGraph, modes: Sequence[LoweringMode]
+) -> Iterator[tuple[Kernels, Edges]]:
+    """The kernels as `lower` gives them, and which kernel reads what which one wrote.
+
+    Yields:
+        Kernels; (2, e) positions of writer and reader.
+    """
+    for one in _lowerings(graph, modes):
+        kernels = one.kernels()
+        yield kernels, one.links()
+
+
+def _lowerings(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator["_Lowering"]:
     prepared: dict[tuple[bool, bool], Nodes] = {}
     for mode in modes:
         key = (mode.benchmark_table, mode.recompose)
         if key not in prepared:
             seen = recomposed(graph) if mode.recompose else graph
             prepared[key] = Nodes(seen, OperatorTable.of_graph(seen), mode.benchmark_table)
-        yield _Lowering(prepared[key], mode).kernels()
+        yield _Lowering(prepared[key], mode)
 
 
 @lru_cache(maxsize=LOWERINGS_KEPT)
@@ -58,6 +77,7 @@ class _Lowering:
         self._nodes, self._mode = nodes, mode
         self._types = Types(nodes, mode)
         self._launches: list[Launch] = []
+        self._members: list[Sequence[int]] = []
         self._fusible: list[int] = []
         self._gone = self._never_launched()
 
@@ -69,9 +89,17 @@ class _Lowering:
                 self._product(i)
             else:
                 self._other(i)
+            self._belong((i,))
         saved = self._fuse()
         unknown = self._nodes.kind.count("unknown")
         return Kernels.of(self._launches, self._nodes.batch, saved, unknown)
+
+    def links(self) -> Edges:
+        return links(self._nodes.sources, self._launches, self._members)
+
+    def _belong(self, operators: Sequence[int]) -> None:
+        """Launches that are not anybody's yet are of these operators."""
+        self._members += [operators] * (len(self._launches) - len(self._members))
 
     def _never_launched(self) -> list[bool]:
         nodes, mode = self._nodes, self._mode
@@ -139,4 +167,5 @@ class _Lowering:
             saved -= traffic.read + traffic.written
             if self._mode.compiled:
                 self._launches.append(fused_launch(nodes, group, traffic))
+                self._belong(group)
         return max(saved, 0.0)

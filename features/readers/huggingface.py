@@ -80,7 +80,9 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
     except ImportError:
         raise MissingExtra("Reading a Hugging Face configuration", "train") from None
     from forerun.features.readers.torch_trace import trace_module
+    from forerun.features.readers.torchvision_operators import declare_operators
 
+    declare_operators()
     rest = {k: v for k, v in given.items() if k not in _NOT_ARCHITECTURE}
     try:
         config = transformers.AutoConfig.for_model(str(given.get("model_type")), **rest)

@@ -7,7 +7,7 @@ answers, from "no error but noise" to "follow every row", are weighted by how we
 rows when these are left out one by one. So few rows, or rows that say nothing, change little.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -49,7 +49,7 @@ class Expert(NamedTuple):
 NOISES = (0.0001, 0.0015, 0.01, 0.1)
 EXPERTS: tuple[Expert, ...] = (
     *(Expert(0.6 / 4, noise) for noise in (0.0005, 0.01, 0.04, 0.2)),
-    *(Expert(0.1 / 4, noise, level=0.04) for noise in NOISES),
+    *(Expert(0.1 / 8, noise, level) for noise in NOISES for level in (0.04, 0.25)),
     *(
         Expert(0.3 / 32, noise, 0.04, trend, smooth, length)
         for noise in NOISES
@@ -59,6 +59,8 @@ EXPERTS: tuple[Expert, ...] = (
     ),
 )
 """Chosen on NeuSight's teaching GPUs left out in turn; lengths in units of sqrt(features)."""
+KNOWN_DOUBT = 0.1
+"""Factor on the prior weight of any error at all, on a device that taught the predictor."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,12 @@ class DeviceError:
     Attributes:
         sheet: which device, by its spec sheet.
         rows: what was measured on it.
+        known: whether it taught the predictor, so that an error is less to be expected.
     """
 
     sheet: Sheet
     rows: Rows
+    known: bool = False
 
     @cached_property
     def _weighed(self) -> tuple[tuple[Expert, ...], Column, float]:
@@ -147,7 +151,9 @@ class DeviceError:
         found = [Posterior.of(parts.covariance(e), e.noise, rows.errors) for e in EXPERTS]
         errors = np.array([p.left_out_error for p in found])
         variances = np.array([p.left_out_variance for p in found])
-        weights = weigh(errors, variances, [e.weight for e in EXPERTS])
+        doubt = KNOWN_DOUBT if self.known else 1.0
+        prior = [e.weight * (doubt if e.level else 1.0) for e in EXPERTS]
+        weights = weigh(errors, variances, prior)
         error, variance = combine(weights, errors, variances)
         surprise = float((error**2 / variance).sum())
         inflation = np.sqrt((ENOUGH_ROWS + surprise) / (ENOUGH_ROWS + len(rows)))
@@ -194,6 +200,7 @@ class FewRows:
         devices: Sequence[Device],
         strata: Sequence[str],
         features: Matrix,
+        known: Container[Device] = (),
     ) -> "FewRows":
         """New errors for the devices in these rows, in place of older ones of theirs.
 
@@ -202,6 +209,7 @@ class FewRows:
             devices: n devices.
             strata: n names.
             features: (n, d) by `Standard`.
+            known: devices that taught the predictor.
         """
         sheets = [sheet(device) for device in devices]
         rows = Rows(errors, tuple(strata), features)
@@ -209,7 +217,8 @@ class FewRows:
         for one in sorted(set(sheets)):
             mine = np.flatnonzero(np.isfinite(errors) & np.array([s == one for s in sheets]))
             if len(mine):
-                found.append(DeviceError(one, rows.take(mine[-MOST_ROWS:])))
+                mine = mine[-MOST_ROWS:]
+                found.append(DeviceError(one, rows.take(mine), devices[mine[0]] in known))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, f.sheet) for f in found)]
         return FewRows((*kept, *found))
 
@@ -275,6 +284,7 @@ class FewRows:
         return [
             {
                 "sheet": d.sheet,
+                "known": d.known,
                 "errors": d.rows.errors.tolist(),
                 "strata": d.rows.strata,
                 "features": d.rows.features.round(6).tolist(),
@@ -288,8 +298,9 @@ class FewRows:
         return cls(
             tuple(
                 DeviceError(
-                    (d["sheet"][0], d["sheet"][1], d["sheet"][2]),
+                    tuple(d["sheet"]),
                     Rows(np.array(d["errors"]), tuple(d["strata"]), np.array(d["features"])),
+                    bool(d["known"]),
                 )
                 for d in content
             )

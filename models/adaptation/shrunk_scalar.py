@@ -5,7 +5,7 @@ counts as much as its rows against `PRIOR_ROWS` imagined rows at the device's le
 mean of a normal with known spread). Batched products got worse from unshrunk class scalars.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from forerun.models.domain import Sheet, same_sheet, sheet
 
 Column = NDArray[np.float64]
 PRIOR_ROWS = 3.0
+KNOWN_ROWS = 30.0
+"""Imagined rows without an error, of a device that taught the predictor."""
 ENOUGH_ROWS = 10
 """Rows from which on a device counts as seen."""
 
@@ -45,7 +47,11 @@ class ShrunkScalars:
     devices: tuple[DeviceScale, ...] = field(default=())
 
     def updated(
-        self, residuals: Column, devices: Sequence[Device], strata: Sequence[str]
+        self,
+        residuals: Column,
+        devices: Sequence[Device],
+        strata: Sequence[str],
+        known: Container[Device] = (),
     ) -> "ShrunkScalars":
         """New corrections for the devices in these rows, in place of older ones of theirs.
 
@@ -53,14 +59,17 @@ class ShrunkScalars:
             residuals: n values of log(measured / uncorrected prediction); NaN is left out.
             devices: n devices.
             strata: n classes.
+            known: devices that taught the predictor: they are shrunk to none by `KNOWN_ROWS`.
         """
         sheets = [sheet(device) for device in devices]
-        known = ~np.isnan(residuals)
+        measured = ~np.isnan(residuals)
         found = []
         for one in sorted(set(sheets)):
-            mine = known & np.array([s == one for s in sheets])
+            mine = measured & np.array([s == one for s in sheets])
             if mine.any():
-                found.append(_scale(one, residuals[mine], np.array(strata)[mine]))
+                taught = devices[int(np.flatnonzero(mine)[0])] in known
+                imagined = KNOWN_ROWS if taught else 1.0
+                found.append(_scale(one, residuals[mine], np.array(strata)[mine], imagined))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, f.sheet) for f in found)]
         return ShrunkScalars((*kept, *found))
 
@@ -77,6 +86,8 @@ class ShrunkScalars:
         return 0 if scale is None else scale.rows
 
     def _of(self, device: Device) -> DeviceScale | None:
+        if not device.has_sheet:
+            return None
         mine = sheet(device)
         return next((d for d in self.devices if same_sheet(d.sheet, mine)), None)
 
@@ -97,7 +108,7 @@ class ShrunkScalars:
         return cls(
             tuple(
                 DeviceScale(
-                    (d["sheet"][0], d["sheet"][1], d["sheet"][2]),
+                    tuple(d["sheet"]),
                     int(d["rows"]),
                     float(d["level"]),
                     {k: float(v) for k, v in d["classes"].items()},
@@ -107,11 +118,11 @@ class ShrunkScalars:
         )
 
 
-def _scale(one: Sheet, residuals: Column, strata: NDArray[np.str_]) -> DeviceScale:
-    level = float(np.median(residuals)) * len(residuals) / (len(residuals) + 1.0)
+def _scale(one: Sheet, residuals: Column, strata: NDArray[np.str_], imagined: float) -> DeviceScale:
+    level = float(np.median(residuals)) * len(residuals) / (len(residuals) + imagined)
     classes = {}
     for stratum in np.unique(strata):
         mine = residuals[strata == stratum]
-        weight = len(mine) / (len(mine) + PRIOR_ROWS)
+        weight = len(mine) / (len(mine) + max(PRIOR_ROWS, imagined))
         classes[str(stratum)] = weight * float(np.median(mine)) + (1.0 - weight) * level
     return DeviceScale(one, len(residuals), level, classes)

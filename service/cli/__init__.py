@@ -7,6 +7,7 @@ import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import (
+    adapt,
     data,
     devices,
     evaluate,
@@ -32,6 +33,7 @@ app.add_typer(data.app, name="data")
 app.command("trace")(trace.trace)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("adapt")(adapt.adapt)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("promote")(registry.promote)
 

@@ -9,7 +9,7 @@ from forerun.service.cli.output import print_json, screen
 
 def devices(
     name: Annotated[str | None, typer.Argument(help="one device; all when absent")] = None,
-    kind: Annotated[str | None, typer.Option(help="gpu, cpu, npu")] = None,
+    kind: Annotated[str | None, typer.Option(help="gpu, cpu, npu, ...")] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """List devices, or show one spec sheet with the source of every figure."""
@@ -29,6 +29,9 @@ def devices(
     if kind is not None and kind not in get_args(DeviceKind):
         raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
     chosen = [device for device in catalog if kind in (None, device.kind)]
+    if not chosen:
+        held = sorted({device.kind for device in catalog})
+        raise InputError(f"No device is of kind {kind!r}; there are {', '.join(held)}.")
     if json:
         print_json({"devices": [device.model_dump(mode="json") for device in chosen]})
         return

@@ -9,7 +9,7 @@ from forerun.service.cli.output import print_json, progress, screen
 
 
 def evaluate(
-    dataset: Annotated[str, typer.Argument(help="neusight, timm_bench, torch_op_energy")],
+    dataset: Annotated[str, typer.Argument(help="name, as in `forerun data list`")],
     data: Annotated[
         Path | None, typer.Option(help="folder of a bundle; may hold judged rows only")
     ] = None,
@@ -51,7 +51,7 @@ def _show(result: dict[str, Any]) -> None:
 
     table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, errors in %")
     names = list(dict.fromkeys(b for task in result["tasks"] for b in task["baselines"]))
-    for heading in ("task", "device", "n", "mean", "median", "coverage 90", *names):
+    for heading in ("task", "device", "n", "mean", "median", "SMAPE", "R2", "coverage 90", *names):
         left = heading in ("task", "device")
         table.add_column(heading, justify="left" if left else "right")
     for task in result["tasks"]:
@@ -62,11 +62,13 @@ def _show(result: dict[str, Any]) -> None:
             f"{task['n']:,}",
             _figure(task["mape"]),
             _figure(task["median_ape"]),
+            _figure(task["smape"]),
+            _figure(task["r2"], 3),
             _figure(coverage),
             *(_figure(task["baselines"].get(name)) for name in names),
         )
     screen().print(table)
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _figure(value: float | None, decimals: int = 1) -> str:
+    return "" if value is None else f"{value:.{decimals}f}"

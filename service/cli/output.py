@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
@@ -33,4 +34,24 @@ def screen() -> Console:
 
 def progress(line: str) -> None:
     """One line on standard error."""
-    Console(stderr=True, highlight=False).print(line, style="dim")
+    Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error; call what it gives after each of `total` steps.
+
+    Where standard error is no terminal, only the last state is printed.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda: shown.advance(task)

@@ -22,27 +22,27 @@ def predict(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Latency, memory, power and energy with 90 % intervals, beside the analytic bound."""
-    from forerun.data.device import DeviceCatalog
     from forerun.data.errors import InputError
     from forerun.data.query import Query
     from forerun.data.software import Software
     from forerun.data.workload import Network
     from forerun.features.readers import read_graph
+    from forerun.service.adaptation import in_use_of
     from forerun.service.answers import answer_of, question_about
     from forerun.service.cli.answer_table import show_one, show_side_by_side
-    from forerun.service.device_store import load_catalog
+    from forerun.service.device_store import DeviceStore
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
 
     settings = Settings.load()
-    check = _checked(InputError, precision, phase, runtime, layout)
-    catalog: DeviceCatalog = load_catalog(settings.home / "devices")
-    chosen = [catalog.get(name) for given in device for name in given.split(",")]
+    check = checked(InputError, precision=precision, phase=phase, runtime=runtime, layout=layout)
+    devices = DeviceStore(settings.home / "devices")
+    chosen = [devices.get(name) for given in device for name in given.split(",")]
     graph = read_graph(source, batch_size=batch_size, sequence_length=sequence_length)
-    loaded = load_predictors(settings)
+    in_use = in_use_of(settings, load_predictors(settings), devices)
     network = Network(graph, batch_size, check["precision"], check["phase"])
     software = Software(runtime=check["runtime"], layout=check["layout"])
-    answers = [answer_of(question_about(Query(network, one, software)), loaded) for one in chosen]
+    answers = [answer_of(question_about(Query(network, one, software)), in_use) for one in chosen]
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
         return
@@ -52,14 +52,19 @@ def predict(
         show_side_by_side(source.name, answers)
 
 
-def _checked(error: type[Exception], *given: str) -> dict[str, Any]:
+def checked(error: type[Exception], **given: str) -> dict[str, Any]:
+    """Options that take one of a few words, once each does.
+
+    Raises:
+        error: it does not; the line says which words there are.
+    """
     from typing import get_args
 
     from forerun.data.software import Layout, Runtime
     from forerun.data.workload import NumberFormat, Phase
 
     kinds = {"precision": NumberFormat, "phase": Phase, "runtime": Runtime, "layout": Layout}
-    for (name, kind), value in zip(kinds.items(), given, strict=True):
-        if value not in get_args(kind):
-            raise error(f"--{name} {value!r} is none of {', '.join(get_args(kind))}.")
-    return dict(zip(kinds, given, strict=True))
+    for name, value in given.items():
+        if value not in get_args(kinds[name]):
+            raise error(f"--{name} {value!r} is none of {', '.join(get_args(kinds[name]))}.")
+    return given

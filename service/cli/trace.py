@@ -11,19 +11,27 @@ from forerun.service.cli.output import progress
 
 def trace(
     source: Annotated[
-        str, typer.Argument(help="module:function that returns (module, inputs), or a model file")
+        str,
+        typer.Argument(
+            help="timm:NAME, module:function that returns (module, inputs), or a model file"
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="graph .json to write")],
     batch_size: Annotated[int, typer.Option(help="bound to free batch dimensions", min=1)] = 1,
     sequence_length: Annotated[
         int | None, typer.Option(help="bound to free sequence dimensions", min=1)
     ] = None,
+    image_size: Annotated[int, typer.Option(help="pixels a side, of timm:NAME", min=1)] = 224,
 ) -> None:
     """Trace a torch module without its weights, or read a model file, into a graph."""
+    from forerun.features.model_zoo import PREFIX, zoo_graph
     from forerun.features.readers import read_graph
     from forerun.features.readers.torch_trace import trace_callable
 
-    if ":" in source and not Path(source).exists():
+    if source.startswith(PREFIX) and not Path(source).exists():
+        name = source.removeprefix(PREFIX)
+        graph = zoo_graph(name, image_size, batch_size=batch_size)
+    elif ":" in source and not Path(source).exists():
         graph = trace_callable(source)
     else:
         graph = read_graph(Path(source), batch_size=batch_size, sequence_length=sequence_length)

@@ -2,7 +2,16 @@
 
 from fastapi import APIRouter
 
-from forerun.service.routes import devices, graphs, health, leaderboard, models, pages, predict
+from forerun.service.routes import (
+    devices,
+    graphs,
+    health,
+    leaderboard,
+    measurements,
+    models,
+    pages,
+    predict,
+)
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
 """Paths that read their bodies piece by piece, with a limit of their own."""
@@ -11,6 +20,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
     graphs.router,
     devices.router,
+    measurements.router,
     models.router,
     leaderboard.router,
     health.router,

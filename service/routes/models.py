@@ -4,15 +4,15 @@ from fastapi import APIRouter
 
 from forerun.models.predictor import Predictor
 from forerun.service.schemas import ModelOut, ModelsOut
-from forerun.service.state import TheAnswers
+from forerun.service.state import TheAnswers, TheState
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
 @router.get("")
-async def models(answers: TheAnswers) -> ModelsOut:
+async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
     """Predictors in use, with their model cards."""
-    loaded = answers.loaded
+    loaded = (await state.run(answers.adaptation.current)).loaded
     parts: tuple[Predictor, ...] = getattr(loaded.predictor, "parts", ())
     return ModelsOut(
         models=[

@@ -27,12 +27,14 @@ LIMITS = {
     "requests_per_s": (">", 1000.0),
     "resnet50_onnx_to_graph_s": ("<", 0.5),
     "service_memory_mb": ("<", 400.0),
+    "graph_network_answer_ms": ("<", 1.0),
+    "graph_network_100_devices_ms": ("<", 5.0),
 }
 
 
 def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
-    found = {**in_process(), **over_http()}
+    found = {**in_process(), **graph_network(), **over_http()}
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)
     name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"
@@ -73,6 +75,40 @@ def in_process() -> dict[str, float]:
         "warm_query_p50_ms": 1e3 * statistics.median(warm),
         "new_query_p50_ms": 1e3 * statistics.median(new),
         "new_query_p99_ms": 1e3 * statistics.quantiles(new, n=100)[98],
+    }
+
+
+def graph_network() -> dict[str, float]:
+    """A graph network of the usual size: encoding and answer, then 100 devices from one encoding.
+
+    The network is not trained: its size decides, not its weights.
+    """
+    from forerun.data.device import DeviceCatalog
+    from forerun.data.query import Query
+    from forerun.data.workload import Network
+    from forerun.features.kernel_graph import kernel_graph
+    from forerun.features.lowering import lowering_mode
+    from forerun.features.readers import read_graph
+    from forerun.models.graph_answers import GraphAnswers
+    from forerun.models.graph_encoder import GraphShape, encoder, export, head
+    from forerun.models.graph_network import GraphNetwork
+    from forerun.models.kernel_times import PARENTS, KernelTimes
+
+    shape, members = GraphShape(), range(GraphNetwork().members)
+    files = export([encoder(shape) for _ in members], [head(shape) for _ in members], shape)
+    answers = GraphAnswers(*files, KernelTimes.from_json({way: {} for way in PARENTS}))
+    graph = read_graph((LIGHT / "light_resnet50.onnx").read_bytes())
+    gpus = [d for d in DeviceCatalog.load() if d.kind == "gpu" and "fp16" in d.peak_tflops]
+    asked = [Query(Network(graph, 1 + i, "amp"), gpus[i % len(gpus)]) for i in range(100)]
+    kernels = kernel_graph(graph, lowering_mode(graph, "amp", asked[0].software))
+    encoded = answers.encode(kernels)
+    alone = _timed(lambda: answers.answer(answers.encode(kernels), asked[:1]), 500)
+    many = _timed(lambda: answers.answer(encoded, asked), 100)
+    return {
+        "graph_network_kernels": kernels.count.sum(),
+        "graph_network_distinct_kernels": float(len(kernels)),
+        "graph_network_answer_ms": 1e3 * statistics.median(alone),
+        "graph_network_100_devices_ms": 1e3 * statistics.median(many),
     }
 
 

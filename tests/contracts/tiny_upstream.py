@@ -1,13 +1,13 @@
 """Tiny upstream files in each dataset's own format, made up, with a value to look for in each."""
 
-import io
 import json
-import zipfile
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
+from tests.contracts.tiny_memory import gpumemnet
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -106,59 +106,52 @@ def _torch_op_energy() -> dict[str, str]:
     }
 
 
-def _workbook(rows: list[list[str | float]]) -> bytes:
-    """An .xlsx file of one sheet, texts inline."""
-    lines = []
-    for row in rows:
-        cells = [
-            f'<c t="inlineStr"><is><t>{cell}</t></is></c>'
-            if isinstance(cell, str)
-            else f"<c><v>{cell}</v></c>"
-            for cell in row
-        ]
-        lines.append(f"<row>{''.join(cells)}</row>")
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    sheet = f'<worksheet xmlns="{main}"><sheetData>{"".join(lines)}</sheetData></worksheet>'
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as book:
-        book.writestr("xl/worksheets/sheet1.xml", sheet)
-    return packed.getvalue()
-
-
-def _gpumemnet() -> dict[str, str | bytes]:
-    head = "Filename,Depth,Activations-Params,Activation Function,Total Activations"
-    head += ",Total Parameters,Batch Size,Max GPU Memory (MiB)"
-    head += ",Avg GPUTL,Avg GRACT,Avg SMACT,Avg SMOCC,Avg FP32A"
-    layers = "\"[('linear', 8, 40), ('ReLU', 8, 0), ('linear', 2, 18)]\""
-    mlp = [head] + [
-        f"input:4_output:2_depth:2_batch:{b}.out,2,{layers},ReLU,22,58,{b},{1449 + b},9.5,.1,.1,.1,.1"
-        for b in range(1, 31)
-    ]
-    fake: list[list[str | float]] = [
-        ["Filename", "Batch Size", "Max GPU Memory (MiB)", "GB after Forward"]
-    ]
-    for model in ("resnet50", "res2net50_14w", "vit_tiny", "tf_mixnet", "cait_m36", "dm_nfnet"):
-        for batch, peak in ((8, 3000.0), (16, 4000.0), (32, 2900.0), (64, 39000.0), (128, 1900.0)):
-            live = 100.0 * batch
-            fake.append([f"{model}_{batch}.out", batch, peak, live, 1.01 * live, 1.02 * live])
-    horus: list[list[str | float]] = [["gpumemory_max"] * 11]
-    horus.append([1237.0, 1.0, 1.0, "FC on MNIST", 1e-4, 0.1, 0.0, 0.0, 1000.1, 0.0, 0.0])
-    fold = {"accuracy": 0.98, "f1": 0.97, "below_diagonal_percentage": 0.02}
-    folds = json.dumps([fold | {"confusion_matrix": [[9, 0], [1, 2]]}] * 3)
-    return {
-        "Datasets/MLP/mlp_data_step1.csv": "\n".join(mlp) + "\n",
-        "Datasets/MLP/mlp_data_step2.csv": "\n".join(mlp) + "\n",
-        "Related_works/FakeTensor/fake_tensor.xlsx": _workbook(fake),
-        "Related_works/Horus/horus_formula_not_working.xlsx": _workbook(horus),
-        "Ensemble/k_fold_results/mlp_model/mlp.json": folds,
+def _nas_latency() -> dict[str, str | bytes]:
+    """Sixteen cells and eight networks, whose times tell their place and device."""
+    choices = ("nor_conv_3x3", "skip_connect", "none", "avg_pool_3x3")
+    codes = {"nor_conv_3x3": 3, "skip_connect": 1, "none": 0, "avg_pool_3x3": 4}
+    cells = [(a, b) for a in choices for b in choices]
+    names = [f"|{a}~0|+|none~0|{b}~1|+|{b}~0|none~1|{a}~2|" for a, b in cells]
+    devices = ("1080ti_1", "pixel3", "fpga", "raspi4")
+    files: dict[str, str | bytes] = {
+        "data/nasbench201/str_arch2idx.pt": _plain({n: i for i, n in enumerate(names)}),
+        "data/fbnet/metainfo.pt": _plain({"arch": [{"op_idx_list": [i] * 22} for i in range(8)]}),
+        "data/ofa/ofa_archs.pt": _plain(
+            {
+                "arch": [
+                    {"ks": [3] * 20, "e": [6] * 20, "d": [2] * 5, "r": 128 + i} for i in range(8)
+                ]
+            }
+        ),
+        "drive/embedded-tpu-edge-tpu-int8.pickle": _plain(
+            {
+                (codes[a], 0, codes[b], codes[b], 0, codes[a]): (place + 1) / 1e3
+                for place, (a, b) in enumerate(cells[:9])
+            }
+        ),
     }
+    for number, device in enumerate(devices):
+        for space, count in (("nasbench201", 16), ("fbnet", 8), ("ofa", 8)):
+            times = [float(number + 1 + place / 100) for place in range(count)]
+            files[f"data/{space}/latency/{device}.pt"] = _plain(times)
+    for stem, factor in (("rice_raspi4", 4), ("rice_pixel3", 2), ("true_a76", 7)):
+        files[f"latency_data/{stem}.pickle"] = _plain([factor + p / 100 for p in (5, 3, 1)])
+    return files
 
 
-TINY: dict[str, Callable[[], dict[str, Any]]] = {
-    "gpumemnet": _gpumemnet,
+def _plain(content: object) -> bytes:
+    return pickle.dumps(content, protocol=2)
+
+
+TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "gpumemnet": gpumemnet,
+    "hlsyn": hlsyn,
+    "nas_latency": _nas_latency,
+    "ncpp": ncpp,
     "neusight": _neusight,
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
+    "wa_hls4ml": wa_hls4ml,
 }
 
 
@@ -172,5 +165,7 @@ def tiny_upstream(name: str, folder: Path) -> RawFiles:
     for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content if isinstance(content, bytes) else content.encode())
+        if isinstance(content, str):
+            content = content.encode()
+        target.write_bytes(content)
     return RawFiles(folder, tuple(sorted(files)))

@@ -38,6 +38,22 @@ def test_what_is_written_is_read(bundle):
     assert not bundle.has("models")
 
 
+def test_a_table_is_added_and_everything_else_stays(bundle):
+    before = bundle.digest
+    made = bundle.with_tables({"graphs": ROWS.head(2)}, facts={"graphs": {"timm": "1.0"}})
+    assert made.folder == bundle.folder
+    assert made.tables() == ("graphs", "more", "rows")
+    assert (made.folder / "more.csv").is_file(), "a table keeps its format"
+    assert made.document("models") == {"x": [1]}
+    assert made.datasheet == "# made\n"
+    assert made.facts["licence"] == "MIT"
+    assert made.facts["graphs"] == {"timm": "1.0"}
+    assert made.facts["rows"] == {"graphs": 2, "more": 3, "rows": 3}
+    assert made.facts["digest"] == made.digest != before
+    again = made.with_tables({"graphs": ROWS.head(1)}, datasheet="# anew\n")
+    assert (len(again.table("graphs")), again.datasheet) == (1, "# anew\n")
+
+
 def test_a_missing_table_is_named_with_those_that_are_there(bundle):
     with pytest.raises(MissingData, match=r"no table 'ops'.*it has more, rows"):
         bundle.table("ops")

@@ -1,11 +1,13 @@
 """Datasets keep their contract, and tidy upstream files into the reference bundles."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset
 from forerun.data.datasets.gpumemnet import GpuMemNet, suspects
+from forerun.data.datasets.nas_latency import CHOICES, NasLatency, middle
 from forerun.data.datasets.neusight import (
     AMD_TRAINING,
     NVIDIA_TRAINING,
@@ -19,8 +21,21 @@ from forerun.data.errors import BadTable, UnknownDataset
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
 
-NOT_DOWNLOADED = {("timm_bench", "graphs"), ("gpumemnet", "timm_sim_features")}
-"""Graphs and features of image models are traced, not downloaded."""
+NOT_DOWNLOADED = {
+    ("timm_bench", "graphs"),
+    ("gpumemnet", "timm_sim_features"),
+    ("ncpp", "qdf_specs"),
+    ("ncpp", "train"),
+    ("ncpp", "test"),
+    ("nas_latency", "nb201_archs"),
+    ("nas_latency", "fbnet_archs"),
+    ("nas_latency", "nb201_edge360"),
+    ("nas_latency", "devices"),
+    ("nas_latency", "published"),
+}
+"""Graphs of image models are traced, not downloaded; the reference adds columns to architectures, a
+category without rows, and two tables of its own; sessions of ncpp are numbered anew and its parts
+stand in a workbook."""
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +193,9 @@ class TestTimmBench(DatasetContract):
         device = splits["unseen_device"]
         assert set(bench["device"][device.train]) == {"rtx3090", "rtx4090"}
         assert set(bench["device"][device.judged]) == {"pro6000maxq"}
+        both = [s for p, s in splits.items() if p.startswith("unseen_device_and_family/")]
+        assert sum(s.judged.sum() for s in both) == device.judged.sum()
+        assert all((s.train <= device.train).all() for s in both)
         for protocol in ("unseen_family", "unseen_model"):
             folds = [s for p, s in splits.items() if p.startswith(protocol)]
             assert len(folds) == 5
@@ -249,6 +267,48 @@ class TestGpuMemNet(DatasetContract):
             if split.table == "timm_training_peak":
                 assert set(timm["suspect"][split.judged]) == {""}
                 assert set(timm["suspect"][split.train]) <= {"", "near_40gb_cap"}
+
+
+class TestNasLatency(DatasetContract):
+    cls = NasLatency
+
+    def test_a_cell_is_read_edge_by_edge(self, tables):
+        cell = tables["nb201_archs"].iloc[1]
+        assert cell["arch_str"].startswith("|nor_conv_3x3~0|+|none~0|skip_connect~1|")
+        assert cell[list(CHOICES["nb201"])].tolist() == [3, 0, 1, 1, 0, 3]
+
+    def test_seconds_become_milliseconds_and_cells_that_were_not_run_have_no_row(self, tables):
+        rows = tables["nb201_latency"].query("device == 'embedded_tpu_edge_tpu_int8'")
+        assert rows["arch_id"].tolist() == list(range(9))
+        assert rows["latency_ms"].tolist() == pytest.approx([1.0 + place for place in range(9)])
+
+    def test_unnamed_cells_are_told_by_their_times_on_two_devices(self, tables):
+        extra = tables["nb201_extra"]
+        assert set(extra["device"]) == {"nnmeter_cortexA76cpu_tflite21"}
+        assert extra["arch_id"].tolist() == [5, 3, 1]
+
+    def test_the_middle_leaves_out_a_tenth_at_either_end(self):
+        times = np.arange(1.0, 12.0)
+        assert middle(times, np.arange(11)).tolist() == list(range(1, 10))
+        assert not len(middle(times, np.arange(0)))
+
+    @pytest.mark.reference
+    def test_phones_are_flagged_as_rounded_and_cells_that_fold_away(self, reference):
+        bundle = Bundle.open(reference / "nas_latency")
+        rows, found = bundle.table("nb201_latency"), NasLatency().flags(bundle)
+        flagged = rows.iloc[found.loc[found["flag"] == "rounded", "row"]]
+        phones = {"essential_ph_1", "pixel2", "samsung_a50", "samsung_s7"}
+        assert set(flagged["device"]) == phones
+        folded = rows.iloc[found.loc[found["flag"] == "folded", "row"]]
+        assert set(folded["device"]) == {"pixel3", "raspi4"}
+
+    @pytest.mark.reference
+    def test_boards_of_edge360_are_read_as_in_the_reference(self, pulled, reference):
+        mine = pulled("nas_latency").table("nb201_edge360")
+        theirs = Bundle.open(reference / "nas_latency").table("nb201_edge360")
+        words = dict.fromkeys(("device", "framework", "task"), "str")
+        mine, theirs = mine.astype(words), theirs.astype(words)
+        pd.testing.assert_frame_equal(mine, theirs, check_exact=True)
 
 
 @pytest.mark.reference

@@ -101,3 +101,18 @@ def test_limits_are_kept_and_belong_to_their_row():
 def test_a_query_that_no_part_answers_is_refused_with_its_kind_and_device():
     with pytest.raises(UnanswerableQuery, match="network workload on a10"):
         Chosen((KernelsOnly(),)).predict([NETWORK])
+
+
+@pytest.mark.parametrize("metric", ["latency_ms", "latency_cycles", "power_w"])
+def test_parts_that_time_suggest_in_turns_and_others_are_not_asked(metric):
+    @dataclass(frozen=True)
+    class Telling(KernelsOnly):
+        metrics: ClassVar[tuple[str, ...]] = (metric,)
+
+        def suggest(self, queries, count, seed=0):
+            return list(range(len(queries)))[::-1][:count]
+
+    kernels = [KERNEL, KERNEL, KERNEL]
+    chosen = Chosen((Telling(), Roofline())).suggest([NETWORK, *kernels], 3)
+    # The roofline cannot tell, so its queries come in their order; power is not timed.
+    assert chosen == ([0, 1, 2] if metric == "power_w" else [3, 0, 2])

@@ -11,7 +11,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.models.bundled import LoadedPredictor
+from forerun.models.bundled import LoadedPredictor, bundled
 from forerun.models.chosen import Chosen
 from forerun.models.roofline import Roofline
 from forerun.service.app import create_app
@@ -72,3 +72,30 @@ def server(settings, loaded):
     yield f"http://127.0.0.1:{port}"
     running.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def trained() -> LoadedPredictor:
+    """The bundled predictors, which adapt."""
+    return bundled()
+
+
+@pytest.fixture
+def adapting(settings, trained):
+    """A client of a service that adapts."""
+    with TestClient(create_app(settings, trained), raise_server_exceptions=False) as client:
+        yield client
+
+
+def kernel_row(operator: Operator, latency_ms: float | None, precision: str = "fp32") -> dict:
+    """One measurement as it goes over HTTP."""
+    content = OperatorGraph((operator,)).to_json()["operators"][0]
+    content = {key: value for key, value in content.items() if key not in ("inputs", "repeat")}
+    workload = {"kind": "kernel", "operator": content, "precision": precision}
+    return {"workload": workload, "metrics": {"latency_ms": latency_ms}}
+
+
+def linear_row(rows: int, latency_ms: float | None) -> dict:
+    """A measurement of a linear layer; its size tells it from others."""
+    operator = Operator("linear", "fc", ((rows, 512),), ((rows, 512),), 512 * 512)
+    return kernel_row(operator, latency_ms)

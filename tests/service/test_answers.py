@@ -9,6 +9,7 @@ import pytest
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.models.roofline import Roofline
+from forerun.service.adaptation import Adaptation
 from forerun.service.answers import Answers
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
@@ -17,7 +18,9 @@ from forerun.service.schemas import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 
 @pytest.fixture
 def answers(tmp_path, loaded):
-    return Answers(loaded, DeviceStore(tmp_path), GraphStore(tmp_path / "graphs", 10), kept=3)
+    devices, graphs = DeviceStore(tmp_path), GraphStore(tmp_path / "graphs", 10)
+    adaptation = Adaptation(loaded, tmp_path / "measurements", devices, graphs.get, 10)
+    return Answers(adaptation, devices, graphs, kept=3)
 
 
 def about(**changes):

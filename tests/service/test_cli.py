@@ -119,6 +119,7 @@ def test_predict_shows_one_device_in_full(run, graph):
         (["predict", "GRAPH", "--device", "l4", "--precision", "fp17"], "--precision 'fp17'"),
         (["devices", "abacus"], "No device named 'abacus'"),
         (["devices", "--kind", "abacus"], "gpu, cpu, npu"),
+        (["devices", "--kind", "vm"], "No device is of kind 'vm'; there are cpu, gpu"),
         (["data", "pull", "nothing"], "No dataset named 'nothing'"),
         (["evaluate", "nothing"], "No dataset named 'nothing'"),
         (["evaluate", "neusight"], "forerun data pull neusight"),
@@ -206,10 +207,20 @@ def test_what_one_worker_keeps_another_answers_from(serve):
     digest = httpx.post(f"{address}/v1/graphs", json=GRAPH.to_json()).json()["digest"]
     assert httpx.put(f"{address}/v1/devices/my-card", json=sheet).status_code == 200
     asked = {"workload": {"kind": "network", "graph": digest}, "device": "my-card"}
-    # Each new connection may be taken by either process.
+    assert len(_answers(address, asked)) == 1
+    measured = {"measurements": [{"workload": asked["workload"], "metrics": {"latency_ms": 1.0}}]}
+    path = f"{address}/v1/devices/my-card/measurements"
+    made = httpx.post(path, json=measured).json()
+    (answer,) = _answers(address, asked)
+    assert answer["predictor"]["version"] == made["version"] != "test"
+    assert answer["predictor"]["adapted_rows"] == 1
+
+
+def _answers(address, asked):
+    """Distinct answers over many connections: each may be taken by either process."""
     answers = [httpx.post(f"{address}/v1/predict", json=asked) for _ in range(12)]
     assert [a.status_code for a in answers] == [200] * 12
-    assert len({a.content for a in answers}) == 1
+    return [json.loads(content) for content in {a.content for a in answers}]
 
 
 def _until_ready(address):
@@ -229,5 +240,15 @@ def test_numbers_that_json_has_not_are_null(capsys):
 
 def test_help_names_every_verb(run):
     text = run("--help").stdout
-    verbs = ("serve", "predict", "devices", "data", "trace", "train", "evaluate", "promote")
+    verbs = (
+        "serve",
+        "predict",
+        "devices",
+        "data",
+        "trace",
+        "train",
+        "evaluate",
+        "adapt",
+        "promote",
+    )
     assert all(verb in text for verb in verbs)

@@ -19,7 +19,7 @@ def test_the_example_in_the_documentation_works(client):
     body = answer.json()
     assert body["metrics"]["latency_ms"]["unit"] == "ms"
     assert body["metrics"]["latency_ms"]["value"] >= body["roofline"]["latency_ms"]
-    assert body["predictor"] == {"name": "chosen", "version": "test"}
+    assert body["predictor"] == {"name": "chosen", "version": "test", "adapted_rows": 0}
 
 
 def test_an_uploaded_graph_is_asked_by_its_digest(client, digest):

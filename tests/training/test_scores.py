@@ -13,7 +13,9 @@ from forerun.training.scores import (
     absolute_percentage_errors,
     mean_and_standard_error,
     percentile,
+    r2,
     score,
+    smape,
     spearman,
 )
 
@@ -196,3 +198,12 @@ def test_the_standard_error_over_seeds_is_the_textbook_one():
 def test_more_equal_seeds_shrink_the_error(values):
     (_, few), (_, many) = (mean_and_standard_error(values * k) for k in (1, 4))
     assert many <= few + 1e-9 * max(values)
+
+
+def test_r2_and_smape_by_hand():
+    """1 - 2/2 for a constant answer at the mean; two zeros agree, a zero missed counts 200."""
+    assert r2([1.0, 3.0], [2.0, 2.0]) == pytest.approx(0.0)
+    assert r2([1.0, 3.0], [1.0, 3.0]) == 1.0
+    assert r2([2.0, 2.0], [1.0, 3.0]) is None
+    assert smape([0.0, 0.0, 3.0], [0.0, 1.0, 1.0]) == pytest.approx((0.0 + 200.0 + 100.0) / 3)
+    assert smape([], []) is None

@@ -1,7 +1,7 @@
 """A task: which rows may teach, which are judged, and what others published for the same rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -30,6 +30,7 @@ class Task:
         pool: rows that shots are drawn from; when None, from `judged`, and not scored.
         always: rows given to adapt on beside those drawn, whenever any are.
         bin_width: of the bins whose right one an answer may hit, in the metric's unit; 0 for none.
+        scale: how values are seen where root mean square errors are judged; None: they are not.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
     """
 
@@ -43,6 +44,7 @@ class Task:
     always: Measurements | None = None
     suggested: bool = False
     bin_width: float = 0.0
+    scale: Callable[[Column], Column] | None = None
 
 
 @dataclass(frozen=True)

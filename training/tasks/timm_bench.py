@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.timm_bench import TimmBench, family
 from forerun.data.device import Device, DeviceCatalog
+from forerun.data.errors import MissingData
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers.bundle_tables import timm_graphs
+from forerun.models.graph_network import GraphNetwork
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Exam, Examiner, Task
@@ -30,14 +32,18 @@ class TimmBenchExaminer(Examiner):
         """`NetworkBoost`, unfitted."""
         return NetworkBoost(seed=seed)
 
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """`NetworkBoost`, and the graph network beside it."""
+        return (self.predictor(seed), GraphNetwork(seed=seed))
+
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with an operator graph."""
-        return network_measurements(bundle.table("bench"), bundle.table("graphs"), catalog)[0]
+        return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)[0]
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """One exam a split; folds of one protocol are pooled by their tasks' names."""
         bench = bundle.table("bench")
-        measured, kept = network_measurements(bench, bundle.table("graphs"), catalog)
+        measured, kept = network_measurements(bench, _graphs(bundle), catalog)
         place = np.full(len(bench), -1)
         place[kept] = np.arange(len(kept))
         for split in TimmBench().splits(bundle):
@@ -52,7 +58,7 @@ class TimmBenchExaminer(Examiner):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Rows by what is new in them: the device, the family, the model, or several of these."""
-        measured, _ = network_measurements(bundle.table("bench"), bundle.table("graphs"), catalog)
+        measured, _ = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
         new = {
             key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
             for key in ("device", "family", "model")
@@ -99,6 +105,15 @@ def network_measurements(
             "part": np.array([part(q) for q in queries], dtype=np.str_),
         },
     ), np.array(kept, dtype=np.intp)
+
+
+def _graphs(bundle: Bundle) -> pd.DataFrame:
+    if not bundle.has("graphs"):
+        raise MissingData(
+            f"{bundle.folder} has no table of graphs, which is traced from timm: "
+            "pip install 'forerun[zoo]', then `forerun data pull timm_bench` adds it."
+        )
+    return bundle.table("graphs")
 
 
 def part(query: Query) -> str:

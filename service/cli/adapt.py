@@ -1,0 +1,191 @@
+"""`forerun adapt`: a few measurements of a device, and its answers are adapted from then on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.service.cli.output import print_json, progress, screen
+
+if TYPE_CHECKING:
+    from forerun.service.adaptation import Learnt
+    from forerun.service.adaptation_store import MeasurementSet
+    from forerun.service.held_out import HeldOut
+    from forerun.service.settings import Settings
+
+
+def adapt(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(help="measurements, .parquet, .csv or .json; candidates with --suggest"),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="name of the device")] = None,
+    graphs: Annotated[
+        Path | None,
+        typer.Option(help="folder of the networks' graphs [<table>-graphs beside the table]"),
+    ] = None,
+    suggest: Annotated[
+        int | None, typer.Option(help="say which N to measure next", min=1, max=1000)
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="of candidates", min=1, max=65536)] = 1,
+    precision: Annotated[str, typer.Option(help="of candidates: fp32, fp16, amp, ...")] = "fp32",
+    runtime: Annotated[str, typer.Option(help="of candidates: eager, compiled, ...")] = "eager",
+    listed: Annotated[bool, typer.Option("--list", help="sets of measurements kept")] = False,
+    rollback: Annotated[bool, typer.Option(help="undo the device's last set")] = False,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Adapt to a device by measurements: what they gain on rows held out, and what was kept."""
+    from forerun.data.errors import InputError
+    from forerun.service.adaptation_store import AdaptationStore
+    from forerun.service.cli.predict import checked
+    from forerun.service.cli.suggestions import show_suggestions
+    from forerun.service.settings import Settings
+
+    settings = Settings.load()
+    if (suggest is not None) + listed + rollback > 1 or (sources and (listed or rollback)):
+        raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
+    if listed:
+        _list(AdaptationStore(settings.home / "measurements"), device, settings, json)
+        return
+    if device is None:
+        raise InputError("Name the device with --device.")
+    if suggest is not None:
+        checked(InputError, precision=precision, runtime=runtime)
+        how = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
+        show_suggestions(settings, device, sources or [], suggest, how, json)
+        return
+    if rollback:
+        _rollback(settings, device, json)
+        return
+    if len(sources or []) != 1:
+        raise InputError("Give one file of measurements; --suggest says which to take.")
+    _learn(settings, device, (sources or [])[0], graphs, json)
+
+
+def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:
+    from forerun.data.errors import InputError
+    from forerun.service.loading import adaptation_here
+    from forerun.service.measurement_files import GraphFolder, graph_folder_of, read_rows
+
+    if graphs is not None and not graphs.is_dir():
+        raise InputError(f"No folder {graphs}.")
+    folder = GraphFolder(graphs or graph_folder_of(file))
+    adaptation, devices = adaptation_here(settings, folder.get)
+    device = devices.get(name)
+    found = read_rows(file, device, devices.catalog)
+    progress(f"{len(found.rows)} measurements, {found.left_out} left out; judging them")
+    learnt = adaptation.learn(device.name, found.rows, names=found.names)
+    if json:
+        print_json(_facts(learnt, found.left_out))
+        return
+    show_errors(learnt.errors)
+    kept = learnt.kept
+    screen().print(
+        f"kept {len(kept.rows)} measurements of {kept.device} as set {kept.id}; {learnt.rows} in "
+        f"use, predictor {learnt.version}. Undo: forerun adapt --device {kept.device} --rollback"
+    )
+
+
+def _facts(learnt: "Learnt", left_out: int) -> dict[str, Any]:
+    kept = learnt.kept
+    return {
+        "set": kept.id,
+        "device": kept.device,
+        "rows": len(kept.rows),
+        "left_out": left_out,
+        "rows_in_use": learnt.rows,
+        "version": learnt.version,
+        **error_facts(learnt.errors),
+    }
+
+
+def error_facts(errors: "HeldOut") -> dict[str, Any]:
+    """Errors before and after, and whether they are enough."""
+    from dataclasses import asdict
+
+    return {
+        "errors": {m: asdict(e) | {"enough": e.enough} for m, e in errors.metrics.items()},
+        "folds": errors.folds,
+        "one_by_one": errors.one_by_one,
+        "enough": errors.enough,
+    }
+
+
+def show_errors(errors: "HeldOut") -> None:
+    """Errors before and after as a table."""
+    from rich.table import Table
+
+    how = "one by one" if errors.one_by_one else f"in {errors.folds} parts"
+    table = Table(box=None, pad_edge=False, title=f"errors on measurements held out {how}")
+    heads = ("metric", "rows", "error before", "after", "interval before", "after", "further rows")
+    for place, heading in enumerate(heads):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for name, e in errors.metrics.items():
+        gain = "too few to say" if e.gain is None else f"gain at most {100 * e.gain:.1f} %"
+        table.add_row(
+            name,
+            str(e.rows),
+            f"{e.mape_before:.1f} %",
+            "" if e.mape_after is None else f"{e.mape_after:.1f} %",
+            _interval(e.width_before, e.held_before),
+            _interval(e.width_after, e.held_after),
+            f"{gain}: enough" if e.enough else gain,
+        )
+    screen().print(table)
+    screen().print("[dim]interval: its high over its low, and the share of rows inside[/dim]")
+    worse = [
+        name
+        for name, e in errors.metrics.items()
+        if e.mape_after is not None and e.mape_after > e.mape_before
+    ]
+    if worse:
+        screen().print(
+            f"[yellow]no help with {', '.join(worse)} on rows held out[/yellow]: check how they "
+            "were taken, or roll back"
+        )
+
+
+def _interval(width: float | None, held: float | None) -> str:
+    return "" if width is None or held is None else f"x{width:.2f}, {100 * held:.0f} %"
+
+
+def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
+    from rich.table import Table
+
+    from forerun.service.device_store import DeviceStore
+
+    wanted = None if name is None else DeviceStore(settings.home / "devices").get(name).name
+    sets: tuple[MeasurementSet, ...] = store.sets(wanted)
+    if json:
+        print_json({"sets": [_set(one) for one in sets]})
+        return
+    if not sets:
+        typer.echo("no measurements are kept" + (f" of {wanted}" if wanted else ""))
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("set", "device", "rows", "in use"):
+        table.add_column(heading)
+    for one in sets:
+        table.add_row(one.id, one.device, str(len(one.rows)), "undone" if one.undone else "yes")
+    screen().print(table)
+
+
+def _set(one: "MeasurementSet") -> dict[str, Any]:
+    return {
+        "set": one.id,
+        "device": one.device,
+        "time": one.time.isoformat(),
+        "rows": len(one.rows),
+        "undone": one.undone,
+    }
+
+
+def _rollback(settings: "Settings", name: str, json: bool) -> None:
+    from forerun.service.loading import adaptation_here
+
+    adaptation, _ = adaptation_here(settings)
+    undone = adaptation.undo(name)
+    if json:
+        print_json(_set(undone))
+        return
+    typer.echo(f"set {undone.id} of {undone.device} ({len(undone.rows)} rows) is undone")

@@ -1,0 +1,89 @@
+"""Limits in people's words: predictors name features and their logarithms, readers see quantities.
+
+A line such as `log_ridge is 4.94, training saw 2.31 to 3.62` becomes `FLOPs at peak per byte of
+memory bandwidth: 140, training saw 10 to 37`; every other line is words already.
+"""
+
+import re
+from math import exp
+from typing import Literal, NamedTuple
+
+Scale = Literal["log", "share", "plain", "version"]
+
+
+class _Words(NamedTuple):
+    text: str
+    scale: Scale
+
+
+FEATURE_WORDS: dict[str, _Words] = {
+    "log_batch": _Words("batch size", "log"),
+    "log_launch_over_roofline": _Words("time to launch kernels over their roofline time", "log"),
+    "log_launches": _Words("kernel launches", "log"),
+    "compute_bound_share": _Words("time bound by arithmetic", "share"),
+    "log_kernels_over_totals": _Words("roofline time by kernel over that of their total", "log"),
+    "fusible_share": _Words("time in operators that can be fused", "share"),
+    "fixed_traffic_share": _Words("time reading weights", "share"),
+    "in_l2_share": _Words("time on tensors that fit into the L2 cache", "share"),
+    "wave_fill": _Words("filled part of the tiles of products", "share"),
+    "aligned_8": _Words("products with sizes divisible by 8", "share"),
+    "aligned_64": _Words("products with sizes divisible by 64", "share"),
+    "mean_log_k": _Words("inner size of products", "log"),
+    "mean_log_n": _Words("output width of products", "log"),
+    "mean_log_groups": _Words("groups of convolutions", "log"),
+    "torch_version": _Words("torch version", "version"),
+    "log_ridge": _Words("FLOPs at peak per byte of memory bandwidth", "log"),
+    "log_tensor_over_vector": _Words("peak of matrix units over ordinary ones", "log"),
+    "log_l2_per_unit": _Words("bytes of L2 cache per compute unit", "log"),
+    "log_bytes_per_clock_unit": _Words("bytes of memory per clock and compute unit", "log"),
+    "log_capped_share": _Words("part of the peak that the power limit sustains", "log"),
+}
+"""Feature of a predictor -> what it is; `log` ones are shown as what they are logarithms of."""
+
+_FAMILIES: tuple[tuple[str, str, Scale], ...] = (
+    ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
+    ("share_", "time in kernels of class ", "share"),
+)
+_NUMBER = r"-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf)"
+_LINE = re.compile(
+    rf"(?P<feature>[a-z]\w*) is (?P<value>{_NUMBER}), "
+    rf"training saw (?P<low>{_NUMBER}) to (?P<high>{_NUMBER})"
+)
+
+
+def limit_line(line: str) -> str:
+    """A limit in words; a line that names no feature stays as it is."""
+    found = _LINE.fullmatch(line)
+    words = None if found is None else _words(found["feature"])
+    if found is None or words is None:
+        return line
+    text, scale = words
+    value, low, high = (_shown(float(found[part]), scale) for part in ("value", "low", "high"))
+    saw = low if low == high else f"{low} to {high}"
+    return f"{text}: {value}, training saw {saw}"
+
+
+def _words(feature: str) -> _Words | None:
+    known = FEATURE_WORDS.get(feature)
+    if known is not None:
+        return known
+    for start, text, scale in _FAMILIES:
+        if feature.startswith(start):
+            return _Words(text + feature.removeprefix(start).replace("_", " "), scale)
+    if feature.startswith("log_"):
+        return _Words(feature.removeprefix("log_").replace("_", " "), "log")
+    return _Words(feature.replace("_", " "), "plain") if "_" in feature else None
+
+
+def _shown(number: float, scale: Scale) -> str:
+    match scale:
+        case "log":
+            # Beyond this it is no size that anything has.
+            shown = exp(min(max(number, -700.0), 700.0))
+            return f"{shown:,.0f}" if 100 <= shown < 1e9 else f"{shown:.2g}"
+        case "share":
+            return f"{100 * number:.2g} %" if abs(number) < 0.995 else f"{100 * number:.0f} %"
+        case "version":
+            return f"{int(number)}.{round(100 * (number % 1))}"
+        case "plain":
+            return f"{number:.3g}"

@@ -1,0 +1,141 @@
+"""Processes with kernels weighted from few rows, and what is built on them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.models.adaptation.kernel_process import (
+    Answer,
+    Kernel,
+    KernelProcess,
+    kernels_over,
+    standardised,
+)
+from forerun.models.adaptation.low_rank import LowRank
+from forerun.models.adaptation.stacking import Stacking, mixed, stacking_weights
+from forerun.models.adaptation.suggest import suggest
+
+SEEDS = st.integers(0, 2**16)
+
+
+def rows(seed, n=20, columns=4):
+    return np.random.default_rng(seed).normal(size=(n, columns))
+
+
+def process():
+    return KernelProcess((Kernel("constant"), *kernels_over((0, 4), (1.0, 3.0))))
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_a_row_left_out_is_answered_as_if_it_had_not_been_measured(seed):
+    places, values = rows(seed), np.random.default_rng(seed + 1).normal(size=20)
+    weights, noise = np.array([0.3, 0.2, 0.1, 0.4]), 0.05
+    whole = process().with_weights(places, values, weights, noise).leave_one_out()
+    mean = values.mean()
+    rest = process().with_weights(places[1:], values[1:], weights, noise)
+    # The rest has another mean of its own: compare around the same one.
+    cross = rest._between(places[:1])
+    again = mean + cross @ (rest.posterior.inverse @ (values[1:] - mean))
+    assert whole.mean[0] == pytest.approx(float(again[0]), abs=1e-6)
+    assert whole.variance[0] == pytest.approx(float(rest.predict(places[:1]).variance[0]), rel=1e-6)
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_variances_are_positive_and_never_less_than_the_noise(seed):
+    fitted = process().fit(rows(seed), np.sin(rows(seed)[:, 0]))
+    answer = fitted.predict(rows(seed + 1, 50))
+    assert (answer.variance >= fitted.noise).all()
+    assert np.isfinite(answer.log_density(answer.mean)).all()
+
+
+def test_twenty_rows_of_a_line_foretell_the_line():
+    slope = np.array([0.5, -0.2, 0.0, 0.1])
+    fitted = process().fit(rows(0), rows(0) @ slope + 3.0)
+    np.testing.assert_allclose(fitted.predict(rows(1)).mean, rows(1) @ slope + 3.0, atol=0.05)
+
+
+def test_known_noise_of_a_row_makes_it_count_less():
+    places, values = rows(0), rows(0)[:, 0].copy()
+    values[0] += 5.0
+    loud = np.zeros(20)
+    loud[0] = 25.0
+    trusted, doubted = (process().fit(places, values, noise) for noise in (0.0, loud))
+    truth = rows(1)[:, 0]
+    errors = [np.abs(p.predict(rows(1)).mean - truth).mean() for p in (trusted, doubted)]
+    assert errors[1] < errors[0] / 2
+
+
+def test_columns_are_standardised_like_others_and_constant_ones_become_zero():
+    given_rows = np.array([[1.0, 5.0], [3.0, 5.0]])
+    np.testing.assert_allclose(standardised(given_rows), [[-1.0, 0.0], [1.0, 0.0]])
+    np.testing.assert_allclose(standardised(np.array([[5.0, 5.0]]), given_rows), [[3.0, 0.0]])
+
+
+@given(SEEDS, st.integers(2, 5))
+def test_stacking_weights_add_up_and_leave_a_say_to_each(seed, experts):
+    densities = np.random.default_rng(seed).normal(-1.0, 2.0, (experts, 20))
+    weights = stacking_weights(densities)
+    assert weights.sum() == pytest.approx(1.0)
+    assert (weights >= 1.0 / (experts * 21) - 1e-9).all()
+
+
+def test_the_expert_that_foretells_the_rows_gets_the_weight():
+    truth = np.linspace(0.0, 1.0, 20)
+    good, bad = Answer(truth + 0.01, np.full(20, 0.01)), Answer(truth + 1.0, np.full(20, 0.01))
+    assert Stacking.of([bad, good], truth).weights[1] > 0.9
+
+
+@given(SEEDS)
+def test_a_mixture_lies_between_its_experts_and_is_wider_where_they_disagree(seed):
+    generator = np.random.default_rng(seed)
+    answers = [Answer(generator.normal(size=5), np.full(5, 0.1)) for _ in range(3)]
+    joint = mixed(answers, np.array([0.2, 0.3, 0.5]))
+    means = np.array([a.mean for a in answers])
+    assert (joint.mean >= means.min(axis=0) - 1e-12).all()
+    assert (joint.mean <= means.max(axis=0) + 1e-12).all()
+    assert (joint.variance >= 0.1 - 1e-12).all()
+
+
+def test_experts_that_were_too_sure_are_widened():
+    truth = np.random.default_rng(0).normal(0.0, 1.0, 20)
+    sure, honest = (Answer(np.zeros(20), np.full(20, variance)) for variance in (0.05, 1.0))
+    assert Stacking.of([sure], truth).inflation > 2.0
+    assert 0.5 < Stacking.of([honest], truth).inflation < 1.5
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_factors_keep_what_a_matrix_of_their_rank_says(seed):
+    generator = np.random.default_rng(seed)
+    times = generator.normal(size=(50, 3)) @ generator.normal(size=(3, 7)) + 2.0
+    learned = LowRank.of(times, 6)
+    np.testing.assert_allclose(learned.back(learned.factors(times)), times, atol=1e-8)
+    assert (np.diff(learned.scales) <= 1e-12).all()
+
+
+@given(SEEDS, st.integers(1, 30))
+@settings(max_examples=20)
+def test_suggestions_are_different_rows_and_the_same_again(seed, count):
+    kernels = (Kernel("constant"), Kernel("linear"), Kernel("radial", length=2.0))
+    chosen = suggest(rows(seed, 25), kernels, np.array([0.1, 0.5, 0.1]), 0.01, count, seed)
+    assert len(set(chosen)) == len(chosen) == min(count, 25)
+    again = suggest(rows(seed, 25), kernels, np.array([0.1, 0.5, 0.1]), 0.01, count, seed)
+    assert chosen == again
+
+
+def test_suggested_rows_teach_more_than_drawn_ones():
+    """Summed variance left over all candidates, which measured values do not change."""
+    kernels = (Kernel("constant"), Kernel("linear"), Kernel("radial", length=2.0))
+    weights, places = np.array([0.1, 0.5, 0.1]), rows(3, 400)
+
+    def left(chosen):
+        fitted = KernelProcess(kernels).with_weights(
+            places[chosen], np.zeros(len(chosen)), weights, 0.01
+        )
+        return fitted.predict(places).variance.sum()
+
+    drawn = [left(np.random.default_rng(s).permutation(400)[:12]) for s in range(20)]
+    assert left(suggest(places, kernels, weights, 0.01, 12, 0)) < np.mean(drawn)

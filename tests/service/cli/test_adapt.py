@@ -1,0 +1,173 @@
+"""`forerun adapt`: learn from a file, say what to measure next, list, and go back."""
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurement import write_measurements
+from forerun.service import cli
+from forerun.service.cli.adapt import show_errors
+from forerun.service.held_out import HeldOut, MetricError
+from forerun.service.measured_rows import MeasuredRow, queries_of
+from tests.service.conftest import GRAPH, linear_row
+
+
+@pytest.fixture
+def forerun(tmp_path, monkeypatch, capsys):
+    """`forerun` in this process: exit code, standard output, standard error."""
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FORERUN_PREDICTOR_FOLDER", raising=False)
+    monkeypatch.delenv("FORERUN_REGISTRY_URI", raising=False)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        shown = capsys.readouterr()
+        return int(left.value.code or 0), shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def graph(tmp_path):
+    folder = tmp_path / "m-graphs"
+    folder.mkdir()
+    file = folder / "mine.json"
+    file.write_text(json.dumps(GRAPH.to_json()))
+    return file
+
+
+def predicted(forerun, graph, device="l4"):
+    code, out, err = forerun("predict", graph, "--device", device, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_a_table_is_learnt_from_and_predict_answers_with_it(forerun, graph, tmp_path):
+    before, other = predicted(forerun, graph), predicted(forerun, graph, "t4")
+    says = before["metrics"]["latency_ms"]["value"]
+    rows = [
+        {"workload": GRAPH.digest, "kind": "network", "batch_size": n, "device": "l4"}
+        | {"status": "ok", "latency_ms": 3 * says}
+        for n in (1, 2, 3)
+    ]
+    rows.append({"workload": GRAPH.digest, "device": "l4", "status": "oom"})
+    write_measurements(pd.DataFrame(rows), tmp_path / "m.csv")
+    code, out, err = forerun("adapt", tmp_path / "m.csv", "--device", "NVIDIA L4", "--json")
+    assert code == 0, err
+    learnt = json.loads(out)
+    assert (learnt["rows"], learnt["left_out"], learnt["rows_in_use"]) == (3, 1, 3)
+    assert learnt["one_by_one"] is True
+    assert (
+        learnt["errors"]["latency_ms"]["mape_after"] < learnt["errors"]["latency_ms"]["mape_before"]
+    )
+    after = predicted(forerun, graph)
+    assert after["predictor"] == before["predictor"] | {
+        "version": learnt["version"],
+        "adapted_rows": 3,
+    }
+    assert after["metrics"]["latency_ms"]["value"] > 1.4 * says
+    assert predicted(forerun, graph, "t4")["metrics"] == other["metrics"]
+    code, out, err = forerun("adapt", "--device", "l4", "--rollback")
+    assert (code, "3 rows" in out) == (0, True), err
+    assert predicted(forerun, graph) == before
+
+
+def test_what_is_suggested_can_be_filled_in_and_learnt_from(forerun, tmp_path):
+    code, out, err = forerun("adapt", "--suggest", "4", "--device", "l4", "--json")
+    assert code == 0, err
+    todo = json.loads(out)
+    assert len(todo["candidates"]) == len(todo["measurements"]) == 4
+    for row in todo["measurements"][:3]:
+        row["metrics"]["latency_ms"] = 0.5
+    file = tmp_path / "done.json"
+    file.write_text(json.dumps(todo))
+    code, out, err = forerun("adapt", file, "--device", "l4")
+    assert code == 0, err
+    assert "latency_ms" in out
+    assert "kept 3 measurements of l4" in out
+    code, out, _ = forerun("adapt", "--suggest", "30", "--device", "l4", "--json")
+    again = json.loads(out)["candidates"]
+    assert code == 0
+    assert not set(todo["candidates"][:3]) & set(again)
+    assert todo["candidates"][3] in again
+
+
+def test_models_can_be_candidates_and_their_graphs_are_then_known(forerun, graph, tmp_path):
+    words = ("adapt", graph.parent, "--suggest", "2", "--device", "l4", "--json")
+    code, out, err = forerun(*words, "--batch-size", "8", "--precision", "amp")
+    assert code == 0, err
+    todo = json.loads(out)
+    workload = todo["measurements"][0]["workload"]
+    assert workload["graph"] == GRAPH.digest
+    assert (workload["batch_size"], workload["precision"]) == (8, "amp")
+    todo["measurements"][0]["metrics"]["latency_ms"] = 0.1
+    file = tmp_path / "elsewhere.json"
+    file.write_text(json.dumps(todo["measurements"]))
+    assert forerun("adapt", file, "--device", "l4")[0] == 0
+
+
+def test_it_says_when_it_is_enough(forerun, tmp_path, trained):
+    rows = [MeasuredRow.model_validate(linear_row(128 * n, 1.0)) for n in range(2, 10)]
+    said = trained.predictor.predict(queries_of(rows, DeviceCatalog.load().get("l4"), GRAPH))
+    latencies = 1.5 * said.values["latency_ms"]
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps([linear_row(128 * n, latencies[n - 2]) for n in range(2, 10)]))
+    assert "enough" in forerun("adapt", file, "--device", "l4")[1]
+    code, out, _ = forerun("adapt", "--suggest", "2", "--device", "l4")
+    assert code == 0
+    assert "to measure on l4" in out
+    assert "enough: further rows would gain less than 1 %" in out
+
+
+@pytest.mark.parametrize(("after", "said"), [(12.0, True), (9.0, False), (None, False)])
+def test_it_says_when_measurements_do_not_help(capsys, after, said):
+    error = MetricError(8, 10.0, after, 2.0, 2.0, 1.0, 1.0, None)
+    show_errors(HeldOut({"latency_ms": error}, 8, True))
+    assert ("no help with latency_ms" in capsys.readouterr().out) == said
+
+
+def test_sets_are_listed(forerun, tmp_path):
+    assert "no measurements are kept" in forerun("adapt", "--list")[1]
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps([linear_row(64, 0.05)]))
+    for name in ("l4", "t4"):
+        assert forerun("adapt", file, "--device", name)[0] == 0
+    forerun("adapt", "--device", "t4", "--rollback")
+    listed = json.loads(forerun("adapt", "--list", "--json")[1])["sets"]
+    assert [(s["device"], s["rows"], s["undone"]) for s in listed] == [
+        ("l4", 1, False),
+        ("t4", 1, True),
+    ]
+    assert "undone" in forerun("adapt", "--list", "--device", "t4")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Name the device"),
+        (("--device", "l4"), "Give one file"),
+        (("M", "M", "--device", "l4"), "Give one file"),
+        (("M", "--device", "lx4"), "Did you mean l4"),
+        (("nowhere.csv", "--device", "l4"), "No file nowhere.csv"),
+        (("M", "--device", "l4"), "measurement 1.metrics.latency_ms is -1 ms"),
+        (("M", "--device", "l4", "--graphs", "nowhere"), "No folder nowhere"),
+        (("M", "--device", "l4", "--rollback"), "or one of"),
+        (("--device", "l4", "--rollback"), "l4 has no set"),
+        (("--suggest", "2", "--device", "l4", "--precision", "fp17"), "--precision 'fp17'"),
+        (("nowhere", "--suggest", "2", "--device", "l4"), "nowhere"),
+        (("--suggest", "2", "--device", "tpu-v4"), "no arithmetic peak for fp32"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(forerun, tmp_path, words, said):
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps([linear_row(64, 0.05), linear_row(65, -1.0)]))
+    code, out, err = forerun("adapt", *(file if word == "M" else word for word in words))
+    assert (code, out) == (2, "")
+    lines = [line for line in err.strip().splitlines() if line.startswith("forerun: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
