@@ -213,7 +213,7 @@ class Memory:
             MemoryMap(*content["training"]),
             BoosterBag.load(folder, "residual", count) if count else None,
             None if quantiles is None else LogQuantiles.from_json(quantiles),
-            tuple((one[0], one[1], one[2]) for one in content["sheets"]),
+            tuple(tuple(one) for one in content["sheets"]),
             content["seed"],
         )
 
