@@ -29,7 +29,7 @@ ANSWERS = (
     "`architecture_latency`",
     "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
     "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
-    "peak memory of inference on GPUs, by `inference_memory` (analytic, not calibrated)",
+    "peak memory on GPUs, by `memory`: training as measured on one device, inference analytic",
 )
 LIMITS = (
     "Few devices taught each part (see the tables); on others the interval is wider and `limits` "
