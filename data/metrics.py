@@ -56,6 +56,14 @@ DESIGN_METRICS: tuple[Metric, ...] = (
 )
 """Of a hardware design or a benchmark; more than the chip has is possible in an estimate."""
 
+SERVING_METRICS: tuple[Metric, ...] = (
+    Metric("tokens_per_s", "tokens/s", "sum", "tokens written a second, all devices together"),
+    Metric("energy_per_token_j", "J", "sum", "energy of all devices for one token written"),
+    Metric("samples_per_s", "samples/s", "sum", "inputs answered a second, all devices together"),
+    Metric("energy_per_sample_j", "J", "sum", "energy of all devices for one input answered"),
+)
+"""Of a model that answers requests in steady state."""
+
 
 def metric(name: str) -> Metric:
     """The metric of that name.
@@ -63,7 +71,7 @@ def metric(name: str) -> Metric:
     Raises:
         KeyError: no metric has that name.
     """
-    for known in (*METRICS, *DESIGN_METRICS):
+    for known in (*METRICS, *DESIGN_METRICS, *SERVING_METRICS):
         if known.name == name:
             return known
     raise KeyError(name)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.data.measurements import Measurements
-from forerun.data.metrics import DESIGN_METRICS, METRICS
+from forerun.data.metrics import DESIGN_METRICS, METRICS, SERVING_METRICS
 from forerun.data.query import Query
 from forerun.models.artifact import load_predictor, seal
 from forerun.models.prediction import Predictions
@@ -40,7 +40,8 @@ class PredictorContract(ABC):
         """Metrics are known, and every query given is answered."""
         predictor = self.make()
         assert isinstance(predictor, Predictor)
-        assert set(predictor.metrics) <= {m.name for m in (*METRICS, *DESIGN_METRICS)}
+        known = (*METRICS, *DESIGN_METRICS, *SERVING_METRICS)
+        assert set(predictor.metrics) <= {m.name for m in known}
         assert all(predictor.answers(query) for query in self.queries())
 
     def test_answers_are_positive_and_inside_their_intervals(self) -> None:
