@@ -26,7 +26,7 @@ def contention(
     collection = Collection.open(plan, output)
     for line in collection.limits():
         progress(line)
-    with progress_bar("runs", collection.remaining()) as step:
+    with progress_bar("runs", len(collection.todo())) as step:
         for _ in collection.run(budget_minutes=budget_minutes):
             step()
     tables = collection.write_tables()
