@@ -6,7 +6,6 @@ what is bound to version 1 is not looked for in version 2.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from forerun.data.collectors.counters import Reading
 from forerun.data.collectors.procfs import Source, pressure

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -134,10 +134,8 @@ class Collection:
             stack.callback(sampler.stop)
             stack.callback(probe.stop)
             sampler.start()
-            try:
+            with suppress(MissingTool):
                 probe.start()
-            except MissingTool:
-                pass
             time.sleep(MARGIN_S)
             yield sampler
             time.sleep(MARGIN_S)
@@ -147,9 +145,7 @@ class Collection:
         known = {row["victim"]: int(row["units"]) for row in self.work.rows()}
         for name in self.plan.victims:
             if name not in known:
-                time_of = partial(
-                    measured, victim(name), cpu=places.victim, scratch=places.scratch
-                )
+                time_of = partial(measured, victim(name), cpu=places.victim, scratch=places.scratch)
                 known[name] = calibrate(self.plan.target_s, time_of)
                 self.work.append({"victim": name, "units": known[name]})
         return known
@@ -172,7 +168,7 @@ class Collection:
         row = {
             "session": session.name,
             "plan": asdict(self.plan),
-            "machine": facts(),
+            "machine": facts(len(self.cpus)),
             "sources": sources,
             "llc": curves,
             "stress_ng": stress_ng_version(),

@@ -32,13 +32,24 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """A state, and the share of all victims that meet it in each repeat.
+
+    Below 1, repeats take turns: after 1 / share of them every victim has met the state.
+    """
+
+    state: State
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
 class ContentionPlan:
     """A matrix of victims and states, with isolated runs between them.
 
     Attributes:
         victims: names.
-        states: what is beside them, each for every victim.
-        repeats: how often each pair is run.
+        states: what is beside them, and for which share of the victims in each repeat.
+        repeats: how often the whole is gone through.
         isolated: isolated runs of each victim in each repeat, spread over it.
         target_s: isolated wall seconds that the work of a victim is sized for.
         settle_s: seconds between the start of a neighbour and that of the work.
@@ -48,10 +59,10 @@ class ContentionPlan:
     """
 
     victims: tuple[str, ...]
-    states: tuple[State, ...]
+    states: tuple[Shared, ...]
     repeats: int = 3
     isolated: int = 4
-    target_s: float = 2.1
+    target_s: float = 2.2
     settle_s: float = 0.6
     clock_s: float = 1.0
     probe_ms: float = 100.0
@@ -93,11 +104,15 @@ class ContentionPlan:
         if unknown:
             raise BadTable(f"no key {min(map(str, unknown))!r} in a plan.")
         given = content.get("victims", "all")
-        names = [v.name for v in VICTIMS] if given == "all" else [victim(str(n)).name for n in given]
+        names = (
+            [v.name for v in VICTIMS] if given == "all" else [victim(str(n)).name for n in given]
+        )
         blocks = content.get("states", [])
-        states = dict.fromkeys(state for block in blocks for state in _states(block))
-        settings: dict[str, Any] = {key: _number(key, content[key]) for key in numbers & set(content)}
-        return cls(tuple(names), tuple(states), **settings)
+        states = {each.state: each for block in blocks for each in _states(block)}
+        settings: dict[str, Any] = {
+            key: _number(key, content[key]) for key in numbers & set(content)
+        }
+        return cls(tuple(names), tuple(states.values()), **settings)
 
     def runs(self) -> list[PlannedRun]:
         """All runs in order.
@@ -109,7 +124,11 @@ class ContentionPlan:
         ordered: list[PlannedRun] = []
         for number in range(self.repeats):
             draw = random.Random(f"{self.seed}/{number}")  # noqa: S311
-            pairs = [PlannedRun(number, v, s) for v in self.victims for s in self.states]
+            pairs = [
+                PlannedRun(number, name, each.state)
+                for each in self.states
+                for name in self._turn(each, number)
+            ]
             draw.shuffle(pairs)
             count = max(1, self.isolated)
             for block in range(count):
@@ -121,16 +140,23 @@ class ContentionPlan:
                 ordered += mine
         return ordered
 
+    def _turn(self, each: Shared, number: int) -> list[str]:
+        """Victims that meet a state in that repeat."""
+        names = list(self.victims)
+        random.Random(f"{self.seed}/{each.state.name}").shuffle(names)  # noqa: S311
+        count = max(1, round(each.share * len(names)))
+        return [names[(number * count + i) % len(names)] for i in range(count)]
+
 
 def possible(runs: Sequence[PlannedRun], cpus: Sequence[int]) -> list[PlannedRun]:
     """Runs that these CPUs allow: without a second one there is no other CPU."""
     return [run for run in runs if len(cpus) > 1 or run.state.placement != "other"]
 
 
-def _states(block: Any) -> list[State]:
+def _states(block: Any) -> list[Shared]:
     if not isinstance(block, Mapping):
         raise BadTable("each of `states` is a mapping.")
-    unknown = set(block) - {"neighbours", "intensities", "placements", "modes"}
+    unknown = set(block) - {"neighbours", "intensities", "placements", "modes", "share"}
     if unknown:
         raise BadTable(f"no key {min(map(str, unknown))!r} in a state.")
     found = [
@@ -142,7 +168,10 @@ def _states(block: Any) -> list[State]:
     ]
     for state in found:
         state.check()
-    return found
+    share = block.get("share", 1.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise BadTable(f"share: {share!r} is not above 0 and at most 1.")
+    return [Shared(state, float(share)) for state in found]
 
 
 def _number(key: str, value: Any) -> float | int:

@@ -30,7 +30,7 @@ of a run, and rates of counts that are fixed for a run, tell its duration: cut r
 
 
 def document(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `sources.json` holds: machine, plan, availability of sources, cache curves by session."""
+    """What `sources.json` holds, by session: machine, plan, sources, cache curves."""
     return {"sessions": [dict(row) for row in sessions]}
 
 
@@ -58,9 +58,7 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
     return pd.DataFrame(rows).sort_values("victim", ignore_index=True) if rows else pd.DataFrame()
 
 
-def datasheet(
-    tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]
-) -> str:
+def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]) -> str:
     """Text of README.md."""
     runs = tables["runs"]
     fine = runs[runs["status"] == "ok"]
@@ -73,7 +71,7 @@ def datasheet(
         + "".join(f"{name}: {len(rows):,} rows. " for name, rows in tables.items())
         + "\n\n"
         + COLUMNS,
-        "## Noise floor\nIsolated runs: coefficient of variation of CPU and wall time, and of P.\n\n"
+        "## Noise floor\nIsolated runs: coefficient of variation of their times and of P.\n\n"
         + _table(noise(runs)),
         "## Ambient load\n" + _ambient(runs),
         "## Effect of neighbours\nMedian P.\n\n" + _effects(fine),

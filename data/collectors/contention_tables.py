@@ -7,6 +7,7 @@ Times are seconds since the session began.
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,7 +99,9 @@ def build(journal: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
         name: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
         for name, frames in parts.items()
     }
-    return joined | {"runs": with_references(joined["runs"])}
+    if len(joined["runs"]):
+        joined["runs"] = with_references(joined["runs"])
+    return joined
 
 
 def with_references(runs: "pd.DataFrame") -> "pd.DataFrame":
@@ -109,11 +112,9 @@ def with_references(runs: "pd.DataFrame") -> "pd.DataFrame":
     failed or have no reference.
     """
     runs = runs.copy()
-    for kind in ("cpu", "wall"):
-        runs[f"reference_{kind}_s"] = np.nan
-        runs[f"p_{kind}"] = np.nan
-    if not len(runs):
-        return runs
+    ideal = {kind: np.full(len(runs), np.nan) for kind in ("cpu", "wall")}
+    actual = {kind: runs[f"{kind}_s"].to_numpy(dtype=np.float64) for kind in ideal}
+    start = runs["start_s"].to_numpy(dtype=np.float64)
     fine = runs["status"].to_numpy() == "ok"
     alone = fine & (runs["neighbour"].to_numpy() == "none")
     for _, rows in runs.groupby(["session", "victim"]).indices.items():
@@ -122,12 +123,13 @@ def with_references(runs: "pd.DataFrame") -> "pd.DataFrame":
             others = isolated[isolated != row]
             if not len(others):
                 continue
-            away = np.abs(runs["start_s"].to_numpy()[others] - runs["start_s"].iat[row])
-            nearest = others[np.argsort(away, kind="stable")[:NEAREST]]
-            for kind in ("cpu", "wall"):
-                ideal = float(np.median(runs[f"{kind}_s"].to_numpy()[nearest]))
-                runs.loc[row, f"reference_{kind}_s"] = ideal
-                runs.loc[row, f"p_{kind}"] = ideal / runs[f"{kind}_s"].iat[row]
+            order = np.argsort(np.abs(start[others] - start[row]), kind="stable")
+            nearest = others[order[:NEAREST]]
+            for kind in ideal:
+                ideal[kind][row] = np.median(actual[kind][nearest])
+    for kind in ideal:
+        runs[f"reference_{kind}_s"] = ideal[kind]
+        runs[f"p_{kind}"] = ideal[kind] / actual[kind]
     return runs
 
 
@@ -168,7 +170,7 @@ def _samples(
 
     times = np.array([float(row["t"]) for row in readings]) - zero
     grown = []
-    for before, after in zip(readings, readings[1:], strict=False):
+    for before, after in pairwise(readings):
         counted = rates(before["cumulative"], after["cumulative"], after["t"] - before["t"])
         if before["task"] != after["task"]:
             counted = {name: v for name, v in counted.items() if not name.startswith("task.")}
@@ -196,7 +198,8 @@ def placed(
     touches, else to the nearest.
 
     Args:
-        from_s, to_s: n times.
+        from_s: n times at which they begin.
+        to_s: n times at which they end.
         runs: with `run`, `start_s` and `end_s`.
 
     Returns:
@@ -239,7 +242,7 @@ _PROBE_COLUMNS: Final = (*PROBED, "cpu_ms", "limit_ns")
 def _with_probe(
     samples: "pd.DataFrame", probe: "pd.DataFrame", interval_s: float
 ) -> "pd.DataFrame":
-    """Samples with the median of the probe's ticks in each interval, NaN where ticks are missing."""
+    """Samples with the median of the probe's ticks in each interval, NaN where they are missing."""
     at = probe["t_s"].to_numpy()
     first = np.searchsorted(at, samples["from_s"].to_numpy())
     last = np.searchsorted(at, samples["to_s"].to_numpy())

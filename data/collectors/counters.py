@@ -47,7 +47,8 @@ def rates(
     """Growth a second of every counter of the later reading; NaN where the earlier one lacks it.
 
     Args:
-        before, after: name -> value of cumulative counters.
+        before: name -> value of cumulative counters.
+        after: the same, later.
         seconds: monotonic time between them; rates of no time are NaN.
     """
     if not seconds > 0:

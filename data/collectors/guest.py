@@ -63,14 +63,19 @@ def read_task(process: int, root: Path = ROOT) -> Mapping[str, float]:
     return task_times(texts)
 
 
-def facts(root: Path = ROOT) -> dict[str, Any]:
-    """Processor, memory, kernel, caches and hypervisor, as far as they are told."""
+def facts(cpus: int, root: Path = ROOT) -> dict[str, Any]:
+    """Processor, memory, kernel, caches and hypervisor, as far as they are told.
+
+    Args:
+        cpus: how many may be used.
+        root: root of the file system, another one in tests.
+    """
     cpu = _pairs(_text(root / "proc/cpuinfo"))
     memory = _pairs(_text(root / "proc/meminfo")).get("MemTotal", "").split()
     flags = cpu.get("flags", "").split()
     return {
         "cpu_model": cpu.get("model name"),
-        "vcpus": len(usable_cpus()),
+        "vcpus": cpus,
         "memory_mib": round(float(memory[0]) / 1024) if memory else None,
         "kernel": platform.release(),
         "architecture": platform.machine(),

@@ -1,4 +1,4 @@
-"""What runs beside a victim: stress-ng, or loads of our own where it is missing, or other victims."""
+"""What runs beside a victim: stress-ng, loads of our own where it is missing, other victims."""
 
 import random
 import shutil
@@ -201,7 +201,7 @@ class Neighbour:
         return Worker([*own, "launch", tool, *STRESSORS[name], *options], talks=False)
 
     def _switch(self) -> None:
-        """Stop and continue the whole group on a schedule; errors of single sleeps do not add up."""
+        """Stop and continue the whole group on a schedule; errors of sleeps do not add up."""
         worker, due = self._worker, time.monotonic()
         if worker is None:
             return

@@ -69,9 +69,7 @@ def _convnet(net: _Network) -> str:
     width = 32
     for wider, stride in ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1)):
         deep = net.weight(width, 1, 3, 3)
-        at = net.node(
-            "Conv", at, deep, group=width, strides=[stride, stride], pads=[1, 1, 1, 1]
-        )
+        at = net.node("Conv", at, deep, group=width, strides=[stride, stride], pads=[1, 1, 1, 1])
         at = net.node("Relu", at)
         at = net.node("Relu", net.node("Conv", at, net.weight(wider, width, 1, 1)))
         width = wider

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -135,14 +136,14 @@ class Worker:
 def group_cpu_s(group: int) -> float:
     """Seconds of CPU that the living processes of a group have used, with ended children."""
     total = 0.0
-    for entry in os.scandir("/proc"):
+    for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            with open(f"/proc/{entry.name}/stat", encoding="utf-8", errors="replace") as file:
-                words = file.read().rpartition(")")[2].split()
+            text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
+        words = text.rpartition(")")[2].split()
         if int(words[2]) == group:
             total += sum(map(float, words[11:15]))
     return total / os.sysconf("SC_CLK_TCK")
