@@ -21,8 +21,9 @@ COLUMNS = """\
   work; `second` since the work began; `gap` where readings are missing. Counters are growth a
   second (`_per_s`; `_share` where they count seconds), gauges the value at the interval's end,
   `task.*` the victim's own, `probe.*` medians of the probe's ticks.
-- `cumulative`: the raw counters of each reading, by session and time.
 - `probe`: each tick of the cache probe.
+
+The raw counters of each reading stay in the collection's folder (`journal/cumulative.parquet`).
 
 Outcomes, never features: every column of `runs` but those of the plan. The number of `inside` rows
 of a run, and rates of counts that are fixed for a run, tell its duration: cut runs to equal length.

@@ -1,8 +1,8 @@
 """Tidy tables from the journal of a collection, however far it came.
 
 `runs`: one row a run, with its isolated reference. `samples`: one row a sampler interval, counters
-as growth a second. `cumulative`: the raw counters of each reading. `probe`: one row a probe tick.
-Times are seconds since the session began.
+as growth a second. `probe`: one row a probe tick. Apart from them, under `journal/`, `cumulative`:
+the raw counters of each reading. Times are seconds since the session began.
 """
 
 import shutil
@@ -53,6 +53,8 @@ def write_tables(folder: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
     tables = build(folder / "journal", interval_s)
     if not len(tables["runs"]):
         return {}
+    cumulative = tables.pop("cumulative")
+    cumulative.to_parquet(folder / "journal" / "cumulative.parquet", index=False)
     sessions = [row for path in _sessions(folder / "journal") for row in _session_rows(path)]
     draft = Bundle.write(
         folder / ".draft",
