@@ -64,6 +64,12 @@ SERVING_METRICS: tuple[Metric, ...] = (
 )
 """Of a model that answers requests in steady state."""
 
+CONTENTION_METRICS: tuple[Metric, ...] = (
+    Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that beside neighbours"),
+    Metric("p_wall", "", "time_mean", "wall time of a program alone over that beside neighbours"),
+)
+"""Of a program beside neighbours; more than 1 is possible."""
+
 
 def metric(name: str) -> Metric:
     """The metric of that name.
@@ -71,7 +77,7 @@ def metric(name: str) -> Metric:
     Raises:
         KeyError: no metric has that name.
     """
-    for known in (*METRICS, *DESIGN_METRICS, *SERVING_METRICS):
+    for known in (*METRICS, *DESIGN_METRICS, *SERVING_METRICS, *CONTENTION_METRICS):
         if known.name == name:
             return known
     raise KeyError(name)

@@ -1,4 +1,4 @@
-"""What is run: operators, a network, an architecture, a hardware design, a test of a suite."""
+"""What is run: operators, a network, an architecture, a design, a test of a suite, a neighbour."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -120,7 +120,53 @@ class Benchmark:
     kind: Literal["benchmark"] = "benchmark"
 
 
+@dataclass(frozen=True, slots=True)
+class HostWindow:
+    """Metrics of a host, second by second.
+
+    Attributes:
+        metrics: names, as in `forerun.features.windows.HOST_METRICS`; others are passed over.
+        seconds: one tuple a second, a value each metric; NaN where it was not read.
+    """
+
+    metrics: tuple[str, ...] = ()
+    seconds: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramProfile:
+    """What is known of a program from runs of it alone.
+
+    Attributes:
+        program: key to what was measured of the same program; never a feature.
+        alone: metrics of the host while it ran alone.
+        working_set_mib: memory that it goes through again and again; None where not known.
+        cpu_share: its CPU time over its wall time alone; None where not known.
+    """
+
+    program: str
+    alone: HostWindow = HostWindow()
+    working_set_mib: float | None = None
+    cpu_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Colocation:
+    """A program beside neighbours on one host.
+
+    Attributes:
+        profile: the program.
+        window: metrics of the host while it runs beside them.
+        estimated: whether the window was made from profiles, for a run that is still to come.
+    """
+
+    profile: ProgramProfile
+    window: HostWindow
+    estimated: bool = False
+    kind: Literal["colocation"] = "colocation"
+
+
 OperatorWorkload = Kernel | Network
 """What runs operators in a precision."""
 
-Workload = OperatorWorkload | Architecture | Design | Benchmark
+Workload = OperatorWorkload | Architecture | Design | Benchmark | Colocation

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.data.measurements import Measurements
-from forerun.data.metrics import DESIGN_METRICS, METRICS, SERVING_METRICS
+from forerun.data.metrics import CONTENTION_METRICS, DESIGN_METRICS, METRICS, SERVING_METRICS
 from forerun.data.query import Query
 from forerun.models.artifact import load_predictor, seal
 from forerun.models.prediction import Predictions
@@ -40,7 +40,7 @@ class PredictorContract(ABC):
         """Metrics are known, and every query given is answered."""
         predictor = self.make()
         assert isinstance(predictor, Predictor)
-        known = (*METRICS, *DESIGN_METRICS, *SERVING_METRICS)
+        known = (*METRICS, *DESIGN_METRICS, *SERVING_METRICS, *CONTENTION_METRICS)
         assert set(predictor.metrics) <= {m.name for m in known}
         assert all(predictor.answers(query) for query in self.queries())
 

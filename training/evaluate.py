@@ -21,6 +21,7 @@ from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
+from forerun.training.contention_scores import contention_scores
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import capacity_scores, mean_and_standard_error, score
 from forerun.training.square_errors import root_mean_squares, summed_rows
@@ -82,7 +83,7 @@ def evaluate(
     """
     judge = examiner(name)
     bundle = find(name, data_dir)
-    whole = data_dir is None or record.knows(bundle)
+    whole = data_dir is None or judge.fits_any_folder or record.knows(bundle)
     if whole:
         answered = sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress)
     else:
@@ -195,6 +196,7 @@ def _answer(
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update(_baselines(judged, task.metric, constant))
+    baselines.update({name: column[keep] for name, column in task.baselines.items()})
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
             Constant().fit(given).predict(judged.queries).values[task.metric]
@@ -237,7 +239,7 @@ def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     task = answered[0].task
-    per_seed, others, capacity = [], [], []
+    per_seed, others, capacity, contention = [], [], [], []
     for seed in sorted({a.seed for a in answered}):
         mine = [a for a in answered if a.seed == seed]
         columns = {c: np.concatenate([a.columns[c] for a in mine]) for c in mine[0].columns}
@@ -245,6 +247,8 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
         if task.bin_width:
             fits = (columns["measured"], columns["predicted"], columns["high"])
             capacity.append(capacity_scores(*fits, task.bin_width))
+        if task.repeats is not None:
+            contention.append(_contention(mine, columns))
         others.append(
             {
                 system: score(
@@ -261,10 +265,18 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     for field in AVERAGED:
         row[field] = _mean([s[field] for s in per_seed])
     row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
+    row |= {name: _mean([c.get(name) for c in contention]) for name in (contention or [{}])[0]}
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
     row.update(root_mean_squares(answered))
     return row
+
+
+def _contention(mine: Sequence[Answered], columns: Mapping[str, Column]) -> dict[str, float | None]:
+    """Scores of P; no row of such a task is ever drawn as a shot but from a pool."""
+    repeats = np.concatenate([a.task.repeats for a in mine if a.task.repeats is not None])
+    named = {s: np.concatenate([a.baselines[s] for a in mine]) for s in mine[0].baselines}
+    return contention_scores(columns["measured"], columns["predicted"], repeats, named)
 
 
 def _whole_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
+from forerun.training.tasks.contention_pilot import ContentionPilotExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
@@ -12,6 +13,7 @@ from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 
 EXAMINERS: tuple[type[Examiner], ...] = (
+    ContentionPilotExaminer,
     GpuMemNetExaminer,
     HLSynExaminer,
     NasLatencyExaminer,

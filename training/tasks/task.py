@@ -32,6 +32,9 @@ class Task:
         bin_width: of the bins whose right one an answer may hit, in the metric's unit; 0 for none.
         scale: how values are seen where root mean square errors are judged; None: they are not.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
+        baselines: answers that need no skill, by name, to the same rows.
+        repeats: a key for each row, shared by repeats of one run, where shares such as P are
+            judged on their own scale; None: they are not.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Task:
     pool: Measurements | None = None
     always: Measurements | None = None
     suggested: bool = False
+    baselines: Mapping[str, Column] = field(default_factory=dict)
+    repeats: NDArray[np.str_] | None = None
     bin_width: float = 0.0
     scale: Callable[[Column], Column] | None = None
 
@@ -66,6 +71,8 @@ class Examiner(ABC):
     """Turns one dataset's bundle into exams; one class a dataset."""
 
     dataset: ClassVar[str]
+    fits_any_folder: ClassVar[bool] = False
+    """Whether each exam fits on a folder that is given, although no predictor in use knows it."""
 
     @abstractmethod
     def predictor(self, seed: int = 0) -> Predictor:

@@ -1,0 +1,1 @@
+from forerun.models.colocation import ColocationBoost as ColocationNetwork

@@ -1,0 +1,181 @@
+"""Programs beside neighbours as rows of numbers, and what was measured of each program before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.features.windows import NAMES, STATISTICS, level, statistics, window_values
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+METRICS = ("p_cpu", "p_wall")
+FACTS = ("log_working_set", "cpu_share")
+FEWEST_RUNS = 3
+"""Runs of a program from which on its own level and spread count."""
+PRIOR_RUNS = 2.0
+"""Imagined runs at the level and spread of all programs, that its own are shrunk by."""
+LEAST_SPREAD = 0.005
+_LEAST_MIB = 0.03
+
+
+def colocation_of(query: Query) -> Colocation:
+    """The program beside neighbours that a query asks about."""
+    assert isinstance(query.workload, Colocation)
+    return query.workload
+
+
+@dataclass(frozen=True)
+class ColocationRows:
+    """n programs beside neighbours; m = len(NAMES).
+
+    Attributes:
+        programs: n keys.
+        windows: n windows, t x m each, as `window_values` gives them.
+        found: n x len(STATISTICS) x m, statistics of the windows.
+        alone: n x m, medians while the program ran alone.
+        facts: n x len(FACTS).
+    """
+
+    programs: NDArray[np.str_]
+    windows: Sequence[Matrix]
+    found: Matrix
+    alone: Matrix
+    facts: Matrix
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> Self:
+        """Rows in the order of the queries."""
+        asked = [colocation_of(query) for query in queries]
+        windows = [window_values(one.window) for one in asked]
+        found = np.full((len(asked), len(STATISTICS), len(NAMES)), np.nan)
+        lengths = np.array([len(one) for one in windows], dtype=np.intp)
+        for length in np.unique(lengths[lengths > 0]):
+            rows = np.flatnonzero(lengths == length)
+            found[rows] = statistics(np.stack([windows[row] for row in rows]))
+        known: dict[int, Matrix] = {}
+        for one in asked:
+            if id(one.profile) not in known:
+                known[id(one.profile)] = level(one.profile.alone)
+        return cls(
+            np.array([one.profile.program for one in asked], dtype=np.str_),
+            windows,
+            found,
+            np.array([known[id(one.profile)] for one in asked]).reshape(-1, len(NAMES)),
+            np.array([_facts(one.profile) for one in asked]).reshape(-1, len(FACTS)),
+        )
+
+    def __len__(self) -> int:
+        return len(self.programs)
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Whether a row's window holds anything, shape (n,)."""
+        return ~np.isnan(self.found[:, 0]).all(axis=1)
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
+        """The rows at these positions, or where the mask is True."""
+        index = np.flatnonzero(rows) if rows.dtype == bool else rows
+        windows = [self.windows[int(row)] for row in index]
+        rest = (self.found[index], self.alone[index], self.facts[index])
+        return type(self)(self.programs[index], windows, *rest)
+
+    def matrix(self, metrics: Sequence[int]) -> Matrix:
+        """Statistics of some metrics, their change from alone, alone, and facts.
+
+        Args:
+            metrics: places in NAMES.
+
+        Returns:
+            n x (len(metrics) x (len(STATISTICS) + 2) + len(FACTS)).
+        """
+        of = self.found[:, :, list(metrics)]
+        alone = self.alone[:, list(metrics)]
+        flat = of.reshape(len(self), -1)
+        return np.concatenate([flat, of[:, 0] - alone, alone, self.facts], axis=1)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """How much each program is slowed, whatever is beside it: median and spread of log P.
+
+    Attributes:
+        programs: key -> (median, spread).
+        common: of all programs.
+    """
+
+    programs: Mapping[str, tuple[float, float]]
+    common: tuple[float, float] = (0.0, 0.1)
+
+    @classmethod
+    def of(cls, programs: NDArray[np.str_], log_p: Column) -> Self:
+        """From n runs; a program with fewer than FEWEST_RUNS has none of its own."""
+        each = {str(name): log_p[programs == name] for name in np.unique(programs)}
+        if not each:
+            return cls({})
+        spreads = {name: _spread(values) for name, values in each.items()}
+        common = float(np.median(log_p)), float(np.median(list(spreads.values())))
+        found = {}
+        for name, values in each.items():
+            if len(values) >= FEWEST_RUNS:
+                mine = len(values) / (len(values) + PRIOR_RUNS)
+                middle = mine * float(np.median(values)) + (1.0 - mine) * common[0]
+                spread = spreads[name] ** mine * common[1] ** (1.0 - mine)
+                found[name] = middle, spread
+        return cls(found, common)
+
+    def rows(self, programs: NDArray[np.str_]) -> tuple[Column, Column, NDArray[np.bool_]]:
+        """Median, spread and whether the program is known, shapes (n,)."""
+        pairs = [self.programs.get(str(name), self.common) for name in programs]
+        middle, spread = np.array(pairs).reshape(-1, 2).T
+        known = np.array([str(name) in self.programs for name in programs], dtype=np.bool_)
+        return middle, spread, known
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return {"programs": {k: list(v) for k, v in self.programs.items()}, "common": self.common}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """The levels that `to_json` wrote."""
+        programs = {k: (float(v[0]), float(v[1])) for k, v in content["programs"].items()}
+        return cls(programs, (float(content["common"][0]), float(content["common"][1])))
+
+
+def idle_window(queries: Sequence[Query]) -> HostWindow:
+    """Median over programs of what the host showed while each ran alone, one second."""
+    profiles = {q.workload.profile for q in queries if isinstance(q.workload, Colocation)}
+    names = sorted({name for p in profiles for name in p.alone.metrics})
+    found = []
+    for name in names:
+        values = [_median(p.alone, name) for p in sorted(profiles, key=lambda p: p.program)]
+        known = [value for value in values if not np.isnan(value)]
+        found.append(float(np.median(known)) if known else float("nan"))
+    return HostWindow(tuple(names), (tuple(found),) if names else ())
+
+
+def _median(window: HostWindow, name: str) -> float:
+    if name not in window.metrics or not window.seconds:
+        return float("nan")
+    column = window.metrics.index(name)
+    values = [one[column] for one in window.seconds if not np.isnan(one[column])]
+    return float(np.median(values)) if values else float("nan")
+
+
+def _facts(profile: ProgramProfile) -> tuple[float, float]:
+    size, share = profile.working_set_mib, profile.cpu_share
+    return (
+        float("nan") if size is None else float(np.log(max(size, _LEAST_MIB))),
+        float("nan") if share is None else share,
+    )
+
+
+def _spread(values: Column) -> float:
+    """Half from the median deviation, which runs gone astray do not move, half from all."""
+    robust = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    whole = float(values.std(ddof=1)) if len(values) > 1 else robust
+    return max(LEAST_SPREAD, 0.5 * robust + 0.5 * whole)

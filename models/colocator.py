@@ -1,0 +1,302 @@
+"""What predictors of co-location share: levels of known programs, intervals, limits, what is saved.
+
+An engine answers log P. For a program that was measured before, it answers how many of its own
+spreads a run lies off its own level, so that programs which nothing slows teach as much as those
+which everything does; for any other, log P itself. Rows without a window get the level alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow
+from forerun.features.windows import NAMES
+from forerun.models.artifact import read_content, write_content
+from forerun.models.calibration import LogQuantiles, held_out_folds
+from forerun.models.colocation_rows import (
+    METRICS,
+    Column,
+    ColocationRows,
+    Levels,
+    colocation_of,
+    idle_window,
+)
+from forerun.models.domain import FeatureRange
+from forerun.models.prediction import Predictions
+
+Mode = Literal["known", "new"]
+MODES: tuple[Mode, ...] = ("known", "new")
+HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "new": "family"}
+"""Grouping key whose values are held out where intervals are measured."""
+FOLDS = 5
+LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
+FARTHEST = 8.0
+"""Spreads off its level that a known program's answer may be."""
+PRIOR_ROWS = 3.0
+SEVERITIES = (-0.3, -0.1)
+
+NEW = "this program was not measured beside neighbours: the answer is from others like it"
+NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
+ESTIMATED = "the host's metrics were put together from profiles, not measured"
+
+
+class Engine(Protocol):
+    """Answers one target of one mode."""
+
+    def predict(self, rows: ColocationRows) -> Column:
+        """n answers."""
+        ...
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write it under that name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Colocator(ABC):
+    """P for CPU and wall time of a program beside neighbours.
+
+    Attributes:
+        seed: of engines and folds.
+        levels: metric -> levels of programs.
+        engines: (metric, mode) -> what answers.
+        widths: (metric, mode) -> quantiles of what is missed on groups held out.
+        offsets: (metric, program) -> correction in log space after `adapt`.
+        taught: metrics of the host that training had.
+        idle: what an otherwise idle host shows.
+        ranges: of the windows' medians in training.
+    """
+
+    name: ClassVar[str]
+    seed: int = 0
+    levels: Mapping[str, Levels] = field(default_factory=dict)
+    engines: Mapping[tuple[str, Mode], Engine] = field(default_factory=dict)
+    widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    taught: tuple[str, ...] = ()
+    idle: HostWindow = HostWindow()
+    ranges: FeatureRange | None = None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Those that training measured; both before it."""
+        return tuple(m for m in METRICS if m in self.levels or not self.levels)
+
+    def answers(self, query: Query) -> bool:
+        """Programs beside neighbours, once anything was taught."""
+        return isinstance(query.workload, Colocation) and bool(self.levels)
+
+    @abstractmethod
+    def engine(self, rows: ColocationRows, target: Column, groups: NDArray[np.str_]) -> Engine:
+        """An engine fitted on n rows.
+
+        Args:
+            rows: with windows.
+            target: n values.
+            groups: n keys; whole groups are held out where it stops early.
+        """
+
+    @classmethod
+    @abstractmethod
+    def load_engine(cls, folder: Path, name: str) -> Engine:
+        """The engine that was saved under that name."""
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Levels and engines of each metric; widths from neighbours and families held out."""
+        rows = ColocationRows.of(measurements.queries)
+        fitted = self._fitted(rows, measurements)
+        widths = {}
+        for metric in fitted.metrics:
+            for mode in MODES:
+                groups = _groups(measurements, HELD_OUT[mode])
+                widths[metric, mode] = self._width(rows, measurements, metric, mode, groups)
+        median = rows.found[:, 0]
+        kept = ~np.isnan(median).all(axis=0)
+        names = tuple(name for name, mine in zip(NAMES, kept, strict=True) if mine)
+        found = FeatureRange.of(names, median[:, kept]) if names else None
+        idle = idle_window(measurements.queries)
+        return replace(fitted, widths=widths, taught=names, ranges=found, idle=idle)
+
+    def _fitted(
+        self, rows: ColocationRows, measured: Measurements, only: tuple[str, Mode] | None = None
+    ) -> Self:
+        """Levels and engines; `only` names the one metric and mode that is wanted."""
+        levels: dict[str, Levels] = {}
+        engines: dict[tuple[str, Mode], Engine] = {}
+        for metric in METRICS if only is None else only[:1]:
+            target = log_p(measured, metric)
+            known = np.isfinite(target)
+            if not known.any():
+                continue
+            levels[metric] = Levels.of(rows.programs[known], target[known])
+            teaches = known & rows.seen
+            if not teaches.any():
+                continue
+            mine, values = rows.take(teaches), target[teaches]
+            middle, spread, own = levels[metric].rows(mine.programs)
+            for mode in MODES if only is None else only[1:]:
+                wanted = (values - middle) / spread if mode == "known" else values
+                part = own if mode == "known" else np.ones(len(values), dtype=np.bool_)
+                groups = _groups(measured, HELD_OUT[mode])[teaches]
+                if part.any():
+                    used = mine.take(part)
+                    engines[metric, mode] = self.engine(used, wanted[part], groups[part])
+        return replace(self, levels=levels, engines=engines, offsets={})
+
+    def _width(
+        self,
+        rows: ColocationRows,
+        measured: Measurements,
+        metric: str,
+        mode: Mode,
+        groups: NDArray[np.str_],
+    ) -> LogQuantiles:
+        """Quantiles of what is missed by engines that did not see a row's group."""
+        target = log_p(measured, metric)
+        missed, strata = np.full(len(rows), np.nan), np.full(len(rows), "", dtype="<U80")
+        for held in held_out_folds(groups, FOLDS, self.seed):
+            if held.all() or not np.isfinite(target[~held]).any():
+                continue
+            part = measured.take(~held)
+            without = self._fitted(rows.take(~held), part, only=(metric, mode))
+            mine = rows.take(held)
+            answer, _ = without.in_logarithms(mine, metric)
+            missed[held] = target[held] - answer
+            strata[held] = _strata(mine, answer, mode)
+        return LogQuantiles.of(missed, strata)
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """One correction a program, shrunk to none."""
+        plain = replace(self, offsets={})
+        offsets = dict(self.offsets)
+        rows = ColocationRows.of(measurements.queries)
+        for metric in self.metrics:
+            missed = log_p(measurements, metric) - plain.in_logarithms(rows, metric)[0]
+            for program in np.unique(rows.programs):
+                mine = missed[(rows.programs == program) & np.isfinite(missed)]
+                if len(mine):
+                    shrunk = len(mine) / (len(mine) + PRIOR_ROWS) * float(np.median(mine))
+                    offsets[metric, str(program)] = shrunk
+        return replace(self, offsets=offsets)
+
+    def in_logarithms(
+        self, rows: ColocationRows, metric: str
+    ) -> tuple[Column, NDArray[np.bool_]]:
+        """log P of n rows, and whether each program is known."""
+        middle, spread, known = self.levels[metric].rows(rows.programs)
+        answer = middle.copy()
+        for mode, part in (("known", known & rows.seen), ("new", ~known & rows.seen)):
+            engine = self.engines.get((metric, mode))  # type: ignore[arg-type]
+            if engine is None or not part.any():
+                continue
+            found = engine.predict(rows.take(part))
+            if mode == "known":
+                found = middle[part] + spread[part] * np.clip(found, -FARTHEST, FARTHEST)
+            answer[part] = found
+        answer += [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
+        return np.clip(answer, LEAST_LOG, MOST_LOG), known
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """P with intervals."""
+        rows = ColocationRows.of(queries)
+        values, low, high = {}, {}, {}
+        known = np.zeros(len(rows), dtype=np.bool_)
+        for metric in self.metrics:
+            answer, known = self.in_logarithms(rows, metric)
+            values[metric] = np.exp(answer)
+            ends = {}
+            for mode in MODES:
+                width = self.widths.get((metric, mode), LogQuantiles({"all": (-1.0, 1.0)}))
+                ends[mode] = width.around(values[metric], _strata(rows, answer, mode).tolist())
+            for place, kept in enumerate((low, high)):
+                kept[metric] = np.where(known, ends["known"][place], ends["new"][place])
+        limits = [self._limits(q, rows, i, bool(known[i])) for i, q in enumerate(queries)]
+        return Predictions(values, low, high, 0.9 if self.widths else None, limits)
+
+    def _limits(
+        self, query: Query, rows: ColocationRows, row: int, known: bool
+    ) -> tuple[str, ...]:
+        lines = [] if known else [NEW]
+        if not rows.seen[row]:
+            return (*lines, NO_WINDOW)
+        if colocation_of(query).estimated:
+            lines.append(ESTIMATED)
+        median = rows.found[row, 0]
+        lost = [n for n in self.taught if np.isnan(median[NAMES.index(n)])]
+        if lost:
+            lines.append(f"{len(lost)} metrics of the host are missing: {', '.join(lost)}")
+        if self.ranges is not None:
+            given = median[[NAMES.index(n) for n in self.ranges.names]]
+            lines += self.ranges.outside(given)
+        return tuple(lines)
+
+    def save(self, folder: Path) -> None:
+        """Engines in files of their own, the rest as JSON."""
+        write_content(folder, self.name, self._parameters())
+        for metric, mode in self.engines:
+            self.engines[metric, mode].save(folder, f"{metric}-{mode}")
+
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "levels": {metric: levels.to_json() for metric, levels in self.levels.items()},
+            "engines": sorted(self.engines),
+            "widths": [[*key, width.to_json()] for key, width in sorted(self.widths.items())],
+            "offsets": [[*key, value] for key, value in sorted(self.offsets.items())],
+            "taught": self.taught,
+            "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
+            "ranges": None if self.ranges is None else self.ranges.to_json(),
+        }
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged.
+        """
+        content = read_content(folder, cls.name)
+        idle = content["idle"]
+        return cls(
+            seed=content["seed"],
+            levels={m: Levels.from_json(one) for m, one in content["levels"].items()},
+            engines={
+                (metric, mode): cls.load_engine(folder, f"{metric}-{mode}")
+                for metric, mode in content["engines"]
+            },
+            widths={(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
+            offsets={(m, program): value for m, program, value in content["offsets"]},
+            taught=tuple(content["taught"]),
+            idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
+            ranges=None if content["ranges"] is None else FeatureRange.from_json(content["ranges"]),
+        )
+
+
+def log_p(measured: Measurements, metric: str) -> Column:
+    """Logarithm of a metric, shape (n,); NaN where it was not measured."""
+    values = measured.values.get(metric, np.full(len(measured), np.nan))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(values)
+    return np.where(np.isfinite(logs), logs, np.nan)
+
+
+def _first(window: HostWindow) -> dict[str, float]:
+    return dict(zip(window.metrics, window.seconds[0], strict=True)) if window.seconds else {}
+
+
+def _groups(measured: Measurements, key: str) -> NDArray[np.str_]:
+    return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
+
+
+def _strata(rows: ColocationRows, answer: Column, mode: Mode) -> NDArray[np.str_]:
+    """A known program is a stratum of its own; others by how much they are slowed."""
+    if mode == "known":
+        return rows.programs
+    return np.searchsorted(SEVERITIES, answer).astype(np.str_)

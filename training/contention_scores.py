@@ -1,0 +1,71 @@
+"""How good predictions of P are: errors on its own scale, and whether slowed runs are told apart."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+MOST = 1.2
+"""P above which `mae_to_1.2` makes no difference: what gains from neighbours needs no protection,
+and a few runs that wait for a disk gain twentyfold."""
+SLOWED = (0.95, 0.9, 0.8)
+
+
+def contention_scores(
+    measured: Column, predicted: Column, repeats: NDArray[np.str_], baselines: Mapping[str, Column]
+) -> dict[str, float | None]:
+    """Scores of n answers beside those of baselines and of the repeat noise.
+
+    Args:
+        measured: n values of P; NaN where it was not measured.
+        predicted: n answers.
+        repeats: n keys; rows of one key are repeats of one another.
+        baselines: name -> n answers.
+
+    Returns:
+        `mae`, `rmse`, `mae_to_1.2` (both sides cut at 1.2), `auc_below_0.9` and further levels
+        (None where all or none are below), `mae_of_repeats` (mean distance to the mean of a run's
+        repeats: the noise floor), and `mae_NAME` of each baseline.
+    """
+    known = np.isfinite(measured) & np.isfinite(predicted)
+    truth, answer = measured[known], predicted[known]
+    if not len(truth):
+        return {}
+    missed = answer - truth
+    found: dict[str, float | None] = {
+        "mae": float(np.abs(missed).mean()),
+        "rmse": float(np.sqrt((missed**2).mean())),
+        "mae_to_1.2": _cut(truth, answer),
+    }
+    found |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
+    middle = mean_of_repeats(truth, repeats[known])
+    found["mae_of_repeats"] = float(np.abs(truth - middle).mean())
+    found["mae_of_repeats_to_1.2"] = _cut(truth, mean_of_repeats(truth, repeats[known], MOST))
+    for name, column in baselines.items():
+        found[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
+        found[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
+    return found
+
+
+def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
+    """Chance that a positive row scores above a negative one, ties half; None without both."""
+    count = int(positive.sum())
+    if not 0 < count < len(positive):
+        return None
+    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[place]
+    above = ranks[positive].sum() - count * (count + 1) / 2.0
+    return float(above / (count * (len(positive) - count)))
+
+
+def mean_of_repeats(values: Column, repeats: NDArray[np.str_], most: float = np.inf) -> Column:
+    """Mean of the rows that share each row's key, shape (n,), of values cut at `most`."""
+    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
+    sums = np.bincount(place, weights=np.minimum(values, most))
+    found: Column = (sums / counts)[place]
+    return found
+
+
+def _cut(one: Column, other: Column) -> float:
+    return float(np.abs(np.minimum(one, MOST) - np.minimum(other, MOST)).mean())
