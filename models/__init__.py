@@ -3,6 +3,8 @@
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
+from forerun.models.colocation import ColocationBoost, ProgramMean
+from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.constant import Constant
 from forerun.models.design import DesignBoost
 from forerun.models.graph_network import GraphNetwork
@@ -24,6 +26,9 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     Memory,
     DesignBoost,
     BenchmarkBoost,
+    ColocationBoost,
+    ColocationNetwork,
+    ProgramMean,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

@@ -97,6 +97,10 @@ class ColocationBoost(Colocator):
         """A committee; groups do not matter, there is no early stop."""
         return BoostEngine.fit(rows, target, range(self.seed, self.seed + self.bags))
 
+    def lighter(self) -> Self:
+        """One booster a view."""
+        return replace(self, bags=1)
+
     @classmethod
     def load_engine(cls, folder: Path, name: str) -> Engine:
         """The committee that was saved under that name."""

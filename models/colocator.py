@@ -35,7 +35,6 @@ Mode = Literal["known", "new"]
 MODES: tuple[Mode, ...] = ("known", "new")
 HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "new": "family"}
 """Grouping key whose values are held out where intervals are measured."""
-FOLDS = 5
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a known program's answer may be."""
@@ -75,6 +74,7 @@ class Colocator(ABC):
     """
 
     name: ClassVar[str]
+    folds: ClassVar[int] = 5
     seed: int = 0
     levels: Mapping[str, Levels] = field(default_factory=dict)
     engines: Mapping[tuple[str, Mode], Engine] = field(default_factory=dict)
@@ -102,6 +102,10 @@ class Colocator(ABC):
             target: n values.
             groups: n keys; whole groups are held out where it stops early.
         """
+
+    @abstractmethod
+    def lighter(self) -> Self:
+        """The same with fewer members, for the many fits that intervals are measured by."""
 
     @classmethod
     @abstractmethod
@@ -161,11 +165,12 @@ class Colocator(ABC):
         """Quantiles of what is missed by engines that did not see a row's group."""
         target = log_p(measured, metric)
         missed, strata = np.full(len(rows), np.nan), np.full(len(rows), "", dtype="<U80")
-        for held in held_out_folds(groups, FOLDS, self.seed):
+        lighter = self.lighter()
+        for held in held_out_folds(groups, self.folds, self.seed):
             if held.all() or not np.isfinite(target[~held]).any():
                 continue
             part = measured.take(~held)
-            without = self._fitted(rows.take(~held), part, only=(metric, mode))
+            without = lighter._fitted(rows.take(~held), part, only=(metric, mode))
             mine = rows.take(held)
             answer, _ = without.in_logarithms(mine, metric)
             missed[held] = target[held] - answer

@@ -201,8 +201,8 @@ def export(
     encode = joined(encoders, lambda count: encoder(shape, count))
     answer = joined(heads, lambda count: head(shape, count)).double()
     return (
-        _onnx(encode, graph, of_graph, GRAPH_INPUTS, ("states",)),
-        _onnx(answer, run, of_run, RUN_INPUTS, RUN_OUTPUTS),
+        onnx_bytes(encode, graph, of_graph, GRAPH_INPUTS, ("states",)),
+        onnx_bytes(answer, run, of_run, RUN_INPUTS, RUN_OUTPUTS),
     )
 
 
@@ -240,13 +240,14 @@ def _through(kept: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
     return found
 
 
-def _onnx(
+def onnx_bytes(
     module: "nn.Module",
     example: "tuple[Tensor, ...]",
     free: tuple[dict[int, Any], ...],
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> bytes:
+    """A module as ONNX with free sizes, without the exporter's talk."""
     import torch
 
     loud = logging.getLogger("torch.onnx")
