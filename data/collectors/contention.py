@@ -30,9 +30,6 @@ from forerun.data.errors import MissingTool
 if TYPE_CHECKING:
     import pandas as pd
 
-MARGIN_S = 5.0
-"""Sampling begins and ends this long before the first and after the last run of a session."""
-
 
 @dataclass
 class Collection:
@@ -135,10 +132,11 @@ class Collection:
             stack.callback(probe.stop)
             sampler.start()
             with suppress(MissingTool):
-                probe.start()
-            time.sleep(MARGIN_S)
+                if self.plan.probe_ms > 0:
+                    probe.start()
+            time.sleep(self.plan.margin_s)
             yield sampler
-            time.sleep(MARGIN_S)
+            time.sleep(self.plan.margin_s)
 
     def _units(self, places: Places) -> dict[str, int]:
         """Work of each victim, sized once for the whole collection."""
@@ -153,16 +151,13 @@ class Collection:
     def _describe(self, session: Path, places: Places) -> None:
         """Journal machine, sources, and the cache alone and beside loads."""
         sources = availability(all_sources())
-        curves = {}
+        curves: dict[str, list[dict[str, float]]] = {}
         try:
-            for name in ("none", "cache", "stream"):
-                state = ISOLATED if name == "none" else State(name, "high", "other")
-                if len(self.cpus) < 2 and state != ISOLATED:
-                    continue
-                with Neighbour(state, places.other, places.scratch):
-                    time.sleep(self.plan.settle_s)
-                    curves[name] = cache_probe.sweep(places.victim)
-            sources["cache_probe"] = {"available": True, "fields": len(cache_probe.COLUMNS)}
+            if self.plan.probe_ms > 0:
+                curves = self._cache_curves(places)
+            fields = len(cache_probe.COLUMNS) if curves else 0
+            why = {} if curves else {"reason": "the plan wants none"}
+            sources["cache_probe"] = {"available": bool(curves), "fields": fields, **why}
         except MissingTool as error:
             sources["cache_probe"] = {"available": False, "reason": str(error)}
         row = {
@@ -172,10 +167,21 @@ class Collection:
             "sources": sources,
             "llc": curves,
             "stress_ng": stress_ng_version(),
-            "boot_s": time.monotonic(),
             "utc_s": time.time(),
         }
         LineJournal(session / "session.jsonl").append(row)
+
+    def _cache_curves(self, places: Places) -> dict[str, list[dict[str, float]]]:
+        """Latency by working set, alone and, where there is a second CPU, beside loads on it."""
+        states = {"none": ISOLATED}
+        if len(self.cpus) > 1:
+            states |= {name: State(name, "high", "other") for name in ("cache", "stream")}
+        curves = {}
+        for name, state in states.items():
+            with Neighbour(state, places.other, places.scratch):
+                time.sleep(self.plan.settle_s)
+                curves[name] = cache_probe.sweep(places.victim)
+        return curves
 
     def _journals(self) -> list[Path]:
         return sorted(self.folder.glob("journal/*/runs.jsonl"))

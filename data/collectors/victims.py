@@ -49,7 +49,7 @@ VICTIMS: tuple[Victim, ...] = (
     Victim("read_zero", "io", True, 0.06),
     Victim("synced_write", "io", True, 4.0),
     Victim("ping_pong", "io", True, 0.0),
-    Victim("convnet", "inference", False, 3.0),
+    Victim("convnet", "inference", False, 2.0),
     Victim("perceptron", "inference", False, 8.4),
     Victim("transformer", "inference", False, 12.6),
 )
