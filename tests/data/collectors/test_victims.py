@@ -15,6 +15,7 @@ from forerun.data.collectors.victims import (
     calibrate,
     command,
     started,
+    time_of_work,
     victim,
 )
 from forerun.data.errors import MissingData, MissingTool
@@ -59,6 +60,15 @@ def test_work_is_sized_by_the_shorter_of_two_timings(unit_s, start_s, target_s):
     assert ideal / 6 - 1 <= units <= 1.1 * ideal + 1
     steady = calibrate(target_s, lambda units: units * unit_s)
     assert math.isclose(steady, ideal, rel_tol=0.01, abs_tol=1)
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "waited_s", "taken"),
+    [(2.0, 3.0, 2.0), (0.1, 3.0, 2.0), (4.0, 4.5, 4.0), (5.0, 0.0, 5.0)],
+)
+def test_waiting_for_a_cpu_is_no_work(cpu_s, waited_s, taken):
+    row = {"start": 10.0, "end": 15.0, "user_s": cpu_s, "system_s": 0.0, "run_delay_s": waited_s}
+    assert time_of_work(row) == taken
 
 
 def test_without_a_compiler_one_line_says_what_is_missing(monkeypatch, tmp_path):
