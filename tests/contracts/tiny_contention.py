@@ -2,6 +2,7 @@
 
 import io
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,7 @@ def write_journal(folder: Path, *, repeats: int = 2, victims: tuple[str, ...] = 
     LineJournal(session / "session.jsonl").append(row | {"llc": curves, "stress_ng": None})
 
 
+@cache
 def contention() -> dict[str, bytes]:
     """Tables of that journal as Parquet, by file name."""
     with tempfile.TemporaryDirectory() as folder:
