@@ -1,6 +1,7 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
+from forerun.training.tasks.contention import ContentionExaminer
 from forerun.training.tasks.contention_pilot import ContentionPilotExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
@@ -13,6 +14,7 @@ from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 
 EXAMINERS: tuple[type[Examiner], ...] = (
+    ContentionExaminer,
     ContentionPilotExaminer,
     GpuMemNetExaminer,
     HLSynExaminer,

@@ -11,17 +11,15 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.models.colocation import ColocationBoost, ProgramMean
-from forerun.models.colocation_network import ColocationNetwork
-from forerun.models.predictor import Predictor
-from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.contention import GUEST, ContentionExaminer, contention_tasks
+from forerun.training.tasks.task import Exam, Task
 
 TABLE: Final = "pilot_runs"
-GUEST: Final = Device(name="guest", vendor="unknown", kind="vm")
+PROTOCOL: Final = "leave_one_corunner_out"
 TICKS: Final = 100.0
 PILOT_METRICS: Final[Mapping[str, tuple[str, float]]] = {
     **{f"cpu.{k}_share": (f"rate.stat.cpu.{k}", TICKS) for k in ("user", "nice", "system")},
@@ -49,19 +47,11 @@ WORKING_SETS_MIB: Final[Mapping[str, float]] = {
 """By the programs' own description."""
 
 
-class ContentionPilotExaminer(Examiner):
+class ContentionPilotExaminer(ContentionExaminer):
     """P in CPU and wall time beside a co-runner that taught nothing."""
 
     dataset = "contention_pilot"
     fits_any_folder = True
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`ColocationBoost`, unfitted."""
-        return ColocationBoost(seed=seed)
-
-    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """Boosters, the network, and the baseline."""
-        return (self.predictor(seed), ColocationNetwork(seed=seed), ProgramMean())
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs."""
@@ -75,27 +65,13 @@ class ContentionPilotExaminer(Examiner):
             out = neighbours == name
             train, judged = rows.take(~out), rows.take(out)
             if len(train):
-                yield Exam("leave_one_corunner_out", train, list(tasks_of(train, judged)))
+                yield Exam(PROTOCOL, train, list(contention_tasks(PROTOCOL, train, judged)))
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Nothing: every folder is examined with fits of its own."""
         return iter(())
-
-
-def tasks_of(
-    train: Measurements, judged: Measurements, protocol: str = "leave_one_corunner_out"
-) -> Iterator[Task]:
-    """One task a metric, with the baseline that knows the program alone."""
-    mean = ProgramMean().fit(train).predict(judged.queries)
-    for metric in ("p_cpu", "p_wall"):
-        if np.isfinite(judged.values[metric]).any():
-            baselines = {"program_mean": mean.values[metric]}
-            repeats = judged.groups["repeated"]
-            yield Task(
-                f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats
-            )
 
 
 def pilot_measurements(runs: pd.DataFrame) -> Measurements:

@@ -1,0 +1,111 @@
+"""Tables of `contention` as programs beside neighbours: equal windows, profiles from runs alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.collectors.victims import VICTIMS
+from forerun.data.datasets.contention import ISOLATED, windows
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.features.windows import HOST_METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHARE_WITH = 0.98
+"""Of the runs, that must have as many seconds as the windows are cut to."""
+MOST_SECONDS = 30
+KINDS = ("user", "nice", "system", "steal", "idle")
+
+
+def colocations(
+    runs: "pd.DataFrame", samples: "pd.DataFrame", seconds: int | None = None
+) -> list[Colocation]:
+    """One workload a run, in order.
+
+    The number of seconds inside a run tells how long it took: windows are cut to a length that
+    nearly all runs have, and the few that are shorter have none.
+
+    Args:
+        runs, samples: tables of the bundle.
+        seconds: length of the windows; as many as nearly all runs have when None.
+    """
+    length = equal_seconds(runs, samples) if seconds is None else seconds
+    frame = with_own_cpu(samples)
+    names = tuple(name for name in HOST_METRICS if name in frame.columns)
+    values = windows(runs, frame, length, names)
+    whole = ~np.isnan(values).all(axis=2).any(axis=1)
+    profiles = _profiles(runs, values, whole, names)
+    found = []
+    for row, victim in enumerate(runs["victim"].astype(str)):
+        seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
+        found.append(Colocation(profiles[victim], HostWindow(names, seconds_of)))
+    return found
+
+
+def equal_seconds(runs: "pd.DataFrame", samples: "pd.DataFrame") -> int:
+    """Seconds that nearly all runs have wholly inside, at least 1."""
+    inside = samples[(samples["phase"] == "inside") & ~samples["gap"].astype(bool)]
+    counts = inside.groupby("run").size().reindex(runs["run"]).fillna(0).to_numpy()
+    if not len(counts):
+        return 1
+    return int(np.clip(np.quantile(counts, 1.0 - SHARE_WITH), 1, MOST_SECONDS))
+
+
+def with_own_cpu(samples: "pd.DataFrame") -> "pd.DataFrame":
+    """Samples with shares of the CPU that victims are pinned to, and of all others.
+
+    The collector pins victims to the last CPU that it may use.
+    """
+    cpus = sorted(
+        {
+            int(name[3 : name.index(".")])
+            for name in map(str, samples.columns)
+            if name.startswith("cpu") and name[3 : name.find(".")].isdigit()
+        }
+    )
+    if len(cpus) < 2:
+        return samples
+    more = {}
+    for kind in KINDS:
+        columns = [f"cpu{cpu}.{kind}_share" for cpu in cpus]
+        if all(column in samples for column in columns):
+            more[f"own_cpu.{kind}_share"] = samples[columns[-1]]
+            more[f"other_cpus.{kind}_share"] = samples[columns[:-1]].sum(axis=1)
+    return samples.assign(**more)
+
+
+def _profiles(
+    runs: "pd.DataFrame",
+    values: NDArray[np.float32],
+    whole: NDArray[np.bool_],
+    names: Sequence[str],
+) -> Mapping[str, ProgramProfile]:
+    """Victim -> what its isolated runs showed."""
+    sizes = {each.name: each.working_set_mib for each in VICTIMS}
+    alone = (runs["neighbour"] == ISOLATED).to_numpy()
+    victims = runs["victim"].astype(str).to_numpy()
+    share = (runs["cpu_s"] / runs["wall_s"]).to_numpy(dtype=np.float64)
+    found = {}
+    for victim in np.unique(victims):
+        mine = alone & (victims == victim) & np.isfinite(share)
+        usual = float(min(1.0, np.median(share[mine]))) if mine.any() else None
+        window = HostWindow(tuple(names), _middle(values[mine & whole]))
+        found[str(victim)] = ProgramProfile(str(victim), window, sizes.get(str(victim)), usual)
+    return found
+
+
+def _middle(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
+    """Median over n x t x c values, as a window of one second; none where there is nothing."""
+    if not values.size:
+        return ()
+    flat = values.reshape(-1, values.shape[2]).astype(np.float64)
+    known = ~np.isnan(flat)
+    return (
+        tuple(
+            float(np.median(flat[known[:, c], c])) if known[:, c].any() else float("nan")
+            for c in range(flat.shape[1])
+        ),
+    )
