@@ -104,7 +104,7 @@ def window_values(window: HostWindow) -> Matrix:
 
 def missing_metrics(window: HostWindow, wanted: Sequence[str]) -> tuple[str, ...]:
     """Those of the wanted metrics that no second of a window has."""
-    known = ~np.isnan(window_values(window)).all(axis=0)
+    known = np.isfinite(window_values(window)).sum(axis=0) > 0
     return tuple(name for name in wanted if not known[_PLACE[name]])
 
 
@@ -123,7 +123,9 @@ def statistics(values: Matrix) -> Matrix:
     low, middle, high, most = (_quantile(ordered, count, q) for q in (0.1, 0.5, 0.9, 1.0))
     time = np.arange(values.shape[1], dtype=np.float64)[None, :, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        centred = np.where(known, time - (known * time).sum(axis=1, keepdims=True) / count[:, None], 0.0)
+        centred = np.where(
+            known, time - (known * time).sum(axis=1, keepdims=True) / count[:, None], 0.0
+        )
         slope = (centred * np.nan_to_num(values)).sum(axis=1) / (centred**2).sum(axis=1)
     trend = np.where(count > 2, slope, np.nan)
     return np.stack([middle, high - low, most, trend], axis=1)
@@ -136,6 +138,16 @@ def level(window: HostWindow) -> Matrix:
         return np.full(len(NAMES), np.nan)
     found: Matrix = statistics(values[None])[0, 0]
     return found
+
+
+def window_of(values: Matrix) -> HostWindow:
+    """One second with these values, as `level` gives them; none below 0 or above what can be."""
+    found = np.where(_LOG, np.exp(np.where(_LOG, values, 0.0)), np.maximum(values, 0.0))
+    most = [np.inf if metric.most is None else metric.most for metric in HOST_METRICS.values()]
+    found = np.minimum(found, most)
+    known = np.flatnonzero(~np.isnan(found))
+    names = tuple(NAMES[place] for place in known)
+    return HostWindow(names, (tuple(found[known].tolist()),) if names else ())
 
 
 def _quantile(ordered: Matrix, count: NDArray[np.intp], share: float) -> Matrix:

@@ -132,7 +132,8 @@ class ProgramMean:
     def fit(self, measurements: Measurements) -> Self:
         """Means of each metric."""
         programs = np.array([colocation_of(q).profile.program for q in measurements.queries])
-        means, common = {}, {}
+        means: dict[tuple[str, str], float] = {}
+        common: dict[str, float] = {}
         for metric in METRICS:
             values = measurements.values.get(metric, np.full(len(programs), np.nan))
             own = {

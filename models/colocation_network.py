@@ -62,9 +62,10 @@ class Scaled:
         context = np.concatenate([told, there], axis=1)
         for length in np.unique(lengths[lengths > 0]):
             index = np.flatnonzero(lengths == length)
-            found = np.stack([rows.windows[row][:, list(self.places)] for row in index])
+            found = np.stack([rows.windows[int(row)][:, list(self.places)] for row in index])
             values, mask = _filled((found - middle[:f]) / scale[:f])
-            yield {"values": values, "mask": mask, "context": context[index], "rows": index}
+            places = index.astype(np.float64)
+            yield {"values": values, "mask": mask, "context": context[index], "rows": places}
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists, metrics by name."""

@@ -48,8 +48,13 @@ class ColocationRows:
     facts: Matrix
 
     @classmethod
-    def of(cls, queries: Sequence[Query]) -> Self:
-        """Rows in the order of the queries."""
+    def of(cls, queries: Sequence[Query], idle: HostWindow = HostWindow()) -> Self:
+        """Rows in the order of the queries.
+
+        Args:
+            queries: n programs beside neighbours.
+            idle: what an idle host shows, for metrics that were not read while a program ran alone.
+        """
         asked = [colocation_of(query) for query in queries]
         windows = [window_values(one.window) for one in asked]
         found = np.full((len(asked), len(STATISTICS), len(NAMES)), np.nan)
@@ -58,9 +63,11 @@ class ColocationRows:
             rows = np.flatnonzero(lengths == length)
             found[rows] = statistics(np.stack([windows[row] for row in rows]))
         known: dict[int, Matrix] = {}
+        usual = level(idle)
         for one in asked:
             if id(one.profile) not in known:
-                known[id(one.profile)] = level(one.profile.alone)
+                alone = level(one.profile.alone)
+                known[id(one.profile)] = np.where(np.isnan(alone), usual, alone)
         return cls(
             np.array([one.profile.program for one in asked], dtype=np.str_),
             windows,
@@ -75,7 +82,8 @@ class ColocationRows:
     @property
     def seen(self) -> NDArray[np.bool_]:
         """Whether a row's window holds anything, shape (n,)."""
-        return ~np.isnan(self.found[:, 0]).all(axis=1)
+        found: NDArray[np.bool_] = np.isfinite(self.found[:, 0]).sum(axis=1) > 0
+        return found
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
         """The rows at these positions, or where the mask is True."""
@@ -87,14 +95,19 @@ class ColocationRows:
     def matrix(self, metrics: Sequence[int]) -> Matrix:
         """Statistics of some metrics, their change from alone, alone, and facts.
 
+        A metric that a window lacks counts as it is alone: trees were never shown its absence.
+
         Args:
             metrics: places in NAMES.
 
         Returns:
             n x (len(metrics) x (len(STATISTICS) + 2) + len(FACTS)).
         """
-        of = self.found[:, :, list(metrics)]
         alone = self.alone[:, list(metrics)]
+        of = self.found[:, :, list(metrics)].copy()
+        lost = np.isnan(of[:, 0])
+        for place, usual in enumerate((alone, np.zeros_like(alone), alone)):
+            of[:, place] = np.where(lost, usual, of[:, place])
         flat = of.reshape(len(self), -1)
         return np.concatenate([flat, of[:, 0] - alone, alone, self.facts], axis=1)
 

@@ -20,6 +20,7 @@ from forerun.data.workload import Colocation, HostWindow
 from forerun.features.windows import NAMES
 from forerun.models.artifact import read_content, write_content
 from forerun.models.calibration import LogQuantiles, held_out_folds
+from forerun.models.colocation_forecast import Mixing, mixing_of
 from forerun.models.colocation_rows import (
     METRICS,
     Column,
@@ -71,6 +72,7 @@ class Colocator(ABC):
         taught: metrics of the host that training had.
         idle: what an otherwise idle host shows.
         ranges: of the windows' medians in training.
+        mixing: how profiles add up to what a host shows.
     """
 
     name: ClassVar[str]
@@ -83,6 +85,7 @@ class Colocator(ABC):
     taught: tuple[str, ...] = ()
     idle: HostWindow = HostWindow()
     ranges: FeatureRange | None = None
+    mixing: Mixing = Mixing()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -114,19 +117,21 @@ class Colocator(ABC):
 
     def fit(self, measurements: Measurements) -> Self:
         """Levels and engines of each metric; widths from neighbours and families held out."""
-        rows = ColocationRows.of(measurements.queries)
+        idle = idle_window(measurements.queries)
+        rows = ColocationRows.of(measurements.queries, idle)
         fitted = self._fitted(rows, measurements)
-        widths = {}
+        widths: dict[tuple[str, Mode], LogQuantiles] = {}
         for metric in fitted.metrics:
             for mode in MODES:
                 groups = _groups(measurements, HELD_OUT[mode])
                 widths[metric, mode] = self._width(rows, measurements, metric, mode, groups)
         median = rows.found[:, 0]
-        kept = ~np.isnan(median).all(axis=0)
+        kept = np.isfinite(median).sum(axis=0) > 0
         names = tuple(name for name, mine in zip(NAMES, kept, strict=True) if mine)
         found = FeatureRange.of(names, median[:, kept]) if names else None
-        idle = idle_window(measurements.queries)
-        return replace(fitted, widths=widths, taught=names, ranges=found, idle=idle)
+        neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
+        mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
+        return replace(fitted, widths=widths, taught=names, ranges=found, idle=idle, mixing=mixing)
 
     def _fitted(
         self, rows: ColocationRows, measured: Measurements, only: tuple[str, Mode] | None = None
@@ -181,7 +186,7 @@ class Colocator(ABC):
         """One correction a program, shrunk to none."""
         plain = replace(self, offsets={})
         offsets = dict(self.offsets)
-        rows = ColocationRows.of(measurements.queries)
+        rows = ColocationRows.of(measurements.queries, self.idle)
         for metric in self.metrics:
             missed = log_p(measurements, metric) - plain.in_logarithms(rows, metric)[0]
             for program in np.unique(rows.programs):
@@ -191,9 +196,7 @@ class Colocator(ABC):
                     offsets[metric, str(program)] = shrunk
         return replace(self, offsets=offsets)
 
-    def in_logarithms(
-        self, rows: ColocationRows, metric: str
-    ) -> tuple[Column, NDArray[np.bool_]]:
+    def in_logarithms(self, rows: ColocationRows, metric: str) -> tuple[Column, NDArray[np.bool_]]:
         """log P of n rows, and whether each program is known."""
         middle, spread, known = self.levels[metric].rows(rows.programs)
         answer = middle.copy()
@@ -210,8 +213,10 @@ class Colocator(ABC):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """P with intervals."""
-        rows = ColocationRows.of(queries)
-        values, low, high = {}, {}, {}
+        rows = ColocationRows.of(queries, self.idle)
+        values: dict[str, Column] = {}
+        low: dict[str, Column] = {}
+        high: dict[str, Column] = {}
         known = np.zeros(len(rows), dtype=np.bool_)
         for metric in self.metrics:
             answer, known = self.in_logarithms(rows, metric)
@@ -225,9 +230,7 @@ class Colocator(ABC):
         limits = [self._limits(q, rows, i, bool(known[i])) for i, q in enumerate(queries)]
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
 
-    def _limits(
-        self, query: Query, rows: ColocationRows, row: int, known: bool
-    ) -> tuple[str, ...]:
+    def _limits(self, query: Query, rows: ColocationRows, row: int, known: bool) -> tuple[str, ...]:
         lines = [] if known else [NEW]
         if not rows.seen[row]:
             return (*lines, NO_WINDOW)
@@ -257,6 +260,7 @@ class Colocator(ABC):
             "offsets": [[*key, value] for key, value in sorted(self.offsets.items())],
             "taught": self.taught,
             "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
+            "mixing": {"weights": dict(self.mixing.weights), "pairs": self.mixing.pairs},
             "ranges": None if self.ranges is None else self.ranges.to_json(),
         }
 
@@ -280,6 +284,7 @@ class Colocator(ABC):
             offsets={(m, program): value for m, program, value in content["offsets"]},
             taught=tuple(content["taught"]),
             idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
+            mixing=Mixing(content["mixing"]["weights"], content["mixing"]["pairs"]),
             ranges=None if content["ranges"] is None else FeatureRange.from_json(content["ranges"]),
         )
 

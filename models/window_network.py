@@ -193,9 +193,7 @@ def export(module: "nn.Module", metrics: int, facts: int) -> bytes:
         torch.ones(3, 4, metrics, dtype=wide),
         torch.rand(3, 2 * (metrics + facts), dtype=wide),
     )
-    return onnx_bytes(
-        module, example, ({0: n, 1: t}, {0: n, 1: t}, {0: n}), INPUTS, OUTPUTS
-    )
+    return onnx_bytes(module, example, ({0: n, 1: t}, {0: n, 1: t}, {0: n}), INPUTS, OUTPUTS)
 
 
 def _steps(

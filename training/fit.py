@@ -14,6 +14,7 @@ from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, check, load_part, seal
 from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
+from forerun.models.colocation import ColocationBoost
 from forerun.models.design import DesignBoost
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
@@ -21,6 +22,7 @@ from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
+from forerun.training.tasks.contention import ContentionExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
@@ -52,6 +54,7 @@ COURSES: tuple[Course, ...] = (
     Course(BenchmarkBoost(), WaHls4mlExaminer()),
     Course(BenchmarkBoost(), NcppExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
+    Course(ColocationBoost(), ContentionExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

@@ -36,7 +36,8 @@ def colocations(
     frame = with_own_cpu(samples)
     names = tuple(name for name in HOST_METRICS if name in frame.columns)
     values = windows(runs, frame, length, names)
-    whole = ~np.isnan(values).all(axis=2).any(axis=1)
+    read = np.asarray(np.isfinite(values).any(axis=2), dtype=np.bool_)
+    whole: NDArray[np.bool_] = read.sum(axis=1) == length
     profiles = _profiles(runs, values, whole, names)
     found = []
     for row, victim in enumerate(runs["victim"].astype(str)):

@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from forerun.service.routes import (
+    colocation,
     devices,
     graphs,
     health,
@@ -21,6 +22,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     graphs.router,
     devices.router,
     measurements.router,
+    colocation.router,
     models.router,
     leaderboard.router,
     health.router,

@@ -84,7 +84,7 @@ def pilot_measurements(runs: pd.DataFrame) -> Measurements:
         values = tuple(float(row[c]) / unit for c, unit in PILOT_METRICS.values())
         window = HostWindow(tuple(PILOT_METRICS), (values,))
         queries.append(Query(Colocation(profile, window), GUEST))
-    values = {
+    measured = {
         f"p_{kind}": (runs["victim"].map(alone[kind].median()) / runs[kind]).to_numpy(np.float64)
         for kind in ("cpu", "wall")
     }
@@ -94,7 +94,7 @@ def pilot_measurements(runs: pd.DataFrame) -> Measurements:
         "neighbour": runs["co"].to_numpy(dtype=np.str_),
         "repeated": (runs["victim"] + " " + runs["co"]).to_numpy(dtype=np.str_),
     }
-    return Measurements(queries, values, groups)
+    return Measurements(queries, measured, groups)
 
 
 def _profile(name: str, alone: pd.DataFrame) -> ProgramProfile:

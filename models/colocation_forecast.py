@@ -1,0 +1,99 @@
+"""What a host will show once programs run beside each other, put together from their profiles.
+
+Each program adds what it added to an idle host when it ran alone, times a weight that pairs of
+profiled programs taught for each metric (1 where none did): shares of time add up, latencies
+multiply. What a program sees of itself alone (its own CPU, its own times) is not put together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.features.windows import NAMES, level, window_of, window_values
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+PAIR = "victim:"
+"""Beginning of the names of neighbours that are programs with profiles of their own."""
+OWN = ("task.", "own_cpu.", "other_cpus.")
+PRIOR_PAIRS = 5.0
+MOST_WEIGHT = 1.5
+_PRIVATE = np.array([name.startswith(OWN) for name in NAMES])
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How profiles add up.
+
+    Attributes:
+        weights: metric -> share of what a program shows alone that it adds beside others.
+        pairs: runs beside programs with profiles that taught them.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    pairs: int = 0
+
+    @classmethod
+    def of(cls, change: Matrix, added: Matrix) -> Self:
+        """Least squares, drawn to 1 by some imagined pairs.
+
+        Args:
+            change: n x len(NAMES), window less the program alone.
+            added: n x len(NAMES), neighbour alone less idle.
+        """
+        weights = {}
+        for column, name in enumerate(NAMES):
+            known = np.isfinite(change[:, column]) & np.isfinite(added[:, column])
+            x, y = added[known, column], change[known, column]
+            size = float(x @ x)
+            if size > 1e-12:
+                prior = PRIOR_PAIRS * size / len(x)
+                weights[name] = float(np.clip((x @ y + prior) / (size + prior), 0.0, MOST_WEIGHT))
+        return cls(weights, len(change))
+
+    def together(
+        self, programs: Sequence[ProgramProfile], host: HostWindow, idle: HostWindow
+    ) -> HostWindow:
+        """The host with these programs on top of what it shows.
+
+        Args:
+            programs: that are to come.
+            host: what it shows now; idle where it holds nothing.
+            idle: what an idle host shows.
+        """
+        weight = np.array([self.weights.get(name, 1.0) for name in NAMES])
+        base, alone = level(host), level(idle)
+        base = np.where(np.isnan(base), alone, base)
+        added = [weight * (level(one.alone) - alone) for one in programs]
+        found = base + np.nansum([np.zeros(len(NAMES)), *added], axis=0)
+        return window_of(np.where(_PRIVATE, np.nan, found))
+
+
+def pairs_of(
+    asked: Sequence[Colocation], neighbours: NDArray[np.str_]
+) -> tuple[NDArray[np.intp], list[ProgramProfile]]:
+    """Rows whose neighbour is a program with a profile, and those profiles."""
+    profiles = {one.profile.program: one.profile for one in asked}
+    found = [
+        (row, profiles[name.removeprefix(PAIR)])
+        for row, name in enumerate(map(str, neighbours))
+        if name.startswith(PAIR) and name.removeprefix(PAIR) in profiles
+    ]
+    return np.array([row for row, _ in found], dtype=np.intp), [one for _, one in found]
+
+
+def mixing_of(
+    asked: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow
+) -> Mixing:
+    """Weights from the runs beside programs with profiles."""
+    rows, beside = pairs_of(asked, neighbours)
+    whole = [i for i, row in enumerate(rows) if len(window_values(asked[row].window))]
+    if not whole:
+        return Mixing()
+    windows = [level(asked[rows[i]].window) - level(asked[rows[i]].profile.alone) for i in whole]
+    added = [level(beside[i].alone) - level(idle) for i in whole]
+    return Mixing.of(np.array(windows), np.array(added))

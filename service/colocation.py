@@ -1,0 +1,202 @@
+"""Questions about programs that share a host, from schemas to the predictor and back.
+
+A host that is to be is put together from profiles (`forerun.models.colocation_forecast`): from what
+it shows now where that is given, plus the candidate; else from an idle host plus all programs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from forerun.data.device import Device
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.features.windows import missing_metrics
+from forerun.models.bundled import LoadedPredictor
+from forerun.models.chosen import Chosen
+from forerun.models.colocation_forecast import OWN
+from forerun.models.colocation_resources import dominant, gains
+from forerun.models.colocation_rows import METRICS, colocation_of
+from forerun.models.colocator import Colocator
+from forerun.models.prediction import Predictions
+from forerun.models.predictor import Predictor
+from forerun.service.colocation_schemas import (
+    ColocationIn,
+    HostIn,
+    NowIn,
+    ProgramIn,
+    RankIn,
+    WindowIn,
+)
+
+GUEST = Device(name="guest", vendor="unknown", kind="vm")
+
+
+def colocator_of(predictor: Predictor) -> Colocator:
+    """The part that answers about co-location.
+
+    Raises:
+        UnanswerableQuery: none does.
+    """
+    parts = predictor.parts if isinstance(predictor, Chosen) else (predictor,)
+    for part in parts:
+        if isinstance(part, Colocator) and part.levels:
+            return part
+    raise UnanswerableQuery(
+        "No predictor in use was taught co-location: `forerun train colocation_boost` fits one on "
+        "what `forerun collect contention` measured."
+    )
+
+
+def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """The fields of `ColocationOut`.
+
+    Raises:
+        UnanswerableQuery: no predictor in use was taught co-location.
+    """
+    part = colocator_of(loaded.predictor)
+    window = _together(asked.candidate, asked.host, part)
+    programs = [asked.candidate, *asked.host.residents]
+    answers = _told(programs, [_query(one, window, estimated=True) for one in programs], part)
+    worst = min(answers, key=lambda one: (one["p_cpu"] or {"value": np.inf})["value"])
+    return {
+        "candidate": answers[0],
+        "residents": answers[1:],
+        "worst": worst["program"],
+        "assumed": assumed(part, _shown(asked.host)),
+        "predictor": {"name": part.name, "version": loaded.version},
+    }
+
+
+def rank(asked: RankIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """The fields of `RankOut`; all programs of all hosts are answered in one call.
+
+    Raises:
+        UnanswerableQuery: no predictor in use was taught co-location, or not this metric.
+    """
+    part = colocator_of(loaded.predictor)
+    if asked.metric not in part.metrics:
+        raise UnanswerableQuery(f"The predictor in use was not taught {asked.metric}.")
+    queries, names, owners = [], [], []
+    for place, host in enumerate(asked.hosts):
+        window = _together(asked.candidate, host, part)
+        for program in (asked.candidate, *host.residents):
+            queries.append(_query(program, window, estimated=True))
+            names.append(program.name)
+            owners.append(place)
+    values = part.predict(queries).values[asked.metric]
+    place_of = np.array(owners)
+    found = []
+    for place, host in enumerate(asked.hosts):
+        rows = np.flatnonzero(place_of == place)
+        mine = values[rows]
+        least = int(rows[int(mine.argmin())])
+        scores = {"worst": mine.min(), "candidate": mine[0], "mean": mine.mean()}
+        found.append(
+            {
+                "name": host.name,
+                "score": float(scores[asked.objective]),
+                "candidate": float(mine[0]),
+                "worst": float(mine.min()),
+                "worst_program": names[least],
+            }
+        )
+    found.sort(key=lambda one: -one["score"])
+    shown = any(_shown(host) is not None for host in asked.hosts)
+    return {
+        "hosts": found,
+        "metric": asked.metric,
+        "assumed": assumed(part, HostWindow() if shown else None),
+        "predictor": {"name": part.name, "version": loaded.version},
+    }
+
+
+def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """The fields of `NowOut`.
+
+    Raises:
+        UnanswerableQuery: no predictor in use was taught co-location.
+    """
+    part = colocator_of(loaded.predictor)
+    query = _query(asked.program, _window(asked.window), estimated=False)
+    (answer,) = _told([asked.program], [query], part)
+    return {"program": answer, "predictor": {"name": part.name, "version": loaded.version}}
+
+
+def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
+    """How a host that is to be was put together, a line each."""
+    start = "an idle host plus every program" if shown is None else "what it shows now plus"
+    lines = [
+        f"metrics of the host: {start}{'' if shown is None else ' the candidate'}, each adding "
+        "what it added to an idle host when it ran alone",
+        "programs are undisturbed otherwise, and share all CPUs as those did that taught",
+    ]
+    if not part.mixing.pairs:
+        lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
+    lines.append("intervals were calibrated on measured windows, not on ones put together")
+    return lines
+
+
+def _together(candidate: ProgramIn, host: HostIn, part: Colocator) -> HostWindow:
+    shown = _shown(host)
+    coming = [candidate] if shown is not None else [candidate, *host.residents]
+    profiles = [_profile(one) for one in coming]
+    return part.mixing.together(profiles, shown or part.idle, part.idle)
+
+
+def _told(
+    programs: Sequence[ProgramIn], queries: Sequence[Query], part: Colocator
+) -> list[dict[str, Any]]:
+    answers, found = part.predict(queries), gains(part, queries)
+    told = []
+    for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
+        wanted = [n for n in part.taught if not n.startswith(OWN)]
+        asked = colocation_of(query)
+        lost = missing_metrics(asked.window, wanted if asked.estimated else part.taught)
+        told.append(
+            {
+                "program": program.name,
+                **{metric: _performance(answers, metric, row) for metric in METRICS},
+                "dominant_resource": dominant(found[row]),
+                "gains": found[row],
+                "missing_metrics": list(lost),
+                "in_domain": not answers.limits[row],
+                "limits": list(answers.limits[row]),
+            }
+        )
+    return told
+
+
+def _performance(answers: Predictions, metric: str, row: int) -> Mapping[str, float | None] | None:
+    estimate = answers[row].estimates.get(metric)
+    if estimate is None:
+        return None
+    ends = {"low": estimate.low, "high": estimate.high, "coverage": estimate.coverage}
+    return {"value": estimate.value, **ends}
+
+
+def _query(program: ProgramIn, window: HostWindow, *, estimated: bool) -> Query:
+    return Query(Colocation(_profile(program), window, estimated), GUEST)
+
+
+def _profile(program: ProgramIn) -> ProgramProfile:
+    alone = _medians(program.alone)
+    return ProgramProfile(program.name, alone, program.working_set_mib, program.cpu_share)
+
+
+def _shown(host: HostIn) -> HostWindow | None:
+    """What a host shows now; None where nothing is given."""
+    if host.window is not None and host.window.seconds:
+        return _window(host.window)
+    return _medians(host.metrics) if host.metrics else None
+
+
+def _medians(metrics: Mapping[str, float]) -> HostWindow:
+    return HostWindow(tuple(metrics), (tuple(metrics.values()),) if metrics else ())
+
+
+def _window(given: WindowIn) -> HostWindow:
+    seconds = [tuple(np.nan if v is None else float(v) for v in one) for one in given.seconds]
+    return HostWindow(tuple(given.metrics), tuple(seconds) if given.metrics else ())
