@@ -123,9 +123,8 @@ def statistics(values: Matrix) -> Matrix:
     low, middle, high, most = (_quantile(ordered, count, q) for q in (0.1, 0.5, 0.9, 1.0))
     time = np.arange(values.shape[1], dtype=np.float64)[None, :, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        centred = np.where(
-            known, time - (known * time).sum(axis=1, keepdims=True) / count[:, None], 0.0
-        )
+        middle_time = (known * time).sum(axis=1) / count
+        centred = np.where(known, time - middle_time[:, None], 0.0)
         slope = (centred * np.nan_to_num(values)).sum(axis=1) / (centred**2).sum(axis=1)
     trend = np.where(count > 2, slope, np.nan)
     return np.stack([middle, high - low, most, trend], axis=1)

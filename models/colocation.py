@@ -14,7 +14,7 @@ from forerun.data.workload import Colocation
 from forerun.features.windows import NAMES, RESOURCES, Resource, metrics_of
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
-from forerun.models.colocation_rows import METRICS, Column, ColocationRows, colocation_of
+from forerun.models.colocation_rows import METRICS, ColocationRows, Column, colocation_of
 from forerun.models.colocator import Colocator, Engine
 from forerun.models.prediction import Predictions
 

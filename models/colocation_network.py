@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from forerun.data.errors import BadArtifact
 from forerun.features.windows import NAMES
 from forerun.models.artifact import read_content, write_content
-from forerun.models.colocation_rows import FACTS, Column, ColocationRows
+from forerun.models.colocation_rows import FACTS, ColocationRows, Column
 from forerun.models.colocator import Colocator, Engine
 from forerun.models.graph_training import torch_threads
 from forerun.models.window_network import INPUTS, OUTPUTS, WindowShape, export, train

@@ -48,7 +48,7 @@ class ColocationRows:
     facts: Matrix
 
     @classmethod
-    def of(cls, queries: Sequence[Query], idle: HostWindow = HostWindow()) -> Self:
+    def of(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
         """Rows in the order of the queries.
 
         Args:
@@ -63,7 +63,7 @@ class ColocationRows:
             rows = np.flatnonzero(lengths == length)
             found[rows] = statistics(np.stack([windows[row] for row in rows]))
         known: dict[int, Matrix] = {}
-        usual = level(idle)
+        usual = level(idle or HostWindow())
         for one in asked:
             if id(one.profile) not in known:
                 alone = level(one.profile.alone)

@@ -23,8 +23,8 @@ from forerun.models.calibration import LogQuantiles, held_out_folds
 from forerun.models.colocation_forecast import Mixing, mixing_of
 from forerun.models.colocation_rows import (
     METRICS,
-    Column,
     ColocationRows,
+    Column,
     Levels,
     colocation_of,
     idle_window,
@@ -51,7 +51,7 @@ class Engine(Protocol):
     """Answers one target of one mode."""
 
     def predict(self, rows: ColocationRows) -> Column:
-        """n answers."""
+        """N answers."""
         ...
 
     def save(self, folder: Path, name: str) -> None:
@@ -83,9 +83,9 @@ class Colocator(ABC):
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
     offsets: Mapping[tuple[str, str], float] = field(default_factory=dict)
     taught: tuple[str, ...] = ()
-    idle: HostWindow = HostWindow()
+    idle: HostWindow = field(default_factory=HostWindow)
     ranges: FeatureRange | None = None
-    mixing: Mixing = Mixing()
+    mixing: Mixing = field(default_factory=Mixing)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class Colocator(ABC):
         return replace(self, offsets=offsets)
 
     def in_logarithms(self, rows: ColocationRows, metric: str) -> tuple[Column, NDArray[np.bool_]]:
-        """log P of n rows, and whether each program is known."""
+        """Log P of n rows, and whether each program is known."""
         middle, spread, known = self.levels[metric].rows(rows.programs)
         answer = middle.copy()
         for mode, part in (("known", known & rows.seen), ("new", ~known & rows.seen)):

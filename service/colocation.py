@@ -88,7 +88,7 @@ def rank(asked: RankIn, loaded: LoadedPredictor) -> dict[str, Any]:
             owners.append(place)
     values = part.predict(queries).values[asked.metric]
     place_of = np.array(owners)
-    found = []
+    found: list[dict[str, Any]] = []
     for place, host in enumerate(asked.hosts):
         rows = np.flatnonzero(place_of == place)
         mine = values[rows]

@@ -1,4 +1,4 @@
-"""How good predictions of P are: errors on its own scale, and whether slowed runs are told apart."""
+"""How good predictions of P are: errors on its own scale, and slowed runs told from others."""
 
 from collections.abc import Mapping
 

@@ -29,7 +29,8 @@ def colocations(
     nearly all runs have, and the few that are shorter have none.
 
     Args:
-        runs, samples: tables of the bundle.
+        runs: n runs.
+        samples: readings of those runs.
         seconds: length of the windows; as many as nearly all runs have when None.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
