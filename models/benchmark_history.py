@@ -1,15 +1,15 @@
 """Results of benchmarked systems to come, from those of earlier rounds.
 
-Throughput a device (or one over the latency of a stream) times the arithmetic of a sample is what
-a crossed process learns: a system whose model, scenario and device were seen is answered by its
-history, another by what is known of its parts and by its device's spec sheet. Power at the wall is
-a second process; energy is the one over the other.
+Throughput a device, times the arithmetic of a sample, is what a crossed process learns: a system
+whose model, scenario and device were seen is answered by its history, another by what is known of
+its parts and by its device's spec sheet. How much slower a stream is, a query at a time, is a second
+process over the first; power at the wall is a third; energy is power over throughput.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,15 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact import read_content, write_content
 from forerun.models.calibration import LogQuantiles, held_out_folds
-from forerun.models.crossed_process import CrossedProcess, Rows
+from forerun.models.crossed_process import NOISE, CrossedProcess, Rows, Term
 from forerun.models.history_rows import (
     SPEED,
+    STREAM,
     WALL_POWER,
+    as_offline,
     device_counts,
     history_rows,
-    is_stream,
+    in_streams,
     samples_per_query,
 )
 from forerun.models.prediction import Predictions
@@ -39,7 +41,9 @@ OWN = ("device", "part", "submitter", "platform")
 LATE_ROUNDS = 2
 DEVICE_FOLDS = 3
 SAMPLED_ROWS = 2400
-FEWEST_POWER_ROWS = 8
+FEWEST_ROWS = 8
+KINDS: Mapping[str, tuple[Term, ...]] = {"speed": SPEED, "stream": STREAM, "power": WALL_POWER}
+"""Process -> terms of its covariance."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +52,23 @@ class BenchmarkHistory:
 
     Attributes:
         seed: of the sample that deviations are learnt from, and of folds.
-        speed, power: processes of logarithms; None where nothing teaches.
-        speed_shift, power_shift: what `adapt` adds to them.
+        processes: of logarithms, by `KINDS`.
+        shifts: what `adapt` adds to them.
         seen: which systems taught.
         widths: metric -> quantiles of what is missed, by how much history there is.
     """
 
     name: ClassVar[str] = "benchmark_history"
     seed: int = 0
-    speed: CrossedProcess | None = None
-    power: CrossedProcess | None = None
-    speed_shift: CrossedProcess | None = None
-    power_shift: CrossedProcess | None = None
+    processes: Mapping[str, CrossedProcess] = field(default_factory=dict)
+    shifts: Mapping[str, CrossedProcess] = field(default_factory=dict)
     seen: SeenSystems = field(default_factory=SeenSystems)
     widths: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """Those of power only where training measured it."""
-        return METRICS if self.power is not None or self.speed is None else METRICS[:2]
+        return METRICS if "power" in self.processes or not self.processes else METRICS[:2]
 
     def answers(self, query: Query) -> bool:
         """Benchmarks of a suite that teaches."""
@@ -76,20 +78,18 @@ class BenchmarkHistory:
     def fit(self, measurements: Measurements) -> Self:
         """Fit on all rounds; widths come from later rounds and from devices, held out."""
         rows = history_rows(measurements.queries)
-        speeds, powers = _speeds(measurements, rows), _powers(measurements)
-        fitted = self._fitted(measurements.queries, rows, speeds, powers)
+        values = Logarithms.of(measurements, rows)
+        fitted = self._fitted(measurements.queries, rows, values)
         found: dict[str, list[Column]] = {metric: [] for metric in METRICS}
         strata: list[NDArray[np.str_]] = []
         for train, held in _foldings(rows, self.seed):
             queries = [q for q, mine in zip(measurements.queries, train, strict=True) if mine]
-            part = fitted._fitted(queries, rows.take(train), speeds[train], powers[train])
+            part = fitted._fitted(queries, rows.take(train), values.take(train))
             theirs = rows.take(held)
             strata.append(part.seen.strata(theirs))
-            missed, missed_power = (
-                values[held] - part._of(kind, theirs)
-                for kind, values in (("speed", speeds), ("power", powers))
-            )
-            streams = np.array([is_stream(measurements.queries[i]) for i in np.flatnonzero(held)])
+            missed = values.rate[held] - part._rates(theirs)
+            missed_power = values.power[held] - part._of("power", theirs)
+            streams = in_streams(theirs)
             found["samples_per_s"].append(np.where(streams, np.nan, missed))
             found["latency_ms"].append(np.where(streams, -missed, np.nan))
             found["wall_power_w"].append(missed_power)
@@ -98,54 +98,55 @@ class BenchmarkHistory:
             return fitted
         labels = np.concatenate(strata)
         widths = {
-            metric: LogQuantiles.of(np.concatenate(parts), labels) for metric, parts in found.items()
+            metric: LogQuantiles.of(np.concatenate(parts), labels)
+            for metric, parts in found.items()
         }
         return replace(fitted, widths=widths)
 
-    def _fitted(self, queries: Sequence[Query], rows: Rows, speeds: Column, powers: Column) -> Self:
-        """Both processes; what deviations a predictor has already learnt are kept."""
-        known, measured = np.isfinite(speeds), np.isfinite(powers)
-        speed = self._process("speed", rows.take(known), speeds[known])
-        power = None
-        if measured.sum() >= FEWEST_POWER_ROWS:
-            power = self._process("power", rows.take(measured), powers[measured])
-        seen = SeenSystems.of(queries, rows)
-        return replace(
-            self, speed=speed, power=power, speed_shift=None, power_shift=None, seen=seen
-        )
+    def _fitted(self, queries: Sequence[Query], rows: Rows, values: "Logarithms") -> Self:
+        """All processes; the deviations of one that was fitted already are kept."""
+        streams = in_streams(rows)
+        bare = replace(self, processes={}, shifts={}, seen=SeenSystems.of(queries, rows))
+        found = self._with(bare, "speed", rows, np.where(streams, np.nan, values.rate))
+        rest = np.where(streams, values.rate - found._rates(rows), np.nan)
+        found = self._with(found, "stream", rows, rest)
+        return self._with(found, "power", rows, values.power)
 
-    def _process(self, kind: str, rows: Rows, values: Column) -> CrossedProcess:
-        earlier: CrossedProcess | None = getattr(self, kind)
-        if earlier is not None:
-            return CrossedProcess.fit(
-                rows, values, earlier.terms, noise=earlier.noise, learn=False, seed=self.seed
-            )
-        terms = SPEED if kind == "speed" else WALL_POWER
-        return CrossedProcess.fit(rows, values, terms, seed=self.seed)
+    def _with(self, other: Self, kind: str, rows: Rows, values: Column) -> Self:
+        """Another predictor with one more process, where enough was measured."""
+        known = np.isfinite(values)
+        if known.sum() < FEWEST_ROWS:
+            return other
+        rows, values, before = rows.take(known), values[known], self.processes.get(kind)
+        terms, noise = (KINDS[kind], NOISE) if before is None else (before.terms, before.noise)
+        learn = before is None
+        process = CrossedProcess.fit(rows, values, terms, noise=noise, learn=learn, seed=self.seed)
+        return replace(other, processes={**other.processes, kind: process})
 
     def adapt(self, measurements: Measurements) -> Self:
         """What these rows miss, carried over to others of their device, part or submitter."""
-        plain = replace(self, speed_shift=None, power_shift=None)
         rows = history_rows(measurements.queries)
-        shifts: dict[str, Any] = {}
-        for kind, values in (
-            ("speed", _speeds(measurements, rows)),
-            ("power", _powers(measurements)),
-        ):
-            process: CrossedProcess | None = getattr(self, kind)
-            missed = values - plain._of(kind, rows)
-            known = np.isfinite(missed)
-            if process is not None and known.any():
-                shift = process.corrected(rows.take(known), missed[known], OWN)
-                shifts[f"{kind}_shift"] = shift
-        return replace(self, **shifts)
+        values, streams = Logarithms.of(measurements, rows), in_streams(rows)
+        adapted = replace(self, shifts={})
+        missed = values.rate - adapted._rates(rows)
+        adapted = adapted._shifted("speed", rows, np.where(streams, np.nan, missed))
+        missed = values.rate - adapted._rates(rows)
+        adapted = adapted._shifted("stream", rows, np.where(streams, missed, np.nan))
+        return adapted._shifted("power", rows, values.power - adapted._of("power", rows))
+
+    def _shifted(self, kind: str, rows: Rows, missed: Column) -> Self:
+        known = np.isfinite(missed)
+        if kind not in self.processes or not known.any():
+            return self
+        shift = self.processes[kind].corrected(rows.take(known), missed[known], OWN)
+        return replace(self, shifts={**self.shifts, kind: shift})
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Values with intervals; NaN for a metric that a scenario does not have."""
         rows = history_rows(queries)
         count = device_counts(queries)
-        streams = np.array([is_stream(query) for query in queries], dtype=np.bool_)
-        each = np.exp(self._of("speed", rows) - rows.numbers["work"])
+        streams = in_streams(rows)
+        each = np.exp(self._rates(rows) - rows.numbers["work"])
         watts = np.exp(self._of("power", rows)) * count
         per_sample = watts / np.where(streams, each * samples_per_query(queries), each * count)
         values = {
@@ -164,29 +165,35 @@ class BenchmarkHistory:
         limits = self.seen.limits(queries, rows)
         return Predictions(values, low, high, coverage, limits)
 
+    def _rates(self, rows: Rows) -> Column:
+        """Logarithms of arithmetic a second and device, shape (n,); of a stream, of one query."""
+        found = self._of("speed", as_offline(rows))
+        streams = in_streams(rows)
+        if "stream" not in self.processes or not streams.any():
+            return found
+        if "speed" not in self.processes:
+            found = np.where(streams, 0.0, np.nan)
+        found[streams] += self._of("stream", rows.take(streams))
+        return found
+
     def _of(self, kind: str, rows: Rows) -> Column:
-        """Expected logarithms, shape (n,); NaN where nothing teaches."""
-        process: CrossedProcess | None = getattr(self, kind)
-        shift: CrossedProcess | None = getattr(self, f"{kind}_shift")
-        if process is None:
+        """What one process expects, shape (n,); NaN where nothing teaches."""
+        if kind not in self.processes:
             return np.full(len(rows), np.nan)
-        found = process.predict(rows)
+        found = self.processes[kind].predict(rows)
+        shift = self.shifts.get(kind)
         return found if shift is None else found + shift.predict(rows)
 
     def save(self, folder: Path) -> None:
         """Everything as JSON."""
-        processes = {
-            kind: None if process is None else process.to_json()
-            for kind, process in (
-                ("speed", self.speed),
-                ("power", self.power),
-                ("speed_shift", self.speed_shift),
-                ("power_shift", self.power_shift),
-            )
+        parameters = {
+            "seed": self.seed,
+            "seen": self.seen.to_json(),
+            "processes": {kind: p.to_json() for kind, p in self.processes.items()},
+            "shifts": {kind: p.to_json() for kind, p in self.shifts.items()},
+            "widths": {metric: width.to_json() for metric, width in self.widths.items()},
         }
-        widths = {metric: width.to_json() for metric, width in self.widths.items()}
-        parameters = {"seed": self.seed, "seen": self.seen.to_json(), "widths": widths}
-        write_content(folder, self.name, parameters | processes)
+        write_content(folder, self.name, parameters)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -196,13 +203,43 @@ class BenchmarkHistory:
             BadArtifact: the folder is damaged.
         """
         content = read_content(folder, cls.name)
-        processes = {
-            kind: None if content[kind] is None else CrossedProcess.from_json(content[kind])
-            for kind in ("speed", "power", "speed_shift", "power_shift")
-        }
-        widths = {m: LogQuantiles.from_json(w) for m, w in content["widths"].items()}
-        seen = SeenSystems.from_json(content["seen"])
-        return cls(seed=content["seed"], seen=seen, widths=widths, **processes)
+        return cls(
+            seed=content["seed"],
+            processes={k: CrossedProcess.from_json(p) for k, p in content["processes"].items()},
+            shifts={k: CrossedProcess.from_json(p) for k, p in content["shifts"].items()},
+            seen=SeenSystems.from_json(content["seen"]),
+            widths={m: LogQuantiles.from_json(w) for m, w in content["widths"].items()},
+        )
+
+
+@dataclass(frozen=True)
+class Logarithms:
+    """What was measured on n rows, NaN where nothing was.
+
+    Attributes:
+        rate: of arithmetic a second and device, in units of `work`; of a stream, of one query.
+        power: of watts at the wall a device; of a stream, energy over latency.
+    """
+
+    rate: Column
+    power: Column
+
+    @classmethod
+    def of(cls, measurements: Measurements, rows: Rows) -> Self:
+        """From the metrics that a row has."""
+        nothing = np.full(len(measurements), np.nan)
+        rate, latency, watts, energy = (measurements.values.get(m, nothing) for m in METRICS)
+        count = device_counts(measurements.queries)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each = np.log(np.where(np.isnan(rate), 1e3 / latency, rate / count))
+            implied = energy * samples_per_query(measurements.queries) / (latency / 1e3)
+            power = np.log(np.where(np.isnan(watts), implied, watts) / count)
+        rates = np.where(np.isfinite(each), each, np.nan) + rows.numbers["work"]
+        return cls(rates, np.where(np.isfinite(power), power, np.nan))
+
+    def take(self, rows: NDArray[np.bool_]) -> "Logarithms":
+        """Those where the mask is True."""
+        return Logarithms(self.rate[rows], self.power[rows])
 
 
 def _foldings(rows: Rows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
@@ -218,27 +255,3 @@ def _foldings(rows: Rows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np
         for held in held_out_folds(devices, DEVICE_FOLDS, seed):
             found.append((~held & drawn, held))
     return found
-
-
-def _speeds(measurements: Measurements, rows: Rows) -> Column:
-    """Log of arithmetic a second and device, in units of `work`; NaN where nothing was measured."""
-    n = len(measurements)
-    rate = measurements.values.get("samples_per_s", np.full(n, np.nan))
-    latency = measurements.values.get("latency_ms", np.full(n, np.nan))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(np.where(np.isnan(rate), 1e3 / latency, rate / device_counts(measurements.queries)))
-    found: Column = np.where(np.isfinite(logs), logs, np.nan) + rows.numbers["work"]
-    return found
-
-
-def _powers(measurements: Measurements) -> Column:
-    """Log of watts a device; of streams, whose energy is measured, energy over latency."""
-    n = len(measurements)
-    empty = np.full(n, np.nan)
-    watts = measurements.values.get("wall_power_w", empty)
-    energy = measurements.values.get("wall_energy_per_sample_j", empty)
-    latency = measurements.values.get("latency_ms", empty)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        implied = energy * samples_per_query(measurements.queries) / (latency / 1e3)
-        logs = np.log(np.where(np.isnan(watts), implied, watts) / device_counts(measurements.queries))
-    return np.where(np.isfinite(logs), logs, np.nan)

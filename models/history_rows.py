@@ -20,6 +20,8 @@ KEYS: Final = (
 )
 FIRST_ROUND: Final = 200.0
 USUAL_GFLOP: Final = 500.0
+USUAL_COUNT: Final = 1.4
+"""Logarithm of four devices."""
 
 SPEED: Final = (
     Term((), "one", 3.0),
@@ -74,6 +76,36 @@ SPEED: Final = (
 )
 """Of the logarithm of samples a second and device."""
 
+STREAM: Final = (
+    Term((), "one", 1.5),
+    Term((), "linear", 0.3),
+    Term((), "near", 0.3),
+    Term((), "work", 0.3),
+    Term(("kind",), "one", 0.5),
+    Term(("scenario",), "one", 0.5),
+    Term(("base",), "one", 0.5),
+    Term(("scenario", "base"), "one", 0.3),
+    Term(("model",), "one", 0.2),
+    Term(("base",), "linear", 0.1),
+    Term(("base",), "near", 0.2),
+    Term(("stack",), "one", 0.5),
+    Term(("framework",), "one", 0.3),
+    Term(("reference",), "one", 0.3),
+    Term(("power_mode",), "one", 0.1),
+    Term(("power_mode", "device"), "one", 0.1),
+    Term(("device",), "one", 0.4),
+    Term(("part",), "one", 0.2),
+    Term(("device", "scenario"), "one", 0.1),
+    Term(("device", "base"), "one", 0.3),
+    Term(("device", "model", "scenario"), "one", 0.2),
+    Term(("device", "model", "scenario"), "recent", 0.1),
+    Term(("framework", "device", "base"), "one", 0.2),
+    Term(("submitter", "device"), "one", 0.1),
+    Term(("platform",), "one", 0.1),
+    Term(("platform", "model", "scenario"), "one", 0.1),
+)
+"""Of the logarithm of one over the latency of a stream, less samples a second of one device."""
+
 WALL_POWER: Final = (
     Term((), "one", 2.0),
     Term((), "linear", 0.3),
@@ -118,7 +150,7 @@ def history_rows(queries: Sequence[Query]) -> Rows:
     rounds = np.array([_number(s, "round", FIRST_ROUND) for s in settings])
     numbers = {
         "time": round_years(rounds),
-        "scale": np.log(count) - 1.4,
+        "scale": np.log(count) - USUAL_COUNT,
         "host": per_device - np.log(16.0),
         "work": np.log([_number(s, "gflop", USUAL_GFLOP) / USUAL_GFLOP for s in settings]),
     }
@@ -147,6 +179,20 @@ def device_counts(queries: Sequence[Query]) -> NDArray[np.float64]:
 def is_stream(query: Query) -> bool:
     """Whether one query is answered at a time: measured in milliseconds."""
     return _settings(query).get("scenario") in STREAMS
+
+
+def in_streams(rows: Rows) -> NDArray[np.bool_]:
+    """Which of n rows answer one query at a time."""
+    return np.isin(rows.keys["scenario"], STREAMS)
+
+
+def as_offline(rows: Rows) -> Rows:
+    """The same rows, those in streams as one device that answers all it is given at once."""
+    streams = in_streams(rows)
+    scenario = np.where(streams, "Offline", rows.keys["scenario"])
+    scale = np.where(streams, -USUAL_COUNT, rows.numbers["scale"])
+    keys = {**rows.keys, "scenario": scenario}
+    return Rows(keys, rows.sheet, {**rows.numbers, "scale": scale})
 
 
 def samples_per_query(queries: Sequence[Query]) -> NDArray[np.float64]:

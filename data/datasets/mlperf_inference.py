@@ -81,7 +81,15 @@ _TRAINING_COLUMNS: Final[Mapping[str, str]] = {
     "framework": "framework",
 }
 _MISSING: Final = ("", "N/A", "n/a", "NA", "None", None)
-_SAME: Final = ("version", "Location", "Scenario", "Model", "Result", "Result_Power", "Result_Units")
+_SAME: Final = (
+    "version",
+    "Location",
+    "Scenario",
+    "Model",
+    "Result",
+    "Result_Power",
+    "Result_Units",
+)
 _RUN: Final = ("version", "Organization", "Platform", "Model", "Scenario")
 _NUMBERS: Final = (
     *("accelerators_per_node", "result", "power_result", "inference_per_joule", "accuracy"),

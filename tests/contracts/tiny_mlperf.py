@@ -67,9 +67,15 @@ def mlperf_inference() -> dict[str, str]:
     powered, joined = [], []
     for round_ in ROUNDS[:3]:
         for row in _records(round_, "Offline"):
-            watts = 300.0 + 90.0 * PARTS[row["accelerator_model_name"]] * row["host_processors_per_node"]
+            watts = (
+                300.0
+                + 90.0 * PARTS[row["accelerator_model_name"]] * row["host_processors_per_node"]
+            )
             if round_ == "v3.0":
-                joined += [row, row | {"Result": None, "Result_Power": watts, "Result_Units": "Watts"}]
+                joined += [
+                    row,
+                    row | {"Result": None, "Result_Power": watts, "Result_Units": "Watts"},
+                ]
             else:
                 power = {"Result_Power": watts, "Result_Power_Units": "Watts"}
                 powered.append(row | power | {"Platform": f"{row['Platform']}-metered"})

@@ -84,8 +84,9 @@ def _split_tasks(
         ("throughput", rate, known & ~on_cpu),
         ("throughput_new", rate, ~known & ~on_cpu),
         ("throughput_cpu", rate, on_cpu),
-        *((part, metric, np.ones(len(judged), dtype=np.bool_)) for part, metric in METRICS.items()),
     ]
+    for part, metric in METRICS.items():
+        parts += [(part, metric, known), (f"{part}_new", metric, ~known)]
     for part, metric, mine in parts:
         mine = mine & np.isfinite(judged.values[metric])
         if mine.any():

@@ -173,5 +173,3 @@ def _values(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 def _text(column: Iterable[Any]) -> NDArray[np.str_]:
     return np.array([str(value) for value in column], dtype=np.str_)
-
-
