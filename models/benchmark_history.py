@@ -2,8 +2,8 @@
 
 Throughput a device, times the arithmetic of a sample, is what a crossed process learns: a system
 whose model, scenario and device were seen is answered by its history, another by what is known of
-its parts and by its device's spec sheet. How much slower a stream is, a query at a time, is a second
-process over the first; power at the wall is a third; energy is power over throughput.
+its parts and by its device's spec sheet. How much slower a stream is, a query at a time, is a
+second process over the first; power at the wall is a third; energy is power over throughput.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """MLPerf Inference: throughput, latency and wall power of systems, as their submitters reported.
 
 One row is one result of one system in one round. Power is of the whole system at the wall (CPUs,
-fans and losses of the supply included), never of an accelerator. What is public under MLPerf's
-policy is quoted with its round and submission; whatever is derived here is not verified by MLCommons.
+fans and losses of the supply included), never of an accelerator. Results are quoted with their
+round and submission, as MLPerf's policy asks; what is derived here is not verified by MLCommons.
 Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommons.
 """
 

@@ -2,7 +2,7 @@
 
 Throughput is judged an accelerator: relative errors are those of the whole system, which is what a
 row holds. `throughput` are rows whose model, scenario and accelerator stood in an earlier round,
-`throughput_new` those without such a history, `throughput_cpu` systems without an accelerator.
+`throughput_new` those without such a history, `throughput_cpu*` systems without an accelerator.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +83,8 @@ def _split_tasks(
     parts = [
         ("throughput", rate, known & ~on_cpu),
         ("throughput_new", rate, ~known & ~on_cpu),
-        ("throughput_cpu", rate, on_cpu),
+        ("throughput_cpu", rate, known & on_cpu),
+        ("throughput_cpu_new", rate, ~known & on_cpu),
     ]
     for part, metric in METRICS.items():
         parts += [(part, metric, known), (f"{part}_new", metric, ~known)]

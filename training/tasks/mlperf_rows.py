@@ -58,6 +58,7 @@ GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = {
 tokens, or the papers' counts. It is all that is known of a model before its first round."""
 
 _REFERENCE: Final = re.compile("-reference-|reference implementation", re.IGNORECASE)
+_NAMED_NODES: Final = re.compile(r"(?:.*[_-])?([1-9])-node-", re.IGNORECASE)
 _TRITON: Final = re.compile("triton", re.IGNORECASE)
 _EFFICIENT: Final = re.compile(r"max-?q|\bee\b|_ee\b|low power", re.IGNORECASE)
 
@@ -66,8 +67,9 @@ def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
     """Rows of `closed_division` as measured benchmarks.
 
     `samples_per_s` is of the whole system; results in tokens are turned into samples. Groups:
-    `round`, `device` (the part), `accelerator` (the submitter's text), `submitter`, `question` (model,
-    scenario and accelerator), `counted_in` (what a result was divided by to become samples).
+    `round`, `device` (the part), `accelerator` (the submitter's text), `submitter`, `question`
+    (model, scenario and accelerator), `counted_in` (what a result was divided by to become
+    samples).
     """
     keys = device_keys(rows)
     records: list[dict[str, Any]] = [
@@ -120,7 +122,8 @@ def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
     on_cpu = runs_on_cpu(row["accelerator"])
     per_node = row["cpus_per_node"] if on_cpu else row["accelerators_per_node"]
     per_node = max(1, int(per_node)) if per_node == per_node else 1
-    count = per_node * max(1, int(row["nodes"]))
+    nodes = _nodes(row)
+    count = per_node * nodes
     choices = {
         "model": str(row["model"]),
         "scenario": str(row["scenario"]),
@@ -135,7 +138,7 @@ def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
     }
     numbers = {
         "round": float(round_numbers([row["round"]])[0]),
-        "nodes": float(row["nodes"]),
+        "nodes": float(nodes),
         "share": share_in_use(row["accelerator"]),
         "host_cores": _cores(row),
         "gflop": gflop_per_sample(str(row["model"])),
@@ -148,6 +151,12 @@ def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
 
 def _named(what: re.Pattern[str], row: Mapping[str, Any]) -> bool:
     return any(what.search(str(row[name])) for name in ("system", "platform", "framework"))
+
+
+def _nodes(row: Mapping[str, Any]) -> int:
+    """Nodes of a system; some that are called `1-node-2S` list their two sockets as nodes."""
+    named = _NAMED_NODES.match(str(row["platform"]))
+    return int(named[1]) if named else max(1, int(row["nodes"]))
 
 
 def _cores(row: Mapping[str, Any]) -> float:
