@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Shape = Literal["one", "linear", "near", "recent", "trend", "scale", "host", "work"]
+Shape = Literal["one", "linear", "near", "recent", "scale", "host", "work"]
 SHEET_FIGURES = 6
 FREEDOM = 3.0
 """Degrees of freedom of the errors."""
@@ -234,16 +234,15 @@ def _shape(shape: Shape, one: Rows, other: Rows) -> Matrix:
         known = ~np.isnan(one.sheet[:, :1]) & ~np.isnan(other.sheet[:, 0])
         mine, theirs = np.nan_to_num(one.sheet), np.nan_to_num(other.sheet)
         if shape == "linear":
-            return known * (mine @ theirs.T)
+            return np.asarray(known * (mine @ theirs.T))
         square = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
-        return known * np.exp(-np.maximum(square, 0.0) / (2 * NEAR**2))
-    name = {"recent": "time", "trend": "time"}.get(shape, shape)
+        return np.asarray(known * np.exp(-np.maximum(square, 0.0) / (2 * NEAR**2)))
+    name = "time" if shape == "recent" else shape
     mine, theirs = one.numbers[name][:, None], other.numbers[name][None, :]
     if shape == "recent":
-        return np.exp(-np.abs(mine - theirs) / RECENT_YEARS)
-    if shape in ("trend", "work"):
-        return mine * theirs
-    return mine * theirs + np.exp(-((mine - theirs) ** 2) / 2)
+        return np.asarray(np.exp(-np.abs(mine - theirs) / RECENT_YEARS))
+    product: Matrix = mine * theirs
+    return product if shape == "work" else product + np.exp(-((mine - theirs) ** 2) / 2)
 
 
 def _learnt(

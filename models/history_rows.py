@@ -173,7 +173,8 @@ def round_years(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
 def device_counts(queries: Sequence[Query]) -> NDArray[np.float64]:
     """Devices of each query, slices of one as shares."""
     shares = np.array([_number(_settings(q), "share", 1.0) for q in queries])
-    return np.array([float(q.operation.device_count) for q in queries]) * shares
+    counts = np.array([float(q.operation.device_count) for q in queries])
+    return np.asarray(counts * shares, dtype=np.float64)
 
 
 def is_stream(query: Query) -> bool:

@@ -14,6 +14,9 @@ _NOISE: Final = re.compile(
     r"\([^)]*\)|virtualized|\bcts\b|nps1-spx|-750w|-02$|,.*$|\btensor core\b|[®™©]|\bgpu$"
 )
 _PARTS: Final = (
+    (r"gb300", "gb300-279gb"),
+    (r"gb200", "gb200-186gb"),
+    (r"b300", "b300-sxm-288gb"),
     (r"b200", "b200-sxm-180gb"),
     (r"gh200.*144", "gh200-144gb"),
     (r"gh200", "gh200-96gb"),
@@ -39,7 +42,9 @@ _PARTS: Final = (
     (r"orin", "jetson-agx-orin-64gb"),
     (r"mi325x", "mi325x"),
     (r"mi300x", "mi300x"),
+    (r"mi350x", "mi350x"),
     (r"mi355x", "mi355x"),
+    (r"rtx pro 6000", "rtx-pro-6000-server"),
     (r"gaudi ?2", "gaudi2"),
     (r"gaudi ?3", "gaudi3"),
     (r"tpu v5e", "tpu-v5e"),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CLOSED: Final = "closed_division"
 TRAINING: Final = "mlperf_training_v1.0_v3.0"
+ALL_DIVISIONS: Final = "mlperf_inference_v2.0_v4.1"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 """Rounds that only teach; every later one is judged by those before it."""
 
@@ -127,7 +128,7 @@ class MlperfInference(Dataset):
         return {name: frame for name, frame in tables.items() if len(frame)}
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of both tables; others of a bundle (all divisions) are not read."""
+        """Schemas; a bundle may also hold all divisions, which nothing here reads."""
         import pandera.pandas as pa
 
         keys = ("submitter", "division", "availability", "system", "model")
@@ -147,7 +148,9 @@ class MlperfInference(Dataset):
             "power_result": number(above=0, nullable=True),
         }
         training = {**texts, **loose, "result": number(above=0), "result_units": text()}
-        return {CLOSED: pa.DataFrameSchema(closed), TRAINING: pa.DataFrameSchema(training)}
+        every = {"round": text(), "division": text(), "result": number(nullable=True)}
+        schemas = {CLOSED: closed, TRAINING: training, ALL_DIVISIONS: every}
+        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`later_rounds/ROUND`: earlier rounds teach; `unseen_accelerator/FOLD`: other hardware.
