@@ -11,7 +11,8 @@ from forerun.data.errors import InputError
 from forerun.models.bundled import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation import adaptation_of
-from forerun.service.answers import Answers, answer_of
+from forerun.service.answer_content import answer_of
+from forerun.service.answers import Answers
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
 from forerun.service.loading import load_predictors

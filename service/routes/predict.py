@@ -10,9 +10,10 @@ from forerun.data.errors import InputError
 from forerun.data.query import Query as DomainQuery
 from forerun.data.software import Layout, Runtime, Software
 from forerun.data.workload import Network, NumberFormat, Phase
-from forerun.service.answers import Answers, Question, question_about
+from forerun.service.answers import Answers
 from forerun.service.graph_store import StoreFull
 from forerun.service.problems import content, problem_of, unfit
+from forerun.service.question import Question, question_about
 from forerun.service.schemas import (
     EXAMPLES,
     LARGEST_BATCH,
