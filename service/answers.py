@@ -59,7 +59,7 @@ class Answers:
             UnknownDevice, UnknownGraph, UnknownMetric, UnreadableModel: what was named is not here.
             BadTrainingSetup: how a network is trained contradicts itself.
         """
-        device = self._device(asked.device)
+        device = self.device(asked.device)
         metrics = tuple(asked.metrics) if asked.metrics is not None else tuple(UNITS)
         strange = [name for name in metrics if name not in UNITS]
         if strange:
@@ -91,7 +91,12 @@ class Answers:
                 self._answers.popitem(last=False)
         return answer
 
-    def _device(self, given: str | Device) -> Device:
+    def device(self, given: str | Device) -> Device:
+        """The device of that name, or the sheet itself.
+
+        Raises:
+            UnknownDevice: nothing has that name.
+        """
         if isinstance(given, Device):
             return given
         return self.devices.held(given) or self.devices.get(given)

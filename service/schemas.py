@@ -88,7 +88,7 @@ EXAMPLES: dict[str, Example] = {
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 
 
-def _by_form(given: Any) -> str:
+def by_form(given: Any) -> str:
     """Text is a name; everything else is judged as the whole thing."""
     return "name" if isinstance(given, str) else "content"
 
@@ -133,7 +133,7 @@ class NetworkIn(_Strict):
     kind: Literal["network"] = Field(description="a whole network")
     graph: Annotated[
         Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
-        Discriminator(_by_form),
+        Discriminator(by_form),
     ] = Field(description="digest from POST /v1/graphs, or a graph in format forerun.graph/1")
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
@@ -166,7 +166,7 @@ class PredictIn(_Strict):
 
     workload: WorkloadIn = Field(description="what is run")
     device: Annotated[
-        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(_by_form)
+        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
     ] = Field(description="name of a device, or a spec sheet")
     software: Software = Field(default_factory=Software, description="how it is run")
     operation: OperationIn = Field(

@@ -13,6 +13,7 @@ from forerun.service.cli import (
     evaluate,
     leaderboard,
     predict,
+    rank,
     registry,
     serve,
     trace,
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
+app.command("rank")(rank.rank)
 app.command("devices")(devices.devices)
 app.add_typer(data.app, name="data")
 app.command("trace")(trace.trace)

@@ -17,16 +17,16 @@ def show_one(source: str, answer: dict[str, Any]) -> None:
     """Every metric with its interval and bound, where the time goes, and the limits."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
-    table = _table("", "estimate", "90 % interval", "bound")
+    rows = table("", "estimate", "90 % interval", "bound")
     for name in SHOWN:
         estimate = answer["metrics"].get(name)
         if estimate is None:
-            table.add_row(name, "not known", "", answer["missing"].get(name, ""))
+            rows.add_row(name, "not known", "", answer["missing"].get(name, ""))
             continue
         bound = answer["roofline"].get(name)
         shown = "" if bound is None else metric(name).text(bound)
-        table.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
-    out.print(table)
+        rows.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
+    out.print(rows)
     total = sum(answer["breakdown_ms"].values())
     if total:
         parts = sorted(answer["breakdown_ms"].items(), key=lambda item: -item[1])
@@ -58,13 +58,11 @@ def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
     """One row a device."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold]")
-    table = _table(
-        "device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy"
-    )
+    rows = table("device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy")
     for answer in answers:
         latency = answer["metrics"]["latency_ms"]
         memory, *drawn = (metric(n).text(_value(answer, n)) for n in SHOWN[1:])
-        table.add_row(
+        rows.add_row(
             answer["device"]["name"],
             metric("latency_ms").text(latency and latency["value"]),
             _interval("latency_ms", latency),
@@ -73,7 +71,7 @@ def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
             fit_word(answer["fits"]),
             *drawn,
         )
-    out.print(table)
+    out.print(rows)
     _notes(answers)
 
 
@@ -82,11 +80,12 @@ def _value(answer: dict[str, Any], name: str) -> float | None:
     return None if estimate is None else float(estimate["value"])
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
+def table(*headings: str) -> Table:
+    """An empty table, its first column to the left."""
+    made = Table(box=None, pad_edge=False)
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    return table
+        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return made
 
 
 def _interval(name: str, estimate: dict[str, Any] | None) -> str:

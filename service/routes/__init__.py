@@ -11,6 +11,7 @@ from forerun.service.routes import (
     models,
     pages,
     predict,
+    rank,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
@@ -18,6 +19,7 @@ UPLOADS = ("/v1/graphs", "/v1/predict/model")
 
 ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
+    rank.router,
     graphs.router,
     devices.router,
     measurements.router,
