@@ -76,7 +76,7 @@ def evaluate(
         progress: takes a line for people.
 
     Raises:
-        InputError: no predictor of that name takes this exam.
+        InputError: no predictor of that name takes this exam, or no exam has that protocol.
         UnknownDataset: no protocol is written for that name.
         MissingData: the bundle is not here.
     """
@@ -84,6 +84,7 @@ def evaluate(
     bundle = find(name, data_dir)
     whole = data_dir is None or record.knows(bundle)
     if whole:
+        _check_protocols(judge, bundle, protocols)
         answered = sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress)
     else:
         seen = record.seen(name)
@@ -108,7 +109,10 @@ def sit_exams(
     predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
 ) -> Iterator[Answered]:
-    """Fit on what each protocol allows, then answer its tasks, once a seed."""
+    """Fit on what each protocol allows, then answer its tasks, once a seed.
+
+    A protocol that this dataset does not have is passed over: others may.
+    """
     _check_names(judge, predictors)
     for exam in judge.exams(bundle, DeviceCatalog.load()):
         if protocols and exam.protocol not in protocols:
@@ -150,6 +154,18 @@ def _check_names(judge: Examiner, names: Sequence[str]) -> None:
     if strange:
         raise InputError(
             f"No predictor {strange[0]!r} for {judge.dataset}; there are {', '.join(known)}."
+        )
+
+
+def _check_protocols(judge: Examiner, bundle: Bundle, names: Sequence[str]) -> None:
+    """Refuse a wrong name before anything is fitted."""
+    if not names:
+        return
+    known = list(dict.fromkeys(e.protocol for e in judge.exams(bundle, DeviceCatalog.load())))
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise InputError(
+            f"No protocol {strange[0]!r} in {judge.dataset}; there are {', '.join(known)}."
         )
 
 
