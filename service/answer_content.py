@@ -140,7 +140,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
         "in_domain": not told,
         "limits": [line for line in limits if line in told],
         "fits": fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
-        "breakdown_ms": {} if "latency_ms" in hidden else dict(prediction.breakdown_ms),
+        "breakdown_ms": _breakdown(prediction, estimates.get("latency_ms")),
         "breakdown_mib": dict(prediction.breakdown_mib),
         "roofline": {} if case.bound is None else {"latency_ms": case.bound},
         "unknown_operators": unknown,
@@ -152,6 +152,14 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
             "adapted_rows": in_use.rows.get(query.device, 0),
         },
     }
+
+
+def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
+    """Parts that add up to the time, also where a power limit stretches it."""
+    total = sum(prediction.breakdown_ms.values())
+    if latency is None or not total > 0.0:
+        return {}
+    return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
 
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[str]:

@@ -16,6 +16,7 @@ from forerun.service.cli import (
     rank,
     registry,
     serve,
+    sweep,
     trace,
     train,
 )
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
 app.command("rank")(rank.rank)
+app.command("sweep")(sweep.sweep)
 app.command("devices")(devices.devices)
 app.add_typer(data.app, name="data")
 app.command("trace")(trace.trace)

@@ -57,7 +57,7 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
 
     check = checked({name: given[name] for name in ("precision", "phase", "runtime", "layout")})
     size = given["batch_size"]
-    training = training_in({name: given[name] for name in OPTIONS})
+    training = training_in({name: given.get(name) for name in OPTIONS})
     setup = training_of(check["phase"], size, training)
     graph = read_graph(given["source"], batch_size=size, sequence_length=given["sequence_length"])
     network = workloads.Network(graph, size, check["precision"], check["phase"], setup)

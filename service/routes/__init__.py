@@ -10,6 +10,7 @@ from forerun.service.routes import (
     measurements,
     models,
     pages,
+    power,
     predict,
     rank,
 )
@@ -20,6 +21,7 @@ UPLOADS = ("/v1/graphs", "/v1/predict/model")
 ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
     rank.router,
+    power.router,
     graphs.router,
     devices.router,
     measurements.router,
