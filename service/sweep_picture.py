@@ -97,5 +97,5 @@ def _dot(x: float, y: float, run: Mapping[str, Any], named: bool) -> str:
     )
     if not named:
         return dot
-    anchor, shift = ("end", -10) if x > WIDTH / 2 else ("start", 10)
-    return f'{dot}<text x="{x + shift}" y="{y - 8}" text-anchor="{anchor}">{text}</text>'
+    anchor, shift = ("end", -8) if x > WIDTH / 2 else ("start", 8)
+    return f'{dot}<text x="{x + shift}" y="{y - 12}" text-anchor="{anchor}">{text}</text>'
