@@ -242,7 +242,7 @@ class PredictionOut(BaseModel):
     )
     breakdown_ms: dict[str, float] = Field(description="operator class -> milliseconds")
     breakdown_mib: dict[str, float] = Field(
-        description="weights, gradients, optimizer, activations, workspace, context, slack -> MiB"
+        description="what holds memory at its peak: weights, activations, context, ... -> MiB"
     )
     roofline: dict[str, float] = Field(
         description="latency_ms that no run beats: arithmetic at peak, traffic at full bandwidth"
