@@ -129,7 +129,7 @@ class CapResponse:
 
     def limits(self, share: float, device: Device) -> tuple[str, ...]:
         """What to know about a limit, given as a share of the design power."""
-        lines = ()
+        lines: tuple[str, ...] = ()
         if share < LOWEST:
             lines = (
                 f"power limit: {share:.0%} of the design power, nothing below {LOWEST:.0%} was "
@@ -174,19 +174,19 @@ class _Columns:
     def __init__(self, free: Predictions) -> None:
         n = len(free)
         parts = {"values": free.values, "low": free.low, "high": free.high}
-        self.columns = {p: {m: c.copy() for m, c in columns.items()} for p, columns in parts.items()}
+        self.columns = {
+            p: {m: c.copy() for m, c in columns.items()} for p, columns in parts.items()
+        }
         for part in ("low", "high"):
             for metric in (POWER, TIME):
                 self.columns[part].setdefault(metric, np.full(n, np.nan))
-        self.limits = list(free.limits) if free.limits else [()] * n
+        self.limits: list[tuple[str, ...]] = list(free.limits) if free.limits else [()] * n
 
     def at(self, part: str, metric: str, row: int) -> float:
         column = self.columns[part].get(metric)
         return float("nan") if column is None else float(column[row])
 
-    def spread(
-        self, metric: str, row: int, ratios: Column, error: tuple[float, float]
-    ) -> None:
+    def spread(self, metric: str, row: int, ratios: Column, error: tuple[float, float]) -> None:
         """Value times the first ratio; ends by the others (of the value) and the error."""
         value = self.at("values", metric, row) * ratios[0]
         known = np.isfinite(self.at("low", metric, row))

@@ -113,16 +113,17 @@ def _coefficients(runs: CappedRuns) -> CapResponse:
         power, time = runs.missed(_response(point))
         return np.concatenate([power / POWER_SPREAD, time / TIME_SPREAD])
 
-    first = np.clip([getattr(start, name) for name in LAW], np.add(LEAST, 1e-3), np.add(MOST, -1e-3))
+    first = np.clip(
+        [getattr(start, name) for name in LAW], np.add(LEAST, 1e-3), np.add(MOST, -1e-3)
+    )
     found = least_squares(residuals, first, bounds=(LEAST, MOST), loss="soft_l1", x_scale=0.1)
     return _response(found.x)
 
 
 def _response(point: Column) -> CapResponse:
-    return replace(CapResponse(), **dict(zip(LAW, map(float, point), strict=True)))
+    headroom, onset, static, linear, compute, growth = map(float, point)
+    return CapResponse(headroom, onset, static, linear, compute, growth)
 
 
 def _tdp(query: Query) -> float:
     return query.device.tdp_w or np.inf
-
-

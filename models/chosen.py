@@ -14,8 +14,8 @@ from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.cap_response import CapResponse, binds
-from forerun.models.prediction import Column, Predictions
 from forerun.models.power_cap import PowerCap
+from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles")

@@ -20,7 +20,8 @@ from forerun.models.calibration import LogQuantiles
 from forerun.models.cap_response import ENERGY, LOWEST, POWER, TIME, CapResponse
 from forerun.models.cap_response_fit import fit_response
 from forerun.models.domain import Sheet, same_sheet, sheet
-from forerun.models.power_cap_fit import Taught, fit_offsets, fit_pooled, offsets_spread
+from forerun.models.power_cap_errors import calibrate
+from forerun.models.power_cap_fit import OffsetPrior, Taught, fit_offsets, fit_pooled
 from forerun.models.power_cap_law import SUITE, JobRows, answers, batch_of, device_size, job_of
 from forerun.models.prediction import Predictions
 
@@ -91,14 +92,13 @@ class PowerCap:
 
     def fit(self, measurements: Measurements) -> Self:
         """Jobs, devices and the response to a limit; intervals from devices left out in turn."""
-        from forerun.models.power_cap_errors import calibrate
-
-        fitted = self._fitted(measurements)
+        fitted = self.fitted_on(measurements)
         response = fit_response(measurements)
-        errors = calibrate(fitted, measurements) if self.calibrated else {}
+        errors = calibrate(fitted, measurements, self.seed) if self.calibrated else {}
         return replace(fitted, response=response, errors=errors)
 
-    def _fitted(self, rows: Measurements) -> Self:
+    def fitted_on(self, rows: Measurements) -> Self:
+        """Jobs and devices of these rows, without intervals."""
         names = [job_of(query) for query in rows.queries]
         jobs = tuple(sorted(set(names)))
         logs = np.log([batch_of(query) for query in rows.queries])
@@ -110,12 +110,10 @@ class PowerCap:
             batches=tuple((float(one.min()), float(one.max())) for one in own),
         )
         taught = bare._by_device(rows)
-        pooled, offsets = fit_pooled(
-            {str(place): one for place, one in enumerate(taught.values())}, len(jobs)
-        )
+        pooled, offsets = fit_pooled(taught, jobs)
         gpus = tuple(
-            KnownGpu(key, tuple(offsets[str(place)].tolist()), _shown(one, len(jobs)), True)
-            for place, (key, one) in enumerate(taught.items())
+            KnownGpu(key, tuple(offsets[key].tolist()), _shown(one, len(jobs)), True)
+            for key, one in taught.items()
         )
         return replace(bare, pooled=tuple(pooled.tolist()), gpus=gpus)
 
@@ -124,13 +122,13 @@ class PowerCap:
         gpus = list(self.gpus)
         for key, taught in self._by_device(measurements).items():
             known = self._gpu(key)
-            middle, spread = np.zeros(device_size(len(self.jobs))), offsets_spread(len(self.jobs))
+            prior = OffsetPrior.of(self.jobs)
             rows = np.array(_shown(taught, len(self.jobs)))
             teaches = known is not None and known.teaches
             if known is not None and known.teaches:
-                middle, spread = np.array(known.offsets), TAUGHT_SPREAD * spread
+                prior = prior.around(np.array(known.offsets), TAUGHT_SPREAD)
                 rows = rows + np.array(known.rows)
-            offsets = fit_offsets(np.array(self.pooled), taught, middle, spread)
+            offsets = fit_offsets(np.array(self.pooled), taught, prior)
             gpus = [gpu for gpu in gpus if gpu is not known]
             found = KnownGpu(key, tuple(offsets.tolist()), tuple(rows.tolist()), teaches)
             gpus.append(found)

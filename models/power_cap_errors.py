@@ -1,19 +1,18 @@
 """How far off answers about jobs under power limits are, measured on devices and jobs left out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
+from forerun.data.query import Query
 from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
 from forerun.models.cap_response import ENERGY, POWER, TIME
 from forerun.models.domain import sheet
-
-if TYPE_CHECKING:
-    from forerun.models.power_cap import PowerCap
+from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 SHOTS: Final = (8, 20, 40)
@@ -26,18 +25,40 @@ UNSEEN_AT_LEAST: Final[Mapping[str, float]] = {
 }
 """Of a device of which nothing is known: a handful of teaching devices may agree by chance."""
 
+
+class Judged(Protocol):
+    """What is asked of a predictor that errors are measured on."""
+
+    def fitted_on(self, rows: Measurements) -> "Judged":
+        """Fitted on these rows alone."""
+        ...
+
+    def adapt(self, measurements: Measurements) -> "Judged":
+        """Shown these rows of a device."""
+        ...
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Answers, power and time among them."""
+        ...
+
+    def trust(self, query: Query) -> str:
+        """Stratum of the error."""
+        ...
+
+
 Missed = tuple[NDArray[np.str_], Mapping[str, Column]]
 """Strata of n rows, and metric -> log(measured / answered)."""
 
 
-def calibrate(fitted: "PowerCap", rows: Measurements) -> dict[str, LogQuantiles]:
+def calibrate(fitted: Judged, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
     """Quantiles by stratum for power, time and energy.
 
     Args:
         fitted: on all of these rows.
         rows: what it was fitted on.
+        seed: of folds and draws.
     """
-    parts = [*_jobs_left_out(fitted, rows), *_devices_left_out(fitted, rows)]
+    parts = [*_jobs_left_out(fitted, rows, seed), *_devices_left_out(fitted, rows, seed)]
     strata = np.concatenate([part[0] for part in parts])
     found = {}
     for metric in (TIME, POWER, ENERGY):
@@ -51,26 +72,24 @@ def calibrate(fitted: "PowerCap", rows: Measurements) -> dict[str, LogQuantiles]
     return found
 
 
-def _jobs_left_out(fitted: "PowerCap", rows: Measurements) -> Iterator[Missed]:
+def _jobs_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator[Missed]:
     """A job and batch size of a device that stays."""
-    groups = [
-        f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries
-    ]
-    for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, fitted.seed):
+    groups = [f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries]
+    for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, seed):
         if held.all():
             continue
-        without = fitted._fitted(rows.take(~held))
+        without = fitted.fitted_on(rows.take(~held))
         yield _missed(without, rows.take(held))
 
 
-def _devices_left_out(fitted: "PowerCap", rows: Measurements) -> Iterator[Missed]:
+def _devices_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator[Missed]:
     """A device of which nothing is known, then some of its rows drawn at random."""
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
     if len(np.unique(keys)) < 2:
         return
-    random = np.random.default_rng(fitted.seed)
+    random = np.random.default_rng(seed)
     for key in np.unique(keys):
-        away, here = fitted._fitted(rows.take(keys != key)), rows.take(keys == key)
+        away, here = fitted.fitted_on(rows.take(keys != key)), rows.take(keys == key)
         yield _missed(away, here)
         for shots in SHOTS:
             for _ in range(DRAWS):
@@ -80,7 +99,7 @@ def _devices_left_out(fitted: "PowerCap", rows: Measurements) -> Iterator[Missed
                     yield _missed(away.adapt(here.take(shown)), here.take(~shown))
 
 
-def _missed(fitted: "PowerCap", rows: Measurements) -> Missed:
+def _missed(fitted: Judged, rows: Measurements) -> Missed:
     answers = fitted.predict(rows.queries)
     power, time = rows.values[POWER], rows.values[TIME]
     measured = {POWER: power, TIME: time, ENERGY: power * time / 1e3}

@@ -10,12 +10,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.domain import Sheet
 from forerun.models.power_cap_law import (
+    DEVICE,
     DEVICE_JOB_SPREAD,
     DEVICE_SPREAD,
     JOB,
     JOB_PRIOR,
     LAW_PRIOR,
+    SAME_NETWORK,
     JobRows,
     answers,
     device_size,
@@ -23,10 +26,10 @@ from forerun.models.power_cap_law import (
 )
 
 Column = NDArray[np.float64]
-POWER_SPREAD: Final = 0.05
-TIME_SPREAD: Final = 0.08
+POWER_SPREAD: Final = 0.03
+TIME_SPREAD: Final = 0.05
 """Of what the law leaves, in logarithms."""
-MOST_STEPS: Final = 40
+MOST_STEPS: Final = 60
 
 
 @dataclass(frozen=True)
@@ -44,26 +47,62 @@ class Taught:
         return _tempered(np.nan_to_num(np.concatenate(left)))
 
 
-def fit_pooled(devices: Mapping[str, Taught], jobs: int) -> tuple[Column, dict[str, Column]]:
+@dataclass(frozen=True)
+class OffsetPrior:
+    """Normal prior of a device's offsets; those for jobs of one network go together.
+
+    Attributes:
+        middle: most probable offsets.
+        spread: of each.
+        whitening: (jobs, jobs) matrix that makes the jobs' offsets independent.
+    """
+
+    middle: Column
+    spread: Column
+    whitening: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, jobs: Sequence[str]) -> "OffsetPrior":
+        """Of a device of which nothing is known, for these jobs (`DATASET/NETWORK`)."""
+        networks = np.array([job.partition("/")[2] for job in jobs])
+        together = np.where(networks[:, None] == networks[None, :], SAME_NETWORK, 0.0)
+        np.fill_diagonal(together, 1.0)
+        whitening = np.linalg.inv(np.linalg.cholesky(together))
+        spread = np.array([*DEVICE_SPREAD, *(DEVICE_JOB_SPREAD * len(jobs))])
+        return cls(np.zeros(len(spread)), spread, np.asarray(whitening, dtype=np.float64))
+
+    def around(self, offsets: Column, share: float) -> "OffsetPrior":
+        """Narrower by `share`, around a device's own offsets."""
+        return OffsetPrior(offsets, share * self.spread, self.whitening)
+
+    def residuals(self, offsets: Column) -> Column:
+        """How far offsets are from the middle: independent, of spread 1, shape (offsets,)."""
+        far = (offsets - self.middle) / self.spread
+        head = len(DEVICE)
+        jobs = self.whitening @ far[head:].reshape(len(self.whitening), -1)
+        return np.concatenate([far[:head], jobs.ravel()])
+
+
+def fit_pooled(
+    devices: Mapping[Sheet, Taught], jobs: Sequence[str]
+) -> tuple[Column, dict[Sheet, Column]]:
     """Parameters of the law and its jobs, and each device's offsets.
 
     Args:
-        devices: key -> its runs, all of known jobs.
-        jobs: how many there are.
+        devices: device -> its runs, all of known jobs.
+        jobs: their names.
     """
     from scipy.optimize import least_squares
 
-    keys = list(devices)
-    head, each = pooled_size(jobs), device_size(jobs)
-    middle, spread = _pooled_prior([devices[key] for key in keys], jobs)
-    offset_spread = offsets_spread(jobs)
+    keys, prior = list(devices), OffsetPrior.of(jobs)
+    head, each = pooled_size(len(jobs)), device_size(len(jobs))
+    middle, spread = _pooled_prior([devices[key] for key in keys], len(jobs))
 
     def residuals(point: Column) -> Column:
-        pooled = point[:head]
+        pooled, offsets = point[:head], point[head:].reshape(len(keys), each)
         parts = [(pooled - middle) / spread]
-        for place, key in enumerate(keys):
-            own = point[head + place * each : head + (place + 1) * each]
-            parts += [own / offset_spread, devices[key].residuals(pooled, own)]
+        for key, own in zip(keys, offsets, strict=True):
+            parts += [prior.residuals(own), devices[key].residuals(pooled, own)]
         return np.concatenate(parts)
 
     start = np.concatenate([middle, np.zeros(each * len(keys))])
@@ -72,25 +111,20 @@ def fit_pooled(devices: Mapping[str, Taught], jobs: int) -> tuple[Column, dict[s
     return found[:head], dict(zip(keys, own, strict=True))
 
 
-def fit_offsets(pooled: Column, taught: Taught, middle: Column, spread: Column) -> Column:
+def fit_offsets(pooled: Column, taught: Taught, prior: OffsetPrior) -> Column:
     """A device's offsets from a few runs.
 
     Args:
         pooled: parameters of the law and its jobs; they stay.
         taught: runs of known jobs.
-        middle, spread: of the offsets' normal prior.
+        prior: of the offsets.
     """
     from scipy.optimize import least_squares
 
     def residuals(offsets: Column) -> Column:
-        return np.concatenate([(offsets - middle) / spread, taught.residuals(pooled, offsets)])
+        return np.concatenate([prior.residuals(offsets), taught.residuals(pooled, offsets)])
 
-    return np.asarray(least_squares(residuals, middle, max_nfev=MOST_STEPS).x)
-
-
-def offsets_spread(jobs: int) -> Column:
-    """Spread of a device's offsets, in their order."""
-    return np.array([*DEVICE_SPREAD, *(DEVICE_JOB_SPREAD * jobs)])
+    return np.asarray(least_squares(residuals, prior.middle, max_nfev=MOST_STEPS).x)
 
 
 def _pooled_prior(devices: Sequence[Taught], jobs: int) -> tuple[Column, Column]:

@@ -1,9 +1,10 @@
 """Training jobs on a GPU at a power limit: a job's own figures, a device's, and the law of both.
 
-A job of batch size b takes A / b + B an epoch at full clock: launches and host, then arithmetic.
-The busy part B / (A / b + B) says how much power it wants above the device's static share and how
-much of its time waits for the clock (`power_physics`). Everything stands in logarithms, so that a
-device differs from others by offsets with a normal prior.
+A job of batch size b needs A / b an epoch for launches and host and B for arithmetic; the two hide
+behind each other, so that an epoch takes ((A / b)^q + B^q)^(1/q). The busy part, B over that, says
+how much power the job wants above the device's static share; a limit that leaves less lowers the
+clock, which stretches B (`power_physics`). Everything stands in logarithms, so that a device
+differs from others by offsets with a normal prior.
 """
 
 from collections.abc import Sequence
@@ -20,23 +21,38 @@ from forerun.models.power_physics import clock, stretched
 Column = NDArray[np.float64]
 SUITE: Final = "zeus_powercap"
 
-LAW: Final = ("static", "linear", "sharpness")
-"""Of all devices: log share of the design power, log odds, log exponent of the soft minimum."""
-LAW_PRIOR: Final = ((float(np.log(0.2)), 0.3), (-0.5, 1.0), (float(np.log(5.0)), 0.4))
+LAW: Final = ("static", "linear", "sharpness", "fixed")
+"""Of all devices: log of the static share of the design power; log odds of the part of dynamic
+power that goes with the clock alone; log exponent of the soft minimum; log odds of the part of
+dynamic power, of memory above all, that no lower clock saves."""
+LAW_PRIOR: Final = ((-1.8, 0.3), (0.0, 1.0), (0.9, 0.4), (-1.0, 0.7))
 
-JOB: Final = ("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power")
-"""Of a job on any device: log A and log B, in seconds; log of the dynamic power when busy and its
-exponents with the busy part and with the batch; log of the part that waits for the clock."""
-JOB_PRIOR: Final = ((0.0, 5.0), (0.0, 5.0), (-0.4, 0.6), (1.0, 0.4), (-0.7, 0.4), (0.0, 0.1))
+JOB: Final = (
+    *("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power", "overlap"),
+)
+"""Of a job on any device: log A and log B, in seconds; log of its dynamic power when busy, and the
+exponents of that with the busy part and with the batch (last but one); log of the part of B that
+waits for the clock; log of the exponent q."""
+JOB_PRIOR: Final = (
+    *((0.0, 5.0), (0.0, 5.0), (-0.2, 0.6), (1.0, 0.4), (-0.5, 0.4), (0.0, 0.1), (0.7, 0.4)),
+)
 
-DEVICE_SPREAD: Final = (0.5, 0.03, 0.5, 0.5, 0.3, 0.4)
-"""Of a device's offsets: static share, headroom, launch, arithmetic, dynamic, compute."""
-DEVICE_JOB_SPREAD: Final = (0.4, 0.3, 0.25, 0.3, 0.3)
-"""Of a device's offsets for one job: launch, arithmetic, dynamic, busy power, compute."""
+DEVICE: Final = (
+    *("static", "headroom", "launch", "arithmetic", "dynamic", "compute", "linear", "sharpness"),
+    "fixed",
+)
+DEVICE_SPREAD: Final = (0.6, 0.03, 0.5, 0.5, 0.3, 0.4, 0.7, 0.3, 0.5)
+"""Of a device's offsets, in the order of `DEVICE`."""
+DEVICE_JOB: Final = ("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power")
+DEVICE_JOB_SPREAD: Final = (0.3, 0.2, 0.15, 0.15, 0.2, 0.03)
+"""Of a device's offsets for one job, in the order of `DEVICE_JOB`."""
+SAME_NETWORK: Final = 0.8
+"""Correlation of a device's offsets for two jobs that train one network."""
 
-HEADROOM: Final = 0.98
 DYNAMIC_UNIT: Final = 0.6
 """Of the design power: what a dynamic part of 1 means."""
+SOFT_FLOOR: Final = 0.03
+"""Of the design power: width over which a limit at the static share turns into the least clock."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +92,8 @@ class JobRows:
 
     def take(self, rows: NDArray[np.bool_]) -> "JobRows":
         """The rows where the mask is True."""
-        parts = (self.job, self.log_batch, self.limit_w, self.tdp_w, self.log_speed)
-        return JobRows(*(part[rows] for part in parts))
+        columns = (self.log_batch, self.limit_w, self.tdp_w, self.log_speed)
+        return JobRows(self.job[rows], *(column[rows] for column in columns))
 
 
 def job_of(query: Query) -> str:
@@ -111,7 +127,7 @@ def pooled_size(jobs: int) -> int:
 
 def device_size(jobs: int) -> int:
     """How many offsets a device has."""
-    return len(DEVICE_SPREAD) + len(DEVICE_JOB_SPREAD) * jobs
+    return len(DEVICE) + len(DEVICE_JOB) * jobs
 
 
 def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Column]:
@@ -124,17 +140,31 @@ def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Col
     """
     law = pooled[: len(LAW)]
     job = pooled[len(LAW) :].reshape(-1, len(JOB))[rows.job].T
-    own = offsets[: len(DEVICE_SPREAD)]
-    mine = offsets[len(DEVICE_SPREAD) :].reshape(-1, len(DEVICE_JOB_SPREAD))[rows.job].T
-    launch = np.exp(job[0] + own[2] + mine[0] - rows.log_batch)
-    arithmetic = np.exp(job[1] - rows.log_speed + own[3] + mine[1])
-    busy = arithmetic / (launch + arithmetic)
-    static = rows.tdp_w * np.exp(law[0] + own[0])
-    exponent = (job[3] + mine[3]) * np.log(busy) + job[5] * rows.log_batch
-    dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(job[2] + own[4] + mine[2] + exponent)
-    wanted, sharp = static + dynamic, np.exp(law[2])
-    headroom = HEADROOM * np.exp(own[1])
-    power = ((headroom * rows.limit_w) ** -sharp + wanted**-sharp) ** (-1.0 / sharp)
-    clocks = clock((power - static) / dynamic, 1.0 / (1.0 + np.exp(-law[1])))
-    compute = busy * np.exp(job[4] + own[5] + mine[4])
-    return np.log(power), np.log((launch + arithmetic) * stretched(clocks, compute))
+    own = offsets[: len(DEVICE)]
+    mine = offsets[len(DEVICE) :].reshape(-1, len(DEVICE_JOB))[rows.job].T
+    overlap = np.exp(job[6])
+    launch = job[0] + own[2] + mine[0] - rows.log_batch
+    arithmetic = job[1] - rows.log_speed + own[3] + mine[1]
+    busy = arithmetic - _joined(launch, arithmetic, overlap)
+    dynamic = job[2] + own[4] + mine[2] + (job[3] + mine[3]) * busy
+    dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(dynamic + (job[5] + mine[5]) * rows.log_batch)
+    fixed = _share(law[3] + own[8])
+    saved = (1.0 - fixed) * dynamic
+    static = rows.tdp_w * np.exp(law[0] + own[0]) + fixed * dynamic
+    left = 0.5 * (np.exp(own[1]) * rows.limit_w - static)
+    left = left + np.hypot(left, SOFT_FLOOR * rows.tdp_w)
+    sharp = np.exp(law[2] + own[7])
+    drawn = (left**-sharp + saved**-sharp) ** (-1.0 / sharp)
+    clocks = clock(drawn / saved, _share(law[1] + own[6]))
+    slowed = np.log(stretched(clocks, np.exp(job[4] + own[5] + mine[4])))
+    return np.log(static + drawn), _joined(launch, arithmetic + slowed, overlap)
+
+
+def _joined(launch: Column, arithmetic: Column, overlap: Column) -> Column:
+    """Logarithm of the time of two parts that hide behind each other, shape (n,)."""
+    joined: Column = np.logaddexp(overlap * launch, overlap * arithmetic) / overlap
+    return joined
+
+
+def _share(log_odds: float) -> float:
+    return float(1.0 / (1.0 + np.exp(-log_odds)))

@@ -39,7 +39,8 @@ def demand(power: Column, limit: Column, headroom: float, onset: float) -> Colum
     Args:
         power: average at the limit, n values.
         limit: n values, in the same unit.
-        headroom, onset: as in `followed_power`.
+        headroom: as in `followed_power`.
+        onset: likewise.
     """
     low = np.array(power, dtype=np.float64)
     high = np.maximum(limit / (2.0 / headroom - onset), low)
@@ -67,6 +68,6 @@ def clock(share: Column, linear: float | Column) -> Column:
 
 
 def stretched(clocks: Column, compute: float | Column) -> Column:
-    """Time in terms of that at full clock, shape (n,), when a part `compute` waits for the clock."""
+    """Time in terms of that at full clock, shape (n,); a part `compute` waits for the clock."""
     found: Column = 1.0 + compute * (1.0 / clocks - 1.0)
     return found

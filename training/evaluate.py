@@ -21,6 +21,7 @@ from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
+from forerun.training.choices import Alternatives, choice_scores
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import capacity_scores, mean_and_standard_error, score
 from forerun.training.square_errors import root_mean_squares, summed_rows
@@ -39,7 +40,7 @@ class Answered:
     """Answers to one task's rows by one fit.
 
     `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict; `shots`
-    is what was asked for, 0 for the task's own.
+    is what was asked for, 0 for the task's own; `alternatives` are those of the rows answered.
     """
 
     task: Task
@@ -48,6 +49,7 @@ class Answered:
     baselines: Mapping[str, Column]
     predictor: str
     shots: int = 0
+    alternatives: Alternatives | None = None
 
 
 def evaluate(
@@ -215,7 +217,8 @@ def _answer(
         baselines["mean_of_shots"] = (
             Constant().fit(given).predict(judged.queries).values[task.metric]
         )
-    return Answered(task, seed, columns, baselines, predictor.name, shots)
+    among = None if task.alternatives is None else task.alternatives.take(keep)
+    return Answered(task, seed, columns, baselines, predictor.name, shots, among)
 
 
 def _draw(
@@ -253,7 +256,7 @@ def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     task = answered[0].task
-    per_seed, others, capacity = [], [], []
+    per_seed, others, capacity, choices = [], [], [], []
     for seed in sorted({a.seed for a in answered}):
         mine = [a for a in answered if a.seed == seed]
         columns = {c: np.concatenate([a.columns[c] for a in mine]) for c in mine[0].columns}
@@ -261,6 +264,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
         if task.bin_width:
             fits = (columns["measured"], columns["predicted"], columns["high"])
             capacity.append(capacity_scores(*fits, task.bin_width))
+        choices += [_choices(answer) for answer in mine if answer.alternatives is not None]
         others.append(
             {
                 system: score(
@@ -277,10 +281,31 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     for field in AVERAGED:
         row[field] = _mean([s[field] for s in per_seed])
     row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
+    row |= _mean_choices(choices)
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
     row.update(root_mean_squares(answered))
     return row
+
+
+def _choices(answer: Answered) -> dict[str, Any]:
+    assert answer.alternatives is not None
+    columns = answer.columns
+    return choice_scores(columns["measured"], columns["predicted"], answer.alternatives)
+
+
+def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over seeds and folds; nothing where there was nothing to choose."""
+    if not choices:
+        return {}
+    fields = ("choices", "chosen_within_2pct", "chosen_excess")
+    rules = choices[0]["chosen_by_rule"]
+    return {
+        **{name: _mean([one[name] for one in choices]) for name in fields},
+        "chosen_by_rule": {
+            rule: _mean([one["chosen_by_rule"].get(rule) for one in choices]) for rule in rules
+        },
+    }
 
 
 def _whole_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.power_cap import PowerCap
 from forerun.models.power_cap_law import SUITE
 from forerun.models.predictor import Predictor
+from forerun.training.choices import Alternatives
 from forerun.training.tasks.task import Exam, Examiner, Task
 
 BOARDS: Final[Mapping[str, str]] = {
@@ -49,8 +50,8 @@ class ZeusPowerCapExaminer(Examiner):
                 continue
             whole = runs(bundle.table(TRACE), catalog)
             judged = whole.take(split.judged)
-            tasks = list(_tasks("unseen_device", judged))
-            yield Exam(split.protocol, whole.take(split.train), tasks)
+            train = whole.take(split.train)
+            yield Exam(split.protocol, train, list(_tasks("unseen_device", judged, train)))
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -92,7 +93,38 @@ def board(gpu: str, catalog: DeviceCatalog) -> Device:
     return catalog.get(BOARDS.get(gpu.strip().upper().replace(" ", "_"), gpu))
 
 
-def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+def best_share(rows: Measurements) -> float:
+    """Share of the design power at which these jobs take the least energy, each alike.
+
+    A job's energy is counted in terms of its least; a limit stands for shares within 5 % of TDP.
+    """
+    shares, excess = [], []
+    energy, job = rows.values["energy_j"], rows.groups["job"]
+    for device in np.unique(rows.groups["device"]):
+        for name in np.unique(job):
+            for row in np.flatnonzero(mine := (job == name) & (rows.groups["device"] == device)):
+                shares.append(_share(rows.queries[int(row)]))
+                excess.append(energy[row] / energy[mine].min())
+    tenths = np.round(np.array(shares) * 10.0) / 10.0
+    means = {share: float(np.mean(np.array(excess)[tenths == share])) for share in set(tenths)}
+    return float(min(means, key=lambda share: means[share]))
+
+
+def _share(query: Query) -> float:
+    assert query.operation.power_limit_w is not None
+    assert query.device.tdp_w is not None
+    return query.operation.power_limit_w / query.device.tdp_w
+
+
+def _tasks(
+    protocol: str, judged: Measurements, train: Measurements | None = None
+) -> Iterator[Task]:
     device = str(judged.groups["device"][0])
+    shares = np.array([_share(query) for query in judged.queries])
+    rivals = {"largest_limit": -shares}
+    if train is not None:
+        rivals["taught_share"] = np.abs(shares - best_share(train))
+    limits = Alternatives(judged.groups["job"], rivals)
     for part, metric in PARTS.items():
-        yield Task(f"{protocol}/{part}", metric, judged, device=device)
+        among = limits if part == "energy" else None
+        yield Task(f"{protocol}/{part}", metric, judged, device=device, alternatives=among)
