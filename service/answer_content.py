@@ -19,6 +19,7 @@ from forerun.models.roofline import Roofline
 from forerun.service.adaptation import InUse
 from forerun.service.limit_lines import limit_line
 from forerun.service.memory_fit import fits
+from forerun.service.power_facts import power_facts
 from forerun.service.question import UNITS, Question
 from forerun.service.set_up_limits import beyond_measured, not_known, set_up_lines
 
@@ -140,6 +141,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
         "in_domain": not told,
         "limits": [line for line in limits if line in told],
         "fits": fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
+        "power": power_facts(query, estimates.get("energy_j")),
         "breakdown_ms": _breakdown(prediction, estimates.get("latency_ms")),
         "breakdown_mib": dict(prediction.breakdown_mib),
         "roofline": {} if case.bound is None else {"latency_ms": case.bound},

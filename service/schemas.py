@@ -11,6 +11,7 @@ from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.service.memory_fit import FitsOut
+from forerun.service.power_facts import PowerFactsOut
 from forerun.service.training_options import TrainingIn
 
 LARGEST_BATCH = 65_536
@@ -240,6 +241,7 @@ class PredictionOut(BaseModel):
     fits: FitsOut | None = Field(
         description="whether the device's memory is enough; null where it is not known"
     )
+    power: PowerFactsOut = Field(description="figures about power beside the metrics")
     breakdown_ms: dict[str, float] = Field(description="operator class -> milliseconds")
     breakdown_mib: dict[str, float] = Field(
         description="what holds memory at its peak: weights, activations, context, ... -> MiB"

@@ -16,13 +16,13 @@ from forerun.models.prediction import Estimate
 from forerun.service.adaptation import InUse
 from forerun.service.answer_content import limits_of, readable
 from forerun.service.limit_lines import limit_line
+from forerun.service.power_facts import NO_IDLE, NO_PEAK, per_sample, samples_of
 from forerun.service.set_up_limits import not_known, set_up_lines
 
 LEAST_SHARE, STEPS = 0.4, 13
 """Limits swept where none are given: from this share of the design power to all of it."""
 
 SLOW_DOWN = 0.1
-NO_PEAK = "not measured: the data holds averages over runs"
 
 
 def default_limits(device: Device) -> list[float]:
@@ -63,7 +63,7 @@ def swept(
     with np.errstate(all="ignore"):
         found = power_sweep(predictor, query, given)
     _check_finite(found.runs)
-    samples = query.workload.batch_size if isinstance(query.workload, Network) else 1
+    samples = samples_of(query)
     lines = [limit_line(readable(line)) for run in found.runs for line in run.limits]
     lines += set_up_lines(query)
     return {
@@ -71,7 +71,8 @@ def swept(
         "tdp_w": query.device.tdp_w,
         "idle_w": query.device.idle_w,
         "peak_power_w": None,
-        "missing": {"peak_power_w": NO_PEAK} | _no_idle(query.device),
+        "missing": {"peak_power_w": NO_PEAK}
+        | ({} if query.device.idle_w is not None else {"idle_w": NO_IDLE}),
         "samples": samples,
         "runs": [_run(run, samples) for run in found.runs],
         "least_energy": _advice(found.least_energy),
@@ -87,19 +88,13 @@ def swept(
     }
 
 
-def _no_idle(device: Device) -> dict[str, str]:
-    return {} if device.idle_w is not None else {"idle_w": "the sheet does not give it"}
-
-
 def _run(run: LimitedRun, samples: int) -> dict[str, Any]:
-    sampled = [x if x is None else x / samples for x in _ends(run.energy_j)]
-    each = Estimate(sampled[0] or 0.0, sampled[1], sampled[2], run.energy_j.coverage)
     return {
         "limit_w": run.limit_w,
         "latency_ms": _estimate(run.latency_ms, metric("latency_ms").unit),
         "power_w": _estimate(run.power_w, metric("power_w").unit),
         "energy_j": _estimate(run.energy_j, metric("energy_j").unit),
-        "energy_per_sample_j": _estimate(each, metric("energy_per_sample_j").unit),
+        "energy_per_sample_j": per_sample(run.energy_j, samples),
         "slow_down": run.slow_down,
         "saving": run.saving,
         "on_front": run.on_front,

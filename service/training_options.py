@@ -41,7 +41,10 @@ class TrainingIn(BaseModel):
         description="rank of adapters on the linear layers, all else frozen; 0 for none",
     )
     data_parallel: int = Field(
-        default=1, ge=1, le=MOST_DEVICES, description="devices with a batch each"
+        default=1,
+        ge=1,
+        le=MOST_DEVICES,
+        description="devices with a batch each; the workload's batch size is that of one",
     )
     tensor_parallel: int = Field(
         default=1, ge=1, le=MOST_DEVICES, description="devices that share each layer"

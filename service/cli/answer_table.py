@@ -33,6 +33,7 @@ def show_one(source: str, answer: dict[str, Any]) -> None:
         shares = [f"{op} {100 * ms / total:.0f} %" for op, ms in parts if ms > LEAST_SHARE * total]
         out.print(f"where the time goes: {', '.join(shares)}")
     _memory(answer)
+    _power(answer["power"])
     _notes([answer])
 
 
@@ -45,6 +46,16 @@ def _memory(answer: dict[str, Any]) -> None:
     if fits is not None:
         needed, usable = f"{fits['needed_mib']:,.0f}", f"{fits['usable_mib']:,.0f}"
         out.print(f"fits: {fit_word(fits)}, up to {needed} of {usable} usable MiB ({fits['risk']})")
+
+
+def _power(facts: dict[str, Any]) -> None:
+    """Energy of a sample, and the device's own figures."""
+    shown = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
+    parts = [f"{name} {watts:,.4g}" for name, watts in shown.items() if watts is not None]
+    if facts["energy_per_sample_j"] is not None:
+        parts.insert(0, f"{facts['energy_per_sample_j']['value']:,.4g} J a sample")
+    if parts:
+        screen().print(f"power: {', '.join(parts)}")
 
 
 def fit_word(fits: dict[str, Any] | None) -> str:

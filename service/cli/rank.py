@@ -44,6 +44,7 @@ def rank(
     tensor_parallel: o.TensorParallel = None,
     pipeline_parallel: o.PipelineParallel = None,
     zero_stage: o.ZeroStage = None,
+    power_limit: o.PowerLimit = None,
     json: o.Json = False,
 ) -> None:
     """Devices that meet the limits in order of an objective, and why the others do not."""

@@ -1,9 +1,11 @@
 """Memory of training over HTTP: its upper end, its parts, what fits, and what is not known."""
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from forerun.models.bundled import LoadedPredictor
+from forerun.models.calibration import LogQuantiles
 from forerun.models.chosen import Chosen
 from forerun.models.memory import Memory
 from forerun.models.roofline import Roofline
@@ -126,6 +128,34 @@ def test_nothing_is_answered_where_neither_is_known(client):
     refused = client.post("/v1/predict", json={"workload": kernel, "device": sheet})
     assert refused.status_code == 422
     assert refused.json()["type"] == "/problems/unknown-bandwidth"
+
+
+def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
+    """Of training alone: no predictor was calibrated on the memory of inference."""
+    taught = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}))
+    loaded = LoadedPredictor(Chosen((Roofline(), taught)), "test", "2026-01-01", "")
+    with TestClient(create_app(settings, loaded)) as client:
+        trained, answered = ask(client), ask(client, phase="inference")
+    peak = trained["metrics"][PEAK]
+    assert peak["p95"] == peak["high"] == pytest.approx(peak["value"] * np.exp(0.2))
+    assert "5 %" in trained["fits"]["risk"]
+    assert answered["metrics"][PEAK]["p95"] is None
+    assert "not known" in answered["fits"]["risk"]
+
+
+def test_a_limit_on_power_is_part_of_the_question(adapting):
+    """The time's parts still add up, and what the sheet and the data do not tell is null."""
+    free = ask(adapting, "a100-pcie-80gb", batch_size=65536)
+    body = ask(adapting, "a100-pcie-80gb", {"power_limit_w": 120}, batch_size=65536)
+    time, power = body["metrics"]["latency_ms"]["value"], body["metrics"]["power_w"]["value"]
+    assert time > free["metrics"]["latency_ms"]["value"]
+    assert power <= 120 < free["metrics"]["power_w"]["value"]
+    assert sum(body["breakdown_ms"].values()) == pytest.approx(time)
+    assert body["power"]["power_limit_w"] == 120
+    assert body["power"]["peak_power_w"] is None
+    assert body["power"]["missing"]["peak_power_w"].startswith("not measured")
+    each = body["power"]["energy_per_sample_j"]["value"]
+    assert each == pytest.approx(power * time / 1e3 / 65536)
 
 
 def test_a_set_up_that_was_not_measured_makes_no_claim_of_coverage(adapting):
