@@ -49,6 +49,12 @@ class Chosen:
             names["energy_j"] = None
         return tuple(names)
 
+    @property
+    def response(self) -> CapResponse:
+        """What a power limit does to any workload: as a part learnt it, else as it ships."""
+        taught = [part.response for part in self.parts if isinstance(part, PowerCap)]
+        return taught[0] if taught else CapResponse()
+
     def answers(self, query: Query) -> bool:
         """True when any part answers."""
         return any(part.answers(self.seen(query)) for part in self.parts)
@@ -121,8 +127,7 @@ class Chosen:
         plain = [q if q.workload.kind in CAPPED else replace(q, operation=FREE) for q in queries]
         if not any(binds(query) for query in plain):
             return answers
-        taught = [part.response for part in self.parts if isinstance(part, PowerCap)]
-        return (taught[0] if taught else CapResponse()).capped(plain, answers)
+        return self.response.capped(plain, answers)
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own."""

@@ -135,7 +135,7 @@ class PowerCap:
         return replace(self, gpus=tuple(gpus))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Values with intervals; no time for a job that nobody measured, and an average power."""
+        """Values with intervals; nothing for a job that nobody measured."""
         logs = self._logarithms(queries)
         power, time = np.exp(logs[0]), 1e3 * np.exp(logs[1])
         values = {TIME: time, POWER: power, ENERGY: power * time / 1e3}

@@ -46,6 +46,9 @@ class Judged(Protocol):
         ...
 
 
+WIDER: Final = 1.1
+"""Of an adapted device's interval: it comes from devices taught by one fewer, few as they are."""
+
 Missed = tuple[NDArray[np.str_], Mapping[str, Column]]
 """Strata of n rows, and metric -> log(measured / answered)."""
 
@@ -67,6 +70,8 @@ def calibrate(fitted: Judged, rows: Measurements, seed: int) -> dict[str, LogQua
         bounds = dict(quantiles.bounds)
         low, high = bounds.get("unseen", bounds[POOLED])
         least = UNSEEN_AT_LEAST[metric]
+        for stratum in [name for name in bounds if name.startswith("adapted")]:
+            bounds[stratum] = (WIDER * bounds[stratum][0], WIDER * bounds[stratum][1])
         bounds["unseen"] = (min(low, -least), max(high, least))
         found[metric] = replace(quantiles, bounds=bounds)
     return found
