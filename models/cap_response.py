@@ -38,6 +38,19 @@ BORROWED: Final = (
 NO_POWER: Final = "power limit: left out, for no power is known here"
 NO_TDP: Final = "power limit: left out, for the device's design power is not known"
 
+_ERRORS: Final = {
+    POWER: LogQuantiles(
+        {POOLED: (-0.09, 0.09), "depth/0": (-0.11, 0.18), "depth/1": (-0.12, 0.05)}
+    ),
+    TIME: LogQuantiles(
+        {
+            POOLED: (-0.11, 0.08),
+            "depth/0": (-0.3, 0.63),
+            "depth/1": (-0.15, 0.5),
+        }
+    ),
+}
+
 
 @dataclass(frozen=True)
 class CapResponse:
@@ -59,12 +72,7 @@ class CapResponse:
     linear: float = 0.77
     compute: float = 0.17
     growth: float = 0.14
-    errors: Mapping[str, LogQuantiles] = field(
-        default_factory=lambda: {
-            POWER: LogQuantiles({POOLED: (-0.12, 0.1)}),
-            TIME: LogQuantiles({POOLED: (-0.1, 0.25)}),
-        }
-    )
+    errors: Mapping[str, LogQuantiles] = field(default_factory=lambda: _ERRORS)
     sheets: tuple[Sheet, ...] = ()
 
     def ratios(self, limit_w: Column, power_w: Column, tdp_w: Column) -> tuple[Column, Column]:
