@@ -28,7 +28,10 @@ class Metric:
 
     def text(self, value: float | None) -> str:
         """The value as people read it, or `not known` when it is None."""
-        return "not known" if value is None else f"{value:,.4g} {self.unit}".rstrip()
+        if value is None:
+            return "not known"
+        figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
+        return f"{figures} {self.unit}".rstrip()
 
 
 METRICS: tuple[Metric, ...] = (

@@ -11,6 +11,7 @@ from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
+from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
 
@@ -26,6 +27,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     DesignBoost,
     BenchmarkBoost,
     BenchmarkHistory,
+    PowerCap,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

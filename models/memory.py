@@ -266,8 +266,8 @@ class Memory:
         elif self.quantiles is None:
             lines.append(NOT_TAUGHT)
         elif not self.shares.rows(query.device):
-            mine = sheet(query.device)
-            if not any(same_sheet(one, mine) for one in self.sheets):
+            mine = sheet(query.device) if query.device.has_sheet else None
+            if mine is None or not any(same_sheet(one, mine) for one in self.sheets):
                 lines.append(ELSEWHERE)
         return tuple(lines)
 

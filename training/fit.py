@@ -20,6 +20,7 @@ from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
+from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
@@ -32,6 +33,7 @@ from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
+from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 
 Progress = Callable[[str], None]
 Documents = Callable[[TrainingRecord], Mapping[str, str]]
@@ -55,6 +57,7 @@ COURSES: tuple[Course, ...] = (
     Course(BenchmarkBoost(), NcppExaminer()),
     Course(BenchmarkHistory(), MlperfInferenceExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
+    Course(PowerCap(), ZeusPowerCapExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

@@ -11,6 +11,7 @@ from forerun.data.datasets.neusight import NeuSight
 from forerun.data.datasets.timm_bench import TimmBench
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (
@@ -23,6 +24,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     TimmBench,
     TorchOpEnergy,
     WaHls4ml,
+    ZeusPowerCap,
 )
 
 

@@ -9,6 +9,7 @@ from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
+from tests.contracts.tiny_power import zeus_powercap
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -154,6 +155,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
     "wa_hls4ml": wa_hls4ml,
+    "zeus_powercap": zeus_powercap,
 }
 
 

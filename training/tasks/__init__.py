@@ -11,6 +11,7 @@ from forerun.training.tasks.task import Exam, Examiner, Task
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
+from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 
 EXAMINERS: tuple[type[Examiner], ...] = (
     GpuMemNetExaminer,
@@ -22,6 +23,7 @@ EXAMINERS: tuple[type[Examiner], ...] = (
     TimmBenchExaminer,
     TorchOpEnergyExaminer,
     WaHls4mlExaminer,
+    ZeusPowerCapExaminer,
 )
 
 

@@ -12,6 +12,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.models.predictor import Predictor
+from forerun.training.choices import Alternatives
 
 Column = NDArray[np.float64]
 
@@ -32,6 +33,7 @@ class Task:
         always: rows given to adapt on beside those drawn, whenever any are.
         bin_width: of the bins whose right one an answer may hit, in the metric's unit; 0 for none.
         scale: how values are seen where root mean square errors are judged; None: they are not.
+        alternatives: rows of `judged` of which the least is to be chosen; None: nothing is.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
     """
 
@@ -47,6 +49,7 @@ class Task:
     suggested: bool = False
     bin_width: float = 0.0
     scale: Callable[[Column], Column] | None = None
+    alternatives: Alternatives | None = None
 
 
 @dataclass(frozen=True)
