@@ -64,11 +64,16 @@ class Chosen:
         return self.boxes.seen(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Every part fitted on the rows that it answers."""
+        """Every part fitted on the rows that it answers; those below a device's own limit apart."""
+        measurements = _free(measurements)
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Every part adapted on the rows whose metrics it is asked for, others as they are."""
+        """Every part adapted on the rows whose metrics it is asked for, others as they are.
+
+        Operators measured under a power limit teach nothing: what they do without one is not known.
+        """
+        measurements = _free(measurements)
         boxes, measurements = self.boxes.learn(measurements)
         parts = []
         values = dict(measurements.values)
@@ -161,6 +166,12 @@ def _own(part: Predictor, measurements: Measurements) -> Measurements:
             measured |= ~np.isnan(measurements.values[name])
     answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
     return measurements.take(measured & answered)
+
+
+def _free(measurements: Measurements) -> Measurements:
+    """The rows without those of operators under a limit that their device feels."""
+    rows = [not (q.workload.kind in CAPPED and binds(q)) for q in measurements.queries]
+    return measurements if all(rows) else measurements.take(np.array(rows, dtype=np.bool_))
 
 
 class _Merge:

@@ -6,12 +6,13 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.contracts.power_runs import runs
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
+from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Kernel
 from forerun.models.cap_response import BORROWED, NO_POWER, NO_TDP, POWER, TIME, CapResponse
@@ -52,10 +53,21 @@ class Hot:
         return Predictions(values, low, high, 0.9)
 
 
+@dataclass(frozen=True)
+class Learner(Hot):
+    """Keeps the times that it was shown."""
+
+    seen: tuple[float, ...] = ()
+
+    def adapt(self, measurements):
+        return replace(self, seen=tuple(measurements.values[TIME].tolist()))
+
+
 def asked(limit_w, device=A100):
     return Query(Kernel(RELU), device, operation=Operation(power_limit_w=limit_w))
 
 
+@settings(deadline=None)
 @given(LIMITS, POWERS)
 def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, power):
     many = np.ones(len(limits))
@@ -66,6 +78,7 @@ def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, pow
     assert (times >= 1.0 - 1e-12).all()
 
 
+@settings(deadline=None)
 @given(LIMITS, POWERS)
 def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits, power):
     response, many = CapResponse(), np.ones(len(limits))
@@ -82,6 +95,7 @@ def test_without_a_limit_answers_are_untouched():
     assert list(free.limits) == [(), ()]
 
 
+@settings(deadline=None)
 @given(st.floats(90.0, 240.0))
 def test_capped_energy_is_capped_power_times_capped_time(limit):
     answers = Chosen((Hot(),)).predict([asked(limit)])
@@ -139,6 +153,14 @@ def test_rows_of_one_answer_are_capped_each_by_its_own_limit():
     answers = Chosen((Hot(),)).predict([asked(None), asked(200.0), asked(120.0)])
     assert (np.diff(answers.values[POWER]) < 0).all()
     assert (np.diff(answers.values[TIME]) > 0).all()
+
+
+def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
+    queries = [asked(150.0), asked(None), asked(400.0)]
+    predictor = Chosen((Learner(),))
+    values = {TIME: np.array([9.0, 2.0, 2.0])}
+    (part,) = predictor.adapt(Measurements(queries, values)).parts
+    assert part.seen == (2.0, 2.0)
 
 
 def test_a_device_that_taught_the_response_does_not_say_that_others_did():
