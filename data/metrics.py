@@ -61,6 +61,8 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("energy_per_token_j", "J", "sum", "energy of all devices for one token written"),
     Metric("samples_per_s", "samples/s", "sum", "inputs answered a second, all devices together"),
     Metric("energy_per_sample_j", "J", "sum", "energy of all devices for one input answered"),
+    Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
+    Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
 )
 """Of a model that answers requests in steady state."""
 

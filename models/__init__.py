@@ -2,6 +2,7 @@
 
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.benchmark import BenchmarkBoost
+from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.design import DesignBoost
@@ -25,6 +26,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     Memory,
     DesignBoost,
     BenchmarkBoost,
+    BenchmarkHistory,
     PowerCap,
     Chosen,
 )

@@ -196,6 +196,7 @@ def _answer(
         "high": answers.high.get(task.metric, nothing),
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
+    baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(judged, task.metric, constant))
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
@@ -254,7 +255,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
                 system: score(
                     columns["measured"],
                     np.concatenate([a.baselines[system] for a in mine]),
-                )["mape"]
+                )
                 for system in mine[0].baselines
             }
         )
@@ -267,7 +268,8 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
     row |= _mean_choices(choices)
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
-    row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
+    for name, field in (("baselines", "mape"), ("baselines_median_ape", "median_ape")):
+        row[name] = {system: _mean([o[system][field] for o in others]) for system in others[0]}
     row.update(root_mean_squares(answered))
     return row
 

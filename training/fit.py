@@ -13,6 +13,7 @@ from forerun.data.errors import InputError
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, check, load_part, seal
 from forerun.models.benchmark import BenchmarkBoost
+from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.chosen import Chosen
 from forerun.models.design import DesignBoost
 from forerun.models.memory import Memory
@@ -24,6 +25,7 @@ from forerun.models.predictor import Predictor
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
@@ -53,6 +55,7 @@ COURSES: tuple[Course, ...] = (
     Course(DesignBoost(), HLSynExaminer()),
     Course(BenchmarkBoost(), WaHls4mlExaminer()),
     Course(BenchmarkBoost(), NcppExaminer()),
+    Course(BenchmarkHistory(), MlperfInferenceExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
     Course(PowerCap(), ZeusPowerCapExaminer()),
 )

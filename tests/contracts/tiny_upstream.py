@@ -8,6 +8,7 @@ from pathlib import Path
 from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
+from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
 
 DIMS = {
@@ -147,6 +148,7 @@ def _plain(content: object) -> bytes:
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
+    "mlperf_inference": mlperf_inference,
     "nas_latency": _nas_latency,
     "ncpp": ncpp,
     "neusight": _neusight,

@@ -27,6 +27,7 @@ class Task:
         judged: rows to answer for.
         device: the one device judged, or None for several.
         published: other systems' predictions of the same rows, NaN where they give none.
+        baselines: what simple rules answer for the same rows, by name; NaN where nothing.
         shots: rows that the protocol itself gives to adapt on.
         pool: rows that shots are drawn from; when None, from `judged`, and not scored.
         always: rows given to adapt on beside those drawn, whenever any are.
@@ -41,6 +42,7 @@ class Task:
     judged: Measurements
     device: str | None = None
     published: Mapping[str, Column] = field(default_factory=dict)
+    baselines: Mapping[str, Column] = field(default_factory=dict)
     shots: int = 0
     pool: Measurements | None = None
     always: Measurements | None = None
