@@ -11,7 +11,9 @@ from forerun.service.routes import (
     measurements,
     models,
     pages,
+    power,
     predict,
+    rank,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
@@ -19,6 +21,8 @@ UPLOADS = ("/v1/graphs", "/v1/predict/model")
 
 ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
+    rank.router,
+    power.router,
     graphs.router,
     devices.router,
     measurements.router,
