@@ -140,12 +140,14 @@ class ProgramProfile:
     Attributes:
         program: key to what was measured of the same program; never a feature.
         alone: metrics of the host while it ran alone.
+        without: metrics of the same host shortly before or after, with nothing of ours on it.
         working_set_mib: memory that it goes through again and again; None where not known.
         cpu_share: its CPU time over its wall time alone; None where not known.
     """
 
     program: str
     alone: HostWindow = HostWindow()
+    without: HostWindow = HostWindow()
     working_set_mib: float | None = None
     cpu_share: float | None = None
 

@@ -32,17 +32,19 @@ class HostMetric:
         reason: why it does not encode how long a run took.
         scale: `log` where ratios matter.
         most: what it cannot exceed however many programs run; None where there is no such value.
+        falls: whether it falls, rather than rises, as programs come.
     """
 
     resource: Resource
     reason: str = TIME_SHARE
     scale: Literal["plain", "log"] = "plain"
     most: float | None = None
+    falls: bool = False
 
 
 def _cpu_shares(cpus: str) -> dict[str, HostMetric]:
     kinds = ("user", "nice", "system", "steal", "idle")
-    return {f"{cpus}.{kind}_share": HostMetric("cpu") for kind in kinds}
+    return {f"{cpus}.{kind}_share": HostMetric("cpu", falls=kind == "idle") for kind in kinds}
 
 
 HOST_METRICS: Final[Mapping[str, HostMetric]] = {
@@ -60,7 +62,7 @@ HOST_METRICS: Final[Mapping[str, HostMetric]] = {
     "probe.latency_cycles": HostMetric("cache", PROBED, "log"),
     "probe.near_ns": HostMetric("cache", PROBED, "log"),
     "probe.evicted": HostMetric("cache", PROBED, most=1.0),
-    "probe.read_gbs": HostMetric("memory_bandwidth", PROBED, "log"),
+    "probe.read_gbs": HostMetric("memory_bandwidth", PROBED, "log", falls=True),
     "pressure.memory.some_share": HostMetric("memory_bandwidth", most=1.0),
     "cpu.iowait_share": HostMetric("disk"),
     "pressure.io.some_share": HostMetric("disk", most=1.0),
@@ -93,7 +95,8 @@ def window_values(window: HostWindow) -> Matrix:
         t x len(NAMES); NaN where a metric is missing.
     """
     found = np.full((len(window.seconds), len(NAMES)), np.nan)
-    given = np.array(window.seconds, dtype=np.float64).reshape(len(window.seconds), -1)
+    given = np.array(window.seconds, dtype=np.float64)
+    given = given.reshape(len(window.seconds), len(window.metrics))
     for column, name in enumerate(window.metrics):
         if name in _PLACE:
             found[:, _PLACE[name]] = given[:, column]

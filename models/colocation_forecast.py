@@ -68,7 +68,7 @@ class Mixing:
         weight = np.array([self.weights.get(name, 1.0) for name in NAMES])
         base, alone = level(host), level(idle)
         base = np.where(np.isnan(base), alone, base)
-        added = [weight * (level(one.alone) - alone) for one in programs]
+        added = [weight * (level(one.alone) - _before(one, alone)) for one in programs]
         found = base + np.nansum([np.zeros(len(NAMES)), *added], axis=0)
         return window_of(np.where(_PRIVATE, np.nan, found))
 
@@ -95,5 +95,11 @@ def mixing_of(
     if not whole:
         return Mixing()
     windows = [level(asked[rows[i]].window) - level(asked[rows[i]].profile.alone) for i in whole]
-    added = [level(beside[i].alone) - level(idle) for i in whole]
+    added = [level(beside[i].alone) - _before(beside[i], level(idle)) for i in whole]
     return Mixing.of(np.array(windows), np.array(added))
+
+
+def _before(program: ProgramProfile, idle: Column) -> Column:
+    """What its host showed without it."""
+    found = level(program.without)
+    return np.where(np.isnan(found), idle, found)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.features.windows import NAMES, STATISTICS, level, statistics, window_values
+from forerun.features.windows import HOST_METRICS, NAMES, STATISTICS, level, statistics, window_values
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -160,14 +160,21 @@ class Levels:
 
 
 def idle_window(queries: Sequence[Query]) -> HostWindow:
-    """Median over programs of what the host showed while each ran alone, one second."""
+    """What a host shows with no program on it, one second.
+
+    Where no profile says so, nearly the least (the most, of what falls) that it showed beside any.
+    """
     profiles = {q.workload.profile for q in queries if isinstance(q.workload, Colocation)}
     names = sorted({name for p in profiles for name in p.alone.metrics})
     found = []
     for name in names:
-        values = [_median(p.alone, name) for p in sorted(profiles, key=lambda p: p.program)]
-        known = [value for value in values if not np.isnan(value)]
-        found.append(float(np.median(known)) if known else float("nan"))
+        alone = [_median(p.alone, name) for p in profiles]
+        without = [_median(p.without, name) for p in profiles]
+        empty = [value for value in without if not np.isnan(value)]
+        known = empty or [value for value in alone if not np.isnan(value)]
+        share = 90.0 if name in HOST_METRICS and HOST_METRICS[name].falls else 10.0
+        share = 50.0 if empty else share
+        found.append(float(np.percentile(known, share)) if known else float("nan"))
     return HostWindow(tuple(names), (tuple(found),) if names else ())
 
 

@@ -24,7 +24,7 @@ INPUTS: Final = ("values", "mask", "context")
 OUTPUTS: Final = ("answers",)
 _FAR: Final = -1e9
 _TOKEN: Final = 5
-"""Numbers that a metric's token is made from: mean, spread, largest, alone, whether it is there."""
+"""Numbers of a metric's token: mean, spread, largest, change from alone, whether it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,7 @@ def network(shape: WindowShape, metrics: int, facts: int, members: int) -> "nn.M
     import torch
     from torch import nn
 
-    width, known = shape.width, metrics + facts
-    layers = {
-        "second": (2 * metrics, width),
-        "context": (2 * known, width),
-        "when": (width, 1),
-        "metric": (_TOKEN, width),
-        "query": (width, width),
-        "key": (width, width),
-        "value": (width, width),
-        "which": (width, 1),
-        "fused": (3 * width, shape.head),
-        "last": (shape.head, 1),
-    }
+    layers = _layers(shape, metrics, facts)
 
     class DualBranch(nn.Module):
         def __init__(self) -> None:
@@ -88,56 +76,90 @@ def network(shape: WindowShape, metrics: int, facts: int, members: int) -> "nn.M
                 weight = spread * (2.0 * torch.rand(members, entering, leaving) - 1.0)
                 self.kept[name] = nn.Parameter(weight)
                 self.kept[f"{name}_bias"] = nn.Parameter(torch.zeros(members, 1, leaving))
-            self.kept["name"] = nn.Parameter(0.3 * torch.randn(members, 1, metrics, width))
+            self.kept["name"] = nn.Parameter(0.3 * torch.randn(members, 1, metrics, shape.width))
             with torch.no_grad():
                 self.kept["last"].zero_()
 
         def forward(self, values: "Tensor", mask: "Tensor", context: "Tensor") -> "Tensor":
-            asked = torch.tanh(self.through("context", context.expand(members, -1, -1)))
-            time = self.over_time(values, mask, asked)
-            system = self.over_metrics(values, mask, context, asked)
-            fused = torch.relu(self.through("fused", torch.cat([time, system, asked], 2)))
+            asked = torch.tanh(_through(self.kept, "context", context.expand(members, -1, -1)))
+            time = _over_time(self.kept, values, mask, asked)
+            token, there = _tokens(values, mask, context[:, :metrics])
+            system = _over_metrics(self.kept, token, there, asked)
+            fused = torch.relu(_through(self.kept, "fused", torch.cat([time, system, asked], 2)))
             if self.training:
                 fused = nn.functional.dropout(fused, shape.dropout)
-            return self.through("last", fused)[:, :, 0]
-
-        def over_time(self, values: "Tensor", mask: "Tensor", asked: "Tensor") -> "Tensor":
-            given = torch.cat([values, mask], 2).expand(members, -1, -1, -1)
-            seconds = torch.relu(self.through("second", given))
-            scores = self.through("when", torch.tanh(seconds + asked[:, :, None]))[:, :, :, 0]
-            there = (mask.sum(2) > 0).to(values.dtype)
-            weight = torch.softmax(scores + _FAR * (1.0 - there), 2)
-            return (seconds * weight[:, :, :, None]).sum(2)
-
-        def over_metrics(
-            self, values: "Tensor", mask: "Tensor", context: "Tensor", asked: "Tensor"
-        ) -> "Tensor":
-            count = mask.sum(1)
-            there = (count > 0).to(values.dtype)
-            mean = (values * mask).sum(1) / count.clamp(min=1.0)
-            left = (values - mean[:, None]) * mask
-            spread = ((left**2).sum(1) / count.clamp(min=1.0) + 1e-6).sqrt() * there
-            most = (values + _FAR * (1.0 - mask)).amax(1) * there
-            change = (mean - context[:, :metrics]) * there
-            token = torch.stack([mean, spread, most, change, there], 2)
-            tokens = self.through("metric", token.expand(members, -1, -1, -1)) + self.kept["name"]
-            tokens = torch.relu(tokens)
-            hidden = _FAR * (1.0 - there)[None, :, None, :]
-            pairs = self.through("query", tokens) @ self.through("key", tokens).transpose(2, 3)
-            heard = torch.softmax(pairs * width**-0.5 + hidden, 3) @ self.through("value", tokens)
-            tokens = tokens + heard
-            scores = self.through("which", torch.tanh(tokens + asked[:, :, None]))[:, :, :, 0]
-            weight = torch.softmax(scores + hidden[:, :, 0], 2)
-            return (tokens * weight[:, :, :, None]).sum(2)
-
-        def through(self, name: str, values: "Tensor") -> "Tensor":
-            weight, bias = self.kept[name], self.kept[f"{name}_bias"]
-            while weight.dim() < values.dim():
-                weight, bias = weight[:, None], bias[:, None]
-            found: Tensor = values @ weight + bias
-            return found
+            return _through(self.kept, "last", fused)[:, :, 0]
 
     return DualBranch()
+
+
+def _layers(shape: WindowShape, metrics: int, facts: int) -> dict[str, tuple[int, int]]:
+    width = shape.width
+    return {
+        "second": (2 * metrics, width),
+        "context": (2 * (metrics + facts), width),
+        "when": (width, 1),
+        "metric": (_TOKEN, width),
+        "query": (width, width),
+        "key": (width, width),
+        "value": (width, width),
+        "which": (width, 1),
+        "fused": (3 * width, shape.head),
+        "last": (shape.head, 1),
+    }
+
+
+def _over_time(
+    kept: "nn.ParameterDict", values: "Tensor", mask: "Tensor", asked: "Tensor"
+) -> "Tensor":
+    """Seconds that a program attends to, (members, n, width)."""
+    import torch
+
+    given = torch.cat([values, mask], 2).expand(len(asked), -1, -1, -1)
+    seconds = torch.relu(_through(kept, "second", given))
+    scores = _through(kept, "when", torch.tanh(seconds + asked[:, :, None]))[:, :, :, 0]
+    there = (mask.sum(2) > 0).to(values.dtype)
+    weight = torch.softmax(scores + _FAR * (1.0 - there), 2)
+    return (seconds * weight[:, :, :, None]).sum(2)
+
+
+def _tokens(values: "Tensor", mask: "Tensor", alone: "Tensor") -> "tuple[Tensor, Tensor]":
+    """What the system branch is told of each metric, (n, metrics, _TOKEN), and which are there."""
+    import torch
+
+    count = mask.sum(1)
+    there = (count > 0).to(values.dtype)
+    mean = (values * mask).sum(1) / count.clamp(min=1.0)
+    left = (values - mean[:, None]) * mask
+    spread = ((left**2).sum(1) / count.clamp(min=1.0) + 1e-6).sqrt() * there
+    most = (values + _FAR * (1.0 - mask)).amax(1) * there
+    return torch.stack([mean, spread, most, (mean - alone) * there, there], 2), there
+
+
+def _over_metrics(
+    kept: "nn.ParameterDict", token: "Tensor", there: "Tensor", asked: "Tensor"
+) -> "Tensor":
+    """Metrics that a program attends to once they have heard each other, (members, n, width)."""
+    import torch
+
+    given = token.expand(len(asked), -1, -1, -1)
+    tokens = torch.relu(_through(kept, "metric", given) + kept["name"])
+    hidden = _FAR * (1.0 - there)[None, :, None, :]
+    pairs = _through(kept, "query", tokens) @ _through(kept, "key", tokens).transpose(2, 3)
+    scale = tokens.shape[3] ** -0.5
+    tokens = tokens + torch.softmax(pairs * scale + hidden, 3) @ _through(kept, "value", tokens)
+    scores = _through(kept, "which", torch.tanh(tokens + asked[:, :, None]))[:, :, :, 0]
+    weight = torch.softmax(scores + hidden[:, :, 0], 2)
+    return (tokens * weight[:, :, :, None]).sum(2)
+
+
+def _through(kept: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
+    """A linear layer of each member over values (members, ..., entering)."""
+    weight, bias = kept[name], kept[f"{name}_bias"]
+    while weight.dim() < values.dim():
+        weight, bias = weight[:, None], bias[:, None]
+    found: Tensor = values @ weight + bias
+    return found
 
 
 def train(inputs: Sequence[Inputs], target: Matrix, shape: WindowShape, seed: int) -> "nn.Module":

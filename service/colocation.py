@@ -183,7 +183,8 @@ def _query(program: ProgramIn, window: HostWindow, *, estimated: bool) -> Query:
 
 def _profile(program: ProgramIn) -> ProgramProfile:
     alone = _medians(program.alone)
-    return ProgramProfile(program.name, alone, program.working_set_mib, program.cpu_share)
+    size, share = program.working_set_mib, program.cpu_share
+    return ProgramProfile(program.name, alone, working_set_mib=size, cpu_share=share)
 
 
 def _shown(host: HostIn) -> HostWindow | None:

@@ -39,7 +39,7 @@ def colocations(
     values = windows(runs, frame, length, names)
     read = np.asarray(np.isfinite(values).any(axis=2), dtype=np.bool_)
     whole: NDArray[np.bool_] = read.sum(axis=1) == length
-    profiles = _profiles(runs, values, whole, names)
+    profiles = _profiles(runs, values, whole, names, _empty_host(runs, frame, names))
     found = []
     for row, victim in enumerate(runs["victim"].astype(str)):
         seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
@@ -84,6 +84,7 @@ def _profiles(
     values: NDArray[np.float32],
     whole: NDArray[np.bool_],
     names: Sequence[str],
+    empty: HostWindow,
 ) -> Mapping[str, ProgramProfile]:
     """Victim -> what its isolated runs showed."""
     sizes = {each.name: each.working_set_mib for each in VICTIMS}
@@ -95,8 +96,23 @@ def _profiles(
         mine = alone & (victims == victim) & np.isfinite(share)
         usual = float(min(1.0, np.median(share[mine]))) if mine.any() else None
         window = HostWindow(tuple(names), _middle(values[mine & whole]))
-        found[str(victim)] = ProgramProfile(str(victim), window, sizes.get(str(victim)), usual)
+        facts = {"working_set_mib": sizes.get(str(victim)), "cpu_share": usual}
+        found[str(victim)] = ProgramProfile(str(victim), window, empty, **facts)
     return found
+
+
+def _empty_host(
+    runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]
+) -> HostWindow:
+    """Median over seconds in which neither victim nor neighbour was there: ends of sessions."""
+    free = np.zeros(len(samples), dtype=np.bool_)
+    sessions = samples["session"].astype(str).to_numpy()
+    begun, over = samples["from_s"].to_numpy(), samples["to_s"].to_numpy()
+    for session, mine in runs.groupby("session"):
+        first, last = mine["spawned_s"].min(), mine["stopped_s"].max()
+        free |= (sessions == str(session)) & ((over <= first) | (begun >= last))
+    values = samples.loc[free, list(names)].to_numpy(dtype=np.float32)
+    return HostWindow(tuple(names), _middle(values[None]))
 
 
 def _middle(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:

@@ -1,0 +1,84 @@
+"""Programs beside neighbours with a known truth: what slows each, and what the host shows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.data.device import Device
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+
+GUEST = Device(name="guest", vendor="nobody", kind="vm")
+METRICS = ("cpu.user_share", "pressure.cpu.some_share", "probe.latency_ns", "probe.evicted")
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a program shows itself alone, and what it suffers from."""
+
+    family: str
+    cpu: float
+    cache: float
+    fears_cpu: float
+    fears_cache: float
+
+
+PROGRAMS = {
+    "spin": Program("compute", 1.0, 0.0, 0.3, 0.0),
+    "matrix": Program("compute", 1.0, 0.1, 0.3, 0.1),
+    "chase": Program("cache", 0.9, 0.3, 0.0, 1.6),
+    "table": Program("cache", 0.8, 0.4, 0.1, 1.2),
+    "sweep": Program("memory", 0.9, 0.5, 0.0, 0.3),
+}
+NEIGHBOURS = {
+    "none": (0.0, 0.0),
+    "cpu": (0.9, 0.0),
+    "cache": (0.4, 0.5),
+    "stream": (0.6, 0.3),
+    "victim:chase": (0.9, 0.3),
+}
+
+
+def host(cpu: float, cache: float) -> tuple[float, ...]:
+    """What a host shows with that much of its CPUs and of its cache taken."""
+    return (cpu, min(1.0, 0.45 * cpu), 20.0 * np.exp(1.5 * cache), min(1.0, cache))
+
+
+def profile(name: str) -> ProgramProfile:
+    """A program alone."""
+    known = PROGRAMS[name]
+    alone = HostWindow(METRICS, (host(known.cpu, known.cache),))
+    empty = HostWindow(METRICS, (host(0.0, 0.0),))
+    return ProgramProfile(name, alone, empty, 64.0 * known.cache, known.cpu)
+
+
+def truth(name: str, neighbour: str, much: float = 1.0) -> float:
+    """P without noise, beside so much of a neighbour."""
+    known, (cpu, cache) = PROGRAMS[name], NEIGHBOURS[neighbour]
+    return float(np.exp(-much * (known.fears_cpu * cpu + known.fears_cache * cache)))
+
+
+def colocations(
+    repeats: int = 6, seconds: int = 3, noise: float = 0.02, seed: int = 0
+) -> Measurements:
+    """Every program beside every neighbour, some repeats each."""
+    draw = np.random.default_rng(seed)
+    queries, p_cpu, keys = [], [], []
+    for name, known in PROGRAMS.items():
+        mine = profile(name)
+        for neighbour, (cpu, cache) in NEIGHBOURS.items():
+            for _ in range(repeats):
+                much = draw.uniform(0.3, 1.0)
+                shown = np.array(host(known.cpu + much * cpu, known.cache + much * cache))
+                jitter = 1.0 + noise * draw.standard_normal((seconds, len(METRICS)))
+                window = HostWindow(METRICS, tuple(map(tuple, (shown * jitter).tolist())))
+                queries.append(Query(Colocation(mine, window), GUEST))
+                exact = truth(name, neighbour, much)
+                p_cpu.append(exact * np.exp(noise * draw.standard_normal()))
+                keys.append((name, known.family, neighbour))
+    columns = np.array(keys, dtype=np.str_).T
+    groups = dict(zip(("program", "family", "neighbour"), columns, strict=True))
+    groups["repeated"] = np.char.add(columns[0], columns[2])
+    measured = np.array(p_cpu)
+    return Measurements(queries, {"p_cpu": measured, "p_wall": measured**1.2}, groups)

@@ -1,0 +1,195 @@
+"""Co-location: boosters and the network on a made-up host whose truth is known."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.features.windows import NAMES, level
+from forerun.models.colocation import ColocationBoost, ProgramMean
+from forerun.models.colocation_forecast import Mixing
+from forerun.models.colocation_network import ColocationNetwork
+from forerun.models.colocation_resources import dominant, gains
+from forerun.models.colocation_rows import Levels
+from forerun.models.colocator import ESTIMATED, NEW, NO_WINDOW
+from forerun.models.contract import PredictorContract
+from forerun.models.window_network import WindowShape
+from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, profile, truth
+
+SMALL = WindowShape(members=2, epochs=3, batch=64)
+
+
+@cache
+def boost():
+    return ColocationBoost(bags=1).fit(colocations())
+
+
+@cache
+def network():
+    pytest.importorskip("torch")
+    rows = colocations(repeats=3)
+    one = replace(rows, values={"p_cpu": rows.values["p_cpu"]})
+    return ColocationNetwork(shape=SMALL).fit(one)
+
+
+class TestColocationBoost(PredictorContract):
+    def make(self):
+        return boost()
+
+    def queries(self):
+        return colocations(1).queries[::4]
+
+    def test_the_same_seed_gives_the_same_answers(self):
+        rows = colocations(2)
+        one, other = (ColocationBoost(bags=1).fit(rows).predict(rows.queries) for _ in range(2))
+        np.testing.assert_array_equal(one.values["p_cpu"], other.values["p_cpu"])
+
+
+class TestColocationNetwork(PredictorContract):
+    def make(self):
+        return network()
+
+    def queries(self):
+        return colocations(1).queries[::4]
+
+
+class TestProgramMean(PredictorContract):
+    def make(self):
+        return ProgramMean().fit(colocations(2))
+
+    def queries(self):
+        return colocations(1).queries[::4]
+
+
+def left_out(predictor, key, value):
+    """Mean absolute error of P on rows of one group that did not teach, and of program means."""
+    rows = colocations()
+    out = rows.groups[key] == value
+    train, judged = rows.take(~out), rows.take(out)
+    fitted, mean = predictor.fit(train), ProgramMean().fit(train)
+    return [
+        float(np.abs(p.predict(judged.queries).values["p_cpu"] - judged.values["p_cpu"]).mean())
+        for p in (fitted, mean)
+    ]
+
+
+def test_beside_a_neighbour_never_met_it_is_far_nearer_than_the_programs_own_mean():
+    ours, mean = left_out(ColocationBoost(bags=1), "neighbour", "stream")
+    assert ours < 0.72 * mean
+
+
+def test_the_network_learns_it_too():
+    pytest.importorskip("torch")
+    shape = WindowShape(members=1, epochs=60)
+    ours, mean = left_out(ColocationNetwork(shape=shape), "neighbour", "stream")
+    assert ours < 0.85 * mean
+
+
+def test_intervals_hold_nine_in_ten_of_fresh_runs():
+    fresh = colocations(seed=5)
+    answers = boost().predict(fresh.queries)
+    truths = fresh.values["p_cpu"]
+    inside = (answers.low["p_cpu"] <= truths) & (truths <= answers.high["p_cpu"])
+    assert inside.mean() > 0.88
+
+
+def test_p_over_one_is_a_legal_answer():
+    rows = colocations(3)
+    faster = replace(rows, values={m: 2.0 * v for m, v in rows.values.items()})
+    answers = ColocationBoost(bags=1).fit(faster).predict(rows.queries)
+    assert answers.values["p_cpu"].max() > 1.5
+
+
+def asked(**changes):
+    """The cache program beside the cache neighbour, with some parts changed."""
+    rows = colocations(1)
+    place = [i for i, q in enumerate(rows.queries) if q.workload.profile.program == "chase"][2]
+    return Query(replace(rows.queries[place].workload, **changes), GUEST)
+
+
+def test_a_program_never_met_is_said_to_be_new_and_its_name_changes_nothing():
+    answers = boost().predict(
+        [asked(profile=replace(profile("chase"), program=name)) for name in ("one", "other")]
+    )
+    assert all(NEW in lines for lines in answers.limits)
+    assert answers.values["p_cpu"][0] == answers.values["p_cpu"][1]
+    assert NEW not in boost().predict([asked()]).limits[0]
+
+
+def test_what_is_missing_is_said_and_answered_all_the_same():
+    window = asked().workload.window
+    part = HostWindow(METRICS[:2], tuple(second[:2] for second in window.seconds))
+    for predictor in (boost(), network()):
+        answers = predictor.predict([asked(window=part), asked(window=HostWindow())])
+        assert np.isfinite(answers.values["p_cpu"]).all()
+        assert "2 metrics of the host are missing" in "; ".join(answers.limits[0])
+        assert NO_WINDOW in answers.limits[1]
+
+
+def test_windows_of_any_length_are_answered_together():
+    window = asked().workload.window
+    longer = [asked(window=HostWindow(METRICS, window.seconds * n)) for n in (1, 7, 100)]
+    for predictor in (boost(), network()):
+        values = predictor.predict(longer).values["p_cpu"]
+        assert np.isfinite(values).all()
+
+
+def test_the_dominant_resource_is_what_the_truth_was_made_from():
+    found = gains(boost(), [asked()])
+    assert dominant(found[0]) == "cache"
+    spinning = [q for q in colocations(1).queries if q.workload.profile.program == "spin"]
+    assert dominant(gains(boost(), spinning[1:2])[0]) == "cpu"
+    assert dominant(gains(boost(), spinning[:1])[0]) is None
+
+
+def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neighbour():
+    part = boost()
+    assert part.mixing.pairs > 0
+    window = part.mixing.together([profile("table"), profile("chase")], part.idle, part.idle)
+    query = Query(Colocation(profile("table"), window, estimated=True), GUEST)
+    answer = part.predict([query])
+    usual = truth("table", "victim:chase", 0.65)
+    assert answer.values["p_cpu"][0] == pytest.approx(usual, abs=0.15)
+    assert ESTIMATED in answer.limits[0]
+
+
+def test_weights_of_what_adds_up_are_found_again():
+    draw = np.random.default_rng(0)
+    added = draw.uniform(0.1, 1.0, (200, len(NAMES)))
+    mixing = Mixing.of(0.6 * added, added)
+    assert all(weight == pytest.approx(0.6, abs=0.03) for weight in mixing.weights.values())
+    assert Mixing().together([], HostWindow(), HostWindow()) == HostWindow()
+
+
+def test_more_neighbours_never_show_less():
+    mixing, idle = Mixing(), HostWindow(METRICS, ((0.1, 0.05, 20.0, 0.0),))
+    one = level(mixing.together([profile("chase")], idle, idle))
+    two = level(mixing.together([profile("chase"), profile("sweep")], idle, idle))
+    known = ~np.isnan(one)
+    assert (two[known] >= one[known] - 1e-9).all()
+
+
+def test_a_program_with_few_runs_has_no_level_of_its_own():
+    programs = np.array(["a"] * 2 + ["b"] * 9)
+    levels = Levels.of(programs, np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)])
+    _, _, known = levels.rows(np.array(["a", "b", "c"]))
+    assert known.tolist() == [False, True, False]
+
+
+def test_adapting_moves_the_program_and_no_other():
+    rows = colocations(4)
+    mine = rows.take(rows.groups["program"] == "spin")
+    twice = replace(mine, values={m: 2.0 * v for m, v in mine.values.items()})
+    adapted = boost().adapt(twice)
+    before, after = (p.predict(rows.queries).values["p_cpu"] for p in (boost(), adapted))
+    spin = rows.groups["program"] == "spin"
+    assert (after[spin] > 1.5 * before[spin]).all()
+    np.testing.assert_array_equal(after[~spin], before[~spin])
+
+
+def test_a_profile_of_nothing_is_answered():
+    query = Query(Colocation(ProgramProfile("new"), asked().workload.window), GUEST)
+    assert 0 < boost().predict([query]).values["p_cpu"][0] < 2

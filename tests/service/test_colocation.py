@@ -1,0 +1,135 @@
+"""Endpoints about programs that share a host, answered by a predictor of a made-up one."""
+
+import time
+from functools import cache
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.bundled import LoadedPredictor
+from forerun.models.chosen import Chosen
+from forerun.models.colocation import ColocationBoost
+from forerun.models.roofline import Roofline
+from forerun.service.app import create_app
+from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile
+
+
+@cache
+def taught():
+    part = ColocationBoost(bags=1).fit(colocations())
+    return LoadedPredictor(Chosen((Roofline(), part)), "test", "2026-01-01", "")
+
+
+@pytest.fixture
+def service(settings):
+    with TestClient(create_app(settings, taught()), raise_server_exceptions=False) as client:
+        yield client
+
+
+def program(name, **more):
+    known = profile(name)
+    alone = dict(zip(METRICS, known.alone.seconds[0], strict=True))
+    facts = {"working_set_mib": known.working_set_mib, "cpu_share": known.cpu_share}
+    return {"name": name, "alone": alone, **facts, **more}
+
+
+def window(cpu, cache, seconds=3):
+    return {"metrics": list(METRICS), "seconds": [list(host(cpu, cache))] * seconds}
+
+
+def test_the_candidate_and_every_resident_are_answered_with_intervals(service):
+    residents = [program("chase"), program("spin")]
+    asked = {"candidate": program("table"), "host": {"residents": residents}}
+    answer = service.post("/v1/colocation", json=asked)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert [one["program"] for one in told["residents"]] == ["chase", "spin"]
+    everyone = [told["candidate"], *told["residents"]]
+    for one in everyone:
+        p = one["p_cpu"]
+        assert p["low"] <= p["value"] <= p["high"]
+        assert p["coverage"] == 0.9
+    least = min(everyone, key=lambda one: one["p_cpu"]["value"])
+    assert told["worst"] == least["program"]
+    assert any("idle host" in line for line in told["assumed"])
+
+
+def test_a_crowded_host_costs_more_than_an_empty_one(service):
+    empty, crowded = (
+        service.post("/v1/colocation", json={"candidate": program("chase"), "host": one}).json()
+        for one in ({}, {"residents": [program("table"), program("sweep")]})
+    )
+    assert crowded["candidate"]["p_cpu"]["value"] < empty["candidate"]["p_cpu"]["value"]
+    assert crowded["candidate"]["dominant_resource"] == "cache"
+
+
+def test_a_window_of_the_host_counts_its_residents_once(service):
+    shown = {"residents": [program("chase")], "window": window(0.9, 0.3)}
+    answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": shown})
+    assert any("shows now" in line for line in answer.json()["assumed"])
+    medians = dict(zip(METRICS, host(0.9, 0.3), strict=True))
+    same = {"residents": [program("chase")], "metrics": medians}
+    again = service.post("/v1/colocation", json={"candidate": program("table"), "host": same})
+    assert again.json()["candidate"] == answer.json()["candidate"]
+
+
+def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
+    for seconds in (1, 4, 60):
+        asked = {"program": program("chase"), "window": window(0.9, 0.8, seconds)}
+        answer = service.post("/v1/colocation/now", json=asked)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["program"]["p_cpu"]["value"] < 0.8
+    part = {"metrics": list(METRICS[:2]), "seconds": [[0.5, None]]}
+    answer = service.post("/v1/colocation/now", json={"program": program("spin"), "window": part})
+    assert set(answer.json()["program"]["missing_metrics"]) == set(METRICS[1:])
+    assert not answer.json()["program"]["in_domain"]
+
+
+def test_hundreds_of_hosts_are_ranked_within_a_second(service):
+    names = list(PROGRAMS)
+    hosts = [
+        {"name": f"h{i}", "residents": [program(names[(i + j) % 5]) for j in range(i % 4)]}
+        for i in range(300)
+    ]
+    asked = {"candidate": program("table"), "hosts": hosts}
+    service.post("/v1/colocation/rank", json={**asked, "hosts": hosts[:1]})
+    begun = time.perf_counter()
+    answer = service.post("/v1/colocation/rank", json=asked)
+    taken = time.perf_counter() - begun
+    assert answer.status_code == 200, answer.text
+    scores = [one["score"] for one in answer.json()["hosts"]]
+    assert len(scores) == 300
+    assert scores == sorted(scores, reverse=True)
+    assert taken < 3.0  # Under a second on an idle machine.
+
+
+@pytest.mark.parametrize("objective", ["worst", "candidate", "mean"])
+def test_the_objective_decides_the_order(service, objective):
+    hosts = [
+        {"name": "cache", "residents": [program("chase"), program("sweep")]},
+        {"name": "empty"},
+    ]
+    asked = {"candidate": program("table"), "hosts": hosts, "objective": objective}
+    told = service.post("/v1/colocation/rank", json=asked).json()
+    assert [one["name"] for one in told["hosts"]] == ["empty", "cache"]
+
+
+def test_without_a_predictor_that_was_taught_it_says_how_to_get_one(client):
+    answer = client.post("/v1/colocation", json={"candidate": {"name": "x"}, "host": {}})
+    assert answer.status_code == 422
+    assert "collect contention" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metrics": ["a", "a"], "seconds": []},
+        {"metrics": ["a"], "seconds": [[1.0, 2.0]]},
+        {"metrics": ["a"], "seconds": [["x"]]},
+    ],
+)
+def test_a_window_that_is_no_table_is_a_clear_problem(service, wrong):
+    asked = {"program": program("spin"), "window": wrong}
+    answer = service.post("/v1/colocation/now", json=asked)
+    assert answer.status_code == 422
+    assert "window" in answer.json()["detail"]
