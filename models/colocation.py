@@ -19,8 +19,9 @@ from forerun.models.colocator import Colocator, Engine
 from forerun.models.prediction import Predictions
 
 VIEWS: tuple[tuple[Resource, ...], ...] = (
+    ("cache", "disk"),
     ("cache", "memory_bandwidth"),
-    ("cache", "memory_bandwidth", "cpu"),
+    ("cache", "cpu", "network"),
     RESOURCES,
 )
 """What each part of the committee looks at. The median over them is nearer than any of them on

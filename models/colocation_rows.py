@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.features.windows import HOST_METRICS, NAMES, STATISTICS, level, statistics, window_values
+from forerun.features.windows import (
+    HOST_METRICS,
+    NAMES,
+    STATISTICS,
+    level,
+    statistics,
+    window_values,
+)
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]

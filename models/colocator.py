@@ -40,6 +40,9 @@ LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a known program's answer may be."""
 PRIOR_ROWS = 3.0
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+FEWEST_TRUSTED = 15
+"""Runs held out from which on a program's share is chosen."""
 SEVERITIES = (-0.3, -0.1)
 
 NEW = "this program was not measured beside neighbours: the answer is from others like it"
@@ -68,6 +71,7 @@ class Colocator(ABC):
         levels: metric -> levels of programs.
         engines: (metric, mode) -> what answers.
         widths: (metric, mode) -> quantiles of what is missed on groups held out.
+        trust: (metric, program) -> share of the engine's answer, away from the level, that counts.
         offsets: (metric, program) -> correction in log space after `adapt`.
         taught: metrics of the host that training had.
         idle: what an otherwise idle host shows.
@@ -76,11 +80,12 @@ class Colocator(ABC):
     """
 
     name: ClassVar[str]
-    folds: ClassVar[int] = 5
+    folds: ClassVar[int] = 10
     seed: int = 0
     levels: Mapping[str, Levels] = field(default_factory=dict)
     engines: Mapping[tuple[str, Mode], Engine] = field(default_factory=dict)
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
+    trust: Mapping[tuple[str, str], float] = field(default_factory=dict)
     offsets: Mapping[tuple[str, str], float] = field(default_factory=dict)
     taught: tuple[str, ...] = ()
     idle: HostWindow = field(default_factory=HostWindow)
@@ -121,17 +126,26 @@ class Colocator(ABC):
         rows = ColocationRows.of(measurements.queries, idle)
         fitted = self._fitted(rows, measurements)
         widths: dict[tuple[str, Mode], LogQuantiles] = {}
+        trust: dict[tuple[str, str], float] = {}
         for metric in fitted.metrics:
+            target = log_p(measurements, metric)
             for mode in MODES:
-                groups = _groups(measurements, HELD_OUT[mode])
-                widths[metric, mode] = self._width(rows, measurements, metric, mode, groups)
+                answer, middle = self._held_out(rows, measurements, metric, mode)
+                if mode == "known":
+                    mine = trust_of(rows.programs, target, answer, middle)
+                    trust |= {(metric, program): share for program, share in mine.items()}
+                    kept = np.array([mine.get(str(p), 1.0) for p in rows.programs])
+                    answer = middle + kept * (answer - middle)
+                strata = _strata(rows, answer, mode)
+                widths[metric, mode] = LogQuantiles.of(target - answer, strata)
         median = rows.found[:, 0]
-        kept = np.isfinite(median).sum(axis=0) > 0
-        names = tuple(name for name, mine in zip(NAMES, kept, strict=True) if mine)
-        found = FeatureRange.of(names, median[:, kept]) if names else None
+        some = np.isfinite(median).sum(axis=0) > 0
+        names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
+        found = FeatureRange.of(names, median[:, some]) if names else None
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
-        return replace(fitted, widths=widths, taught=names, ranges=found, idle=idle, mixing=mixing)
+        fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
+        return replace(fitted, idle=idle, mixing=mixing)
 
     def _fitted(
         self, rows: ColocationRows, measured: Measurements, only: tuple[str, Mode] | None = None
@@ -157,19 +171,15 @@ class Colocator(ABC):
                 if part.any():
                     used = mine.take(part)
                     engines[metric, mode] = self.engine(used, wanted[part], groups[part])
-        return replace(self, levels=levels, engines=engines, offsets={})
+        return replace(self, levels=levels, engines=engines, offsets={}, trust={})
 
-    def _width(
-        self,
-        rows: ColocationRows,
-        measured: Measurements,
-        metric: str,
-        mode: Mode,
-        groups: NDArray[np.str_],
-    ) -> LogQuantiles:
-        """Quantiles of what is missed by engines that did not see a row's group."""
+    def _held_out(
+        self, rows: ColocationRows, measured: Measurements, metric: str, mode: Mode
+    ) -> tuple[Column, Column]:
+        """Log P and the level of each program, by engines that did not see a row's group."""
+        groups = _groups(measured, HELD_OUT[mode])
         target = log_p(measured, metric)
-        missed, strata = np.full(len(rows), np.nan), np.full(len(rows), "", dtype="<U80")
+        answer, middle = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
         lighter = self.lighter()
         for held in held_out_folds(groups, self.folds, self.seed):
             if held.all() or not np.isfinite(target[~held]).any():
@@ -177,10 +187,9 @@ class Colocator(ABC):
             part = measured.take(~held)
             without = lighter._fitted(rows.take(~held), part, only=(metric, mode))
             mine = rows.take(held)
-            answer, _ = without.in_logarithms(mine, metric)
-            missed[held] = target[held] - answer
-            strata[held] = _strata(mine, answer, mode)
-        return LogQuantiles.of(missed, strata)
+            answer[held], _ = without.in_logarithms(mine, metric)
+            middle[held], _, _ = without.levels[metric].rows(mine.programs)
+        return answer, middle
 
     def adapt(self, measurements: Measurements) -> Self:
         """One correction a program, shrunk to none."""
@@ -206,7 +215,8 @@ class Colocator(ABC):
                 continue
             found = engine.predict(rows.take(part))
             if mode == "known":
-                found = middle[part] + spread[part] * np.clip(found, -FARTHEST, FARTHEST)
+                share = [self.trust.get((metric, str(p)), 1.0) for p in rows.programs[part]]
+                found = share * spread[part] * np.clip(found, -FARTHEST, FARTHEST) + middle[part]
             answer[part] = found
         answer += [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
         return np.clip(answer, LEAST_LOG, MOST_LOG), known
@@ -257,6 +267,7 @@ class Colocator(ABC):
             "levels": {metric: levels.to_json() for metric, levels in self.levels.items()},
             "engines": sorted(self.engines),
             "widths": [[*key, width.to_json()] for key, width in sorted(self.widths.items())],
+            "trust": [[*key, value] for key, value in sorted(self.trust.items())],
             "offsets": [[*key, value] for key, value in sorted(self.offsets.items())],
             "taught": self.taught,
             "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
@@ -281,6 +292,7 @@ class Colocator(ABC):
                 for metric, mode in content["engines"]
             },
             widths={(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
+            trust={(m, program): value for m, program, value in content["trust"]},
             offsets={(m, program): value for m, program, value in content["offsets"]},
             taught=tuple(content["taught"]),
             idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
@@ -295,6 +307,24 @@ def log_p(measured: Measurements, metric: str) -> Column:
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(values)
     return np.where(np.isfinite(logs), logs, np.nan)
+
+
+def trust_of(
+    programs: NDArray[np.str_], target: Column, answer: Column, middle: Column
+) -> dict[str, float]:
+    """Share of each program's answer away from its level that P was nearest with, held out.
+
+    What nothing slows is all noise: there an engine that answers its level is better.
+    """
+    found = {}
+    for program in np.unique(programs):
+        mine = (programs == program) & np.isfinite(target + answer + middle)
+        if mine.sum() < FEWEST_TRUSTED:
+            continue
+        truth, away = np.exp(target[mine]), (answer - middle)[mine]
+        missed = [np.abs(np.exp(middle[mine] + s * away) - truth).mean() for s in SHARES]
+        found[str(program)] = SHARES[int(np.argmin(missed))]
+    return found
 
 
 def _first(window: HostWindow) -> dict[str, float]:

@@ -287,6 +287,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
         row[field] = _mean([s[field] for s in per_seed])
     row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
     row |= {name: _mean([c.get(name) for c in contention]) for name in (contention or [{}])[0]}
+    row |= {"score": "mae"} if contention else {}
     row |= _mean_choices(choices)
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     for name, field in (("baselines", "mape"), ("baselines_median_ape", "median_ape")):

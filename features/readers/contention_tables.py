@@ -101,9 +101,7 @@ def _profiles(
     return found
 
 
-def _empty_host(
-    runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]
-) -> HostWindow:
+def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]) -> HostWindow:
     """Median over seconds in which neither victim nor neighbour was there: ends of sessions."""
     free = np.zeros(len(samples), dtype=np.bool_)
     sessions = samples["session"].astype(str).to_numpy()

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, profile, truth
 
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -17,7 +18,6 @@ from forerun.models.colocation_rows import Levels
 from forerun.models.colocator import ESTIMATED, NEW, NO_WINDOW
 from forerun.models.contract import PredictorContract
 from forerun.models.window_network import WindowShape
-from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, profile, truth
 
 SMALL = WindowShape(members=2, epochs=3, batch=64)
 

@@ -1,0 +1,161 @@
+"""Exams of P beside neighbours: scores, the pilot, our own table, and the trap of rates."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.device import DeviceCatalog
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow
+from forerun.features.readers.contention_tables import colocations, equal_seconds
+from forerun.features.windows import HOST_METRICS
+from forerun.models import colocation
+from forerun.models.colocation import ColocationBoost, ProgramMean
+from forerun.training.contention_scores import auc, contention_scores, mean_of_repeats
+from forerun.training.evaluate import rows, sit_exam
+from forerun.training.tasks import examiner
+from forerun.training.tasks.contention_pilot import PILOT_METRICS
+from tests.contracts import tiny_contention
+
+CATALOG = DeviceCatalog.load()
+
+
+def test_the_area_under_the_curve_is_the_chance_to_rank_a_pair_rightly():
+    positive = np.array([True, False, True, False])
+    assert auc(positive, np.array([4.0, 1.0, 3.0, 2.0])) == 1.0
+    assert auc(positive, np.array([1.0, 4.0, 2.0, 3.0])) == 0.0
+    assert auc(positive, np.ones(4)) == 0.5
+    assert auc(np.ones(4, dtype=bool), np.ones(4)) is None
+
+
+def test_scores_of_p_are_on_its_own_scale_beside_noise_and_baselines():
+    measured, answers = np.array([0.5, 0.7, 1.0, 3.0]), np.array([0.6, 0.6, 1.0, 1.3])
+    repeats = np.array(["a", "a", "b", "c"])
+    found = contention_scores(measured, answers, repeats, {"mean": np.ones(4)})
+    assert found["mae"] == pytest.approx(1.9 / 4)
+    assert found["mae_to_1.2"] == pytest.approx(0.2 / 4)
+    assert found["mae_of_repeats"] == pytest.approx(0.2 / 4)
+    assert found["mae_mean"] == pytest.approx(2.8 / 4)
+    assert found["auc_below_0.8"] == 1.0
+    assert mean_of_repeats(measured, repeats)[0] == pytest.approx(0.6)
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory):
+    """A bundle of the collector's tables, made up."""
+    folder = tmp_path_factory.mktemp("contention")
+    for name, content in tiny_contention.contention().items():
+        (folder / name).write_bytes(content)
+    return Bundle.open(folder, "contention")
+
+
+def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    length = equal_seconds(runs, samples)
+    found = colocations(runs, samples)
+    assert len(found) == len(runs)
+    assert {len(one.window.seconds) for one in found} <= {0, length}
+    assert sum(len(one.window.seconds) == length for one in found) > 0.9 * len(found)
+    assert {name for one in found for name in one.window.metrics} <= set(HOST_METRICS)
+
+
+def test_profiles_are_from_runs_alone(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    beside = runs["neighbour"] != "none"
+    changed = runs.assign(cpu_s=runs["cpu_s"].where(~beside, 1e3))
+    for one, other in zip(colocations(runs, samples), colocations(changed, samples), strict=True):
+        assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
+
+
+def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
+    exams = list(examiner("contention").exams(made_up, CATALOG))
+    keys = {"leave_one_family_out": "family", "leave_one_corunner_out": "neighbour"}
+    keys["static_to_dynamic"] = "mode"
+    assert {exam.protocol for exam in exams} == set(keys)
+    for exam in exams:
+        key = keys[exam.protocol]
+        for task in exam.tasks:
+            assert not set(exam.train.groups[key]) & set(task.judged.groups[key])
+            assert "none" not in task.judged.groups["neighbour"]
+            assert task.name == f"{exam.protocol}/{task.metric}"
+
+
+def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
+    seen = {"family": ["compute"], "neighbour": ["cpu"], "session": []}
+    tasks = list(examiner("contention").judged_only(made_up, CATALOG, seen))
+    assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
+    for task in tasks:
+        if task.name.startswith("leave_one_family_out"):
+            assert "compute" not in task.judged.groups["family"]
+
+
+@pytest.fixture(scope="module")
+def pilot_exam(request):
+    """The exam of the pilot that leaves the cache co-runner out."""
+    folder = Path(request.getfixturevalue("reference")) / "contention_pilot"
+    exams = examiner("contention_pilot").exams(Bundle.open(folder, "contention_pilot"), CATALOG)
+    return next(e for e in exams if set(e.tasks[0].judged.groups["neighbour"]) == {"cache_other"})
+
+
+def cpu_only(exam):
+    """The exam's task of CPU time alone."""
+    values = {"p_cpu": exam.train.values["p_cpu"]}
+    return replace(exam, train=replace(exam.train, values=values), tasks=exam.tasks[:1])
+
+
+@pytest.mark.reference
+def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monkeypatch):
+    monkeypatch.setattr(colocation, "TREES", 60)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    judge = examiner("contention_pilot")
+    answered = list(sit_exam(judge, cpu_only(pilot_exam), predictors=("colocation_boost",)))
+    (row,) = rows(answered)
+    assert row["task"] == "leave_one_corunner_out/p_cpu"
+    assert row["mae"] < row["mae_program_mean"]
+    assert row["mae_of_repeats"] > 0
+    assert row["auc_below_0.9"] > 0.7
+
+
+def with_windows(measured, columns):
+    """The same rows, with other numbers in place of what the host showed."""
+    queries = []
+    for query, values in zip(measured.queries, columns, strict=True):
+        bare = replace(query.workload.profile, alone=HostWindow())
+        window = HostWindow(tuple(values), (tuple(values.values()),))
+        queries.append(Query(Colocation(bare, window), query.device))
+    return replace(measured, queries=queries)
+
+
+@pytest.mark.reference
+def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, monkeypatch):
+    """They give the duration away: by their own names they are passed over, smuggled in they win."""
+    monkeypatch.setattr(colocation, "TREES", 60)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    exam = cpu_only(pilot_exam)
+    judged = exam.tasks[0].judged
+    mean = ProgramMean().fit(exam.train).predict(judged.queries).values["p_cpu"]
+
+    def error(names):
+        counted = [with_windows(part, trap(part, names)) for part in (exam.train, judged)]
+        answers = ColocationBoost(bags=1).fit(counted[0]).predict(counted[1].queries)
+        return float(np.abs(answers.values["p_cpu"] - judged.values["p_cpu"]).mean())
+
+    def trap(part, names):
+        """What a fixed count over the time of a run comes to, beside its noise."""
+        draw = np.random.default_rng(0)
+        noise = np.exp(0.02 * draw.standard_normal((len(part), len(names))))
+        rates = 1e4 * part.values["p_cpu"][:, None] * noise
+        return [dict(zip(names, row, strict=True)) for row in rates.tolist()]
+
+    baseline = float(np.abs(mean - judged.values["p_cpu"]).mean())
+    assert error(("vmstat.pgfault_per_s", "stat.processes_per_s")) >= 0.85 * baseline
+    assert error(("probe.latency_ns",)) < 0.6 * baseline
+
+
+def test_the_pilot_reads_no_column_that_its_readme_warns_of():
+    words = ("fault", "processes", "nivcsw", "disk", "vmstat", "wall", "rundelay", "dt", "load")
+    columns = [column for column, _ in PILOT_METRICS.values()]
+    assert not [c for c in columns if any(word in c for word in words)]
