@@ -1,12 +1,11 @@
 """P of programs beside neighbours: boosters on window statistics, and a program's own mean."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -18,14 +17,18 @@ from forerun.models.colocation_rows import METRICS, ColocationRows, Column, colo
 from forerun.models.colocator import Colocator, Engine
 from forerun.models.prediction import Predictions
 
-VIEWS: tuple[tuple[Resource, ...], ...] = (
-    ("cache", "disk"),
-    ("cache", "memory_bandwidth"),
-    ("cache", "cpu", "network"),
-    RESOURCES,
-)
-"""What each part of the committee looks at. The median over them is nearer than any of them on
-co-runners held out, because what one view overfits another does not see."""
+VIEWS: Mapping[str, tuple[tuple[Resource, ...], ...]] = {
+    "p_cpu": (
+        ("cache", "disk"),
+        ("cache", "memory_bandwidth"),
+        ("cache", "cpu", "network"),
+        RESOURCES,
+    ),
+    "p_wall": (("cpu",), ("cpu", "cache", "memory_bandwidth"), RESOURCES),
+}
+"""Metric -> what each part of the committee looks at. The median over them is nearer than any of
+them beside neighbours held out, because what one view overfits another does not see; wall time goes
+by who has the CPU, CPU time by the caches."""
 
 TREES = 200
 PARAMETERS: dict[str, Any] = {
@@ -45,27 +48,29 @@ class BoostEngine:
     """A committee of boosters; the answer is their median.
 
     Attributes:
+        metric: that it answers.
         views: one booster bag each.
     """
 
+    metric: str
     views: tuple[BoosterBag, ...]
 
     @classmethod
-    def fit(cls, rows: ColocationRows, target: Column, seeds: Sequence[int]) -> Self:
+    def fit(cls, metric: str, rows: ColocationRows, target: Column, seeds: Sequence[int]) -> Self:
         """One bag a view."""
         bags = [
             BoosterBag.fit(
                 rows.matrix(_places(view)), target, parameters=PARAMETERS, trees=TREES, seeds=seeds
             )
-            for view in VIEWS
+            for view in VIEWS[metric]
         ]
-        return cls(tuple(bags))
+        return cls(metric, tuple(bags))
 
     def predict(self, rows: ColocationRows) -> Column:
         """Median over views, shape (n,)."""
         each = [
             bag.predict(rows.matrix(_places(view)))
-            for view, bag in zip(VIEWS, self.views, strict=True)
+            for view, bag in zip(VIEWS[self.metric], self.views, strict=True)
         ]
         found: Column = np.median(each, axis=0)
         return found
@@ -82,9 +87,11 @@ class BoostEngine:
         Raises:
             BadArtifact: a file is missing.
         """
-        counts = [len(list(folder.glob(f"{name}-{p}-*.txt.gz"))) for p in range(len(VIEWS))]
+        metric = name.partition("-")[0]
+        places = range(len(VIEWS[metric]))
+        counts = [len(list(folder.glob(f"{name}-{p}-*.txt.gz"))) for p in places]
         bags = [BoosterBag.load(folder, f"{name}-{p}", max(n, 1)) for p, n in enumerate(counts)]
-        return cls(tuple(bags))
+        return cls(metric, tuple(bags))
 
 
 @dataclass(frozen=True)
@@ -94,9 +101,9 @@ class ColocationBoost(Colocator):
     name: ClassVar[str] = "colocation_boost"
     bags: int = 2
 
-    def engine(self, rows: ColocationRows, target: Column, groups: NDArray[np.str_]) -> Engine:
-        """A committee; groups do not matter, there is no early stop."""
-        return BoostEngine.fit(rows, target, range(self.seed, self.seed + self.bags))
+    def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
+        """A committee."""
+        return BoostEngine.fit(metric, rows, target, range(self.seed, self.seed + self.bags))
 
     def lighter(self) -> Self:
         """One booster a view."""

@@ -166,8 +166,8 @@ class ColocationNetwork(Colocator):
     folds: ClassVar[int] = 3
     shape: WindowShape = field(default_factory=WindowShape)
 
-    def engine(self, rows: ColocationRows, target: Column, groups: NDArray[np.str_]) -> Engine:
-        """A committee of networks; groups do not matter, there is no early stop."""
+    def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
+        """A committee of networks."""
         scaled = Scaled.of(rows)
         with torch_threads(1):
             module = train(list(scaled.batches(rows)), target, self.shape, self.seed)

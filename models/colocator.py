@@ -102,13 +102,13 @@ class Colocator(ABC):
         return isinstance(query.workload, Colocation) and bool(self.levels)
 
     @abstractmethod
-    def engine(self, rows: ColocationRows, target: Column, groups: NDArray[np.str_]) -> Engine:
+    def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
         """An engine fitted on n rows.
 
         Args:
+            metric: that it is to answer.
             rows: with windows.
             target: n values.
-            groups: n keys; whole groups are held out where it stops early.
         """
 
     @abstractmethod
@@ -167,10 +167,8 @@ class Colocator(ABC):
             for mode in MODES if only is None else only[1:]:
                 wanted = (values - middle) / spread if mode == "known" else values
                 part = own if mode == "known" else np.ones(len(values), dtype=np.bool_)
-                groups = _groups(measured, HELD_OUT[mode])[teaches]
                 if part.any():
-                    used = mine.take(part)
-                    engines[metric, mode] = self.engine(used, wanted[part], groups[part])
+                    engines[metric, mode] = self.engine(metric, mine.take(part), wanted[part])
         return replace(self, levels=levels, engines=engines, offsets={}, trust={})
 
     def _held_out(

@@ -25,9 +25,9 @@ class Program:
 
 
 PROGRAMS = {
-    "spin": Program("compute", 1.0, 0.0, 0.3, 0.0),
-    "matrix": Program("compute", 1.0, 0.1, 0.3, 0.1),
-    "chase": Program("cache", 0.9, 0.3, 0.0, 1.6),
+    "spin": Program("compute", 1.0, 0.0, 0.6, 0.0),
+    "matrix": Program("compute", 1.0, 0.1, 0.6, 0.1),
+    "chase": Program("cache", 0.9, 0.3, 0.3, 1.6),
     "table": Program("cache", 0.8, 0.4, 0.1, 1.2),
     "sweep": Program("memory", 0.9, 0.5, 0.0, 0.3),
 }
@@ -53,10 +53,11 @@ def profile(name: str) -> ProgramProfile:
     return ProgramProfile(name, alone, empty, 64.0 * known.cache, known.cpu)
 
 
-def truth(name: str, neighbour: str, much: float = 1.0) -> float:
-    """P without noise, beside so much of a neighbour."""
+def truth(name: str, neighbour: str, much: float = 1.0) -> tuple[float, float]:
+    """P of CPU and of wall time without noise, beside so much of a neighbour."""
     known, (cpu, cache) = PROGRAMS[name], NEIGHBOURS[neighbour]
-    return float(np.exp(-much * (known.fears_cpu * cpu + known.fears_cache * cache)))
+    in_cpu = float(np.exp(-much * known.fears_cache * cache))
+    return in_cpu, in_cpu * float(np.exp(-much * known.fears_cpu * cpu))
 
 
 def colocations(
@@ -64,7 +65,7 @@ def colocations(
 ) -> Measurements:
     """Every program beside every neighbour, some repeats each."""
     draw = np.random.default_rng(seed)
-    queries, p_cpu, keys = [], [], []
+    queries, measured, keys = [], [], []
     for name, known in PROGRAMS.items():
         mine = profile(name)
         for neighbour, (cpu, cache) in NEIGHBOURS.items():
@@ -74,11 +75,11 @@ def colocations(
                 jitter = 1.0 + noise * draw.standard_normal((seconds, len(METRICS)))
                 window = HostWindow(METRICS, tuple(map(tuple, (shown * jitter).tolist())))
                 queries.append(Query(Colocation(mine, window), GUEST))
-                exact = truth(name, neighbour, much)
-                p_cpu.append(exact * np.exp(noise * draw.standard_normal()))
+                exact = np.array(truth(name, neighbour, much))
+                measured.append(exact * np.exp(noise * draw.standard_normal(2)))
                 keys.append((name, known.family, neighbour))
     columns = np.array(keys, dtype=np.str_).T
     groups = dict(zip(("program", "family", "neighbour"), columns, strict=True))
     groups["repeated"] = np.char.add(columns[0], columns[2])
-    measured = np.array(p_cpu)
-    return Measurements(queries, {"p_cpu": measured, "p_wall": measured**1.2}, groups)
+    p_cpu, p_wall = np.array(measured).T
+    return Measurements(queries, {"p_cpu": p_cpu, "p_wall": p_wall}, groups)

@@ -131,7 +131,7 @@ def with_windows(measured, columns):
 
 @pytest.mark.reference
 def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, monkeypatch):
-    """They give the duration away: by their own names they are passed over, smuggled in they win."""
+    """They give the duration away: by their names they are passed over, smuggled in they win."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
     exam = cpu_only(pilot_exam)
