@@ -8,6 +8,7 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import (
     adapt,
+    collect,
     data,
     devices,
     evaluate,
@@ -30,6 +31,7 @@ app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
 app.command("devices")(devices.devices)
 app.add_typer(data.app, name="data")
+app.add_typer(collect.app, name="collect")
 app.command("trace")(trace.trace)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)

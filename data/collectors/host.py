@@ -1,0 +1,98 @@
+"""The machine that measures: processor, limits that hold it down, what else it does."""
+
+import os
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path("/")
+
+
+def cpu_model(root: Path = ROOT) -> str:
+    """The processor's own name; its architecture where it gives none."""
+    text = _text(root / "proc/cpuinfo")
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else (platform.processor() or platform.machine())
+
+
+def cpu_vendor(root: Path = ROOT) -> str:
+    """`intel`, `amd`, `arm`, ... ; `unknown` where the processor does not say."""
+    found = re.search(r"^vendor_id\s*:\s*(\S+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    known = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+    if found:
+        return known.get(found[1], found[1].lower())
+    return "arm" if platform.machine() in ("aarch64", "arm64") else "unknown"
+
+
+def usable_cpus() -> int:
+    """Logical processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def last_level_cache_mib(root: Path = ROOT) -> float | None:
+    """Size of the largest cache of the first processor, MiB; None where it is not told."""
+    folder = root / "sys/devices/system/cpu/cpu0/cache"
+    sizes = [_text(file).strip() for file in sorted(folder.glob("index*/size"))]
+    found = [int(size[:-1]) / (1024 if size[-1] == "K" else 1) for size in sizes if size[:-1]]
+    return max(found, default=None)
+
+
+def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
+    """Processors (a share of time, such as 1.5) and memory that a control group allows.
+
+    Version 2, of this process's own group; None where nothing is limited or nothing is told.
+    """
+    own = re.search(r"^0::(/.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
+    group = root / "sys/fs/cgroup" / (own[1].lstrip("/") if own else "")
+    quota, _, period = _text(group / "cpu.max").partition(" ")
+    most = _text(group / "memory.max").strip()
+    return {
+        "cgroup_cpus": int(quota) / int(period) if quota.isdigit() and period.strip() else None,
+        "cgroup_memory_mib": int(most) / 2**20 if most.isdigit() else None,
+    }
+
+
+def governor(root: Path = ROOT) -> str | None:
+    """The frequency governor of the first processor, `performance` at best; None where none is."""
+    file = root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    return _text(file).strip() or None
+
+
+def load() -> float | None:
+    """Runnable processes over the last minute; None where the system does not tell."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def library(name: str) -> str | None:
+    """An installed package's version without importing it; None where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def host_columns(root: Path = ROOT) -> dict[str, Any]:
+    """What stays the same while the machine is not rebuilt, as columns of a table."""
+    return {
+        "cpu_model": cpu_model(root),
+        "cpus": usable_cpus(),
+        "governor": governor(root),
+        **cgroup_limits(root),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "numpy": library("numpy"),
+    }
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,118 @@
+"""Rows kept as they are measured, so that a killed run goes on where it stood.
+
+JSON lines beside the table: the first says what the rows hold for, each further one is a row,
+written through to the disk. A line that a crash cut off is passed over.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.collectors.trial import Row
+from forerun.data.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY = "trial"
+"""Column that tells trials apart."""
+
+
+class OtherRun(InputError):
+    """A journal belongs to another machine or other settings."""
+
+    slug, status = "other-run", 409
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The rows of one table while it grows.
+
+    Attributes:
+        path: of the JSON lines.
+    """
+
+    path: Path
+
+    @classmethod
+    def beside(cls, table: Path) -> "Journal":
+        """The journal of a table: `<table>.journal` in the same folder."""
+        return cls(table.with_name(f"{table.name}.journal"))
+
+    def open(self, about: Mapping[str, Any]) -> None:
+        """Begin, or go on with, rows that were taken like this.
+
+        Args:
+            about: device, host and settings; what may change from run to run is no part of it.
+
+        Raises:
+            OtherRun: the journal's rows were taken otherwise.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = self._lines()
+        if not lines:
+            self.path.unlink(missing_ok=True)
+            self._append({"about": dict(about)})
+            return
+        found = lines[0].get("about", {})
+        wrong = [name for name in about if found.get(name) != json.loads(json.dumps(about[name]))]
+        if wrong:
+            raise OtherRun(
+                f"{self.path} was begun with another {', '.join(wrong)}; write to another file, "
+                "or delete it to start anew."
+            )
+        text = self.path.read_bytes()
+        if not text.endswith(b"\n"):
+            # A row that a crash cut off must not swallow the next one.
+            with self.path.open("ab") as file:
+                file.write(b"\n")
+
+    def rows(self) -> list[Row]:
+        """Rows in the order they were measured; the last of each trial counts."""
+        found = {str(line[KEY]): line for line in self._lines() if KEY in line}
+        return list(found.values())
+
+    def done(self) -> set[str]:
+        """Keys of trials that need not be measured again: all but those that failed."""
+        return {str(row[KEY]) for row in self.rows() if row.get("status") != "failed"}
+
+    def add(self, key: str, row: Row) -> None:
+        """Keep a row; it is on the disk when this returns."""
+        self._append({KEY: key, **{name: _plain(value) for name, value in row.items()}})
+
+    def frame(self) -> "pd.DataFrame":
+        """The rows as a table; columns in order of first appearance."""
+        import pandas as pd
+
+        rows = self.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pd.DataFrame(rows, columns=list(names))
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if not self.path.is_file():
+            return []
+        lines = []
+        for text in self.path.read_bytes().splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(line, dict):
+                lines.append(line)
+        return lines
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's; what is not finite is null."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not isfinite(value) else value

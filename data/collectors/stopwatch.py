@@ -1,0 +1,105 @@
+"""Timing that says how far it can be trusted: warm-up, median, spread, drift, runs to a budget."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What the runs of one workload took.
+
+    Attributes:
+        median_ms: of single runs, warm-up left out.
+        spread: interquartile range over median; 0 where fewer than two runs fitted.
+        drift: median of the second half over that of the first, less 1; 0 below four runs.
+        repeats: runs that count.
+        window_s: from the start of the first run that counts to the end of the last.
+    """
+
+    median_ms: float
+    spread: float
+    drift: float
+    repeats: int
+    window_s: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether the halves agree as well as single runs do, or within `STEADY`."""
+        return abs(self.drift) <= max(STEADY, self.spread)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopwatch:
+    """How long to measure.
+
+    Attributes:
+        budget_s: time for the runs that count; the least number of them may exceed it.
+        warm_up_s: time of runs before; one runs in any case, and a second where one is no longer
+            than the budget, since the first pays for pages and code.
+        least, most: runs that count.
+        clock: seconds, from any start.
+    """
+
+    budget_s: float = 1.0
+    warm_up_s: float = 0.2
+    least: int = 3
+    most: int = 1000
+    clock: Clock = time.perf_counter
+
+    def time(self, run: Callable[[], object]) -> Timing:
+        """Measure `run`, which returns when its work is done.
+
+        A window in which the level drifted is measured once more, and the steadier one counts.
+        """
+        self._warm_up(run)
+        first = self._window(run)
+        if first.steady or first.window_s > 2 * self.budget_s:
+            return first
+        again = self._window(run)
+        return min(first, again, key=lambda timing: abs(timing.drift))
+
+    def _warm_up(self, run: Callable[[], object]) -> None:
+        start = self.clock()
+        run()
+        took = self.clock() - start
+        while took < self.budget_s and self.clock() - start < max(self.warm_up_s, 2 * took):
+            run()
+
+    def _window(self, run: Callable[[], object]) -> Timing:
+        times: list[float] = []
+        start = before = self.clock()
+        while len(times) < self.most:
+            run()
+            now = self.clock()
+            times.append(now - before)
+            # A run that would end beyond the budget is not begun.
+            if len(times) >= self.least and now - start + times[-1] > self.budget_s:
+                break
+            before = self.clock()
+        return summary(times, self.clock() - start)
+
+
+STEADY = 0.05
+"""Drift that is noise at any spread."""
+
+
+def summary(times_s: Sequence[float], window_s: float) -> Timing:
+    """Median, spread and drift of single runs.
+
+    Args:
+        times_s: at least one, in the order they were taken.
+        window_s: from the first start to the last end.
+    """
+    middle = median(times_s)
+    spread = drift = 0.0
+    if len(times_s) >= 2 and middle > 0:
+        low, _, high = quantiles(times_s, n=4, method="inclusive")
+        spread = (high - low) / middle
+    if len(times_s) >= 4:
+        half = len(times_s) // 2
+        drift = median(times_s[-half:]) / max(median(times_s[:half]), 1e-12) - 1
+    return Timing(1e3 * middle, spread, drift, len(times_s), window_s)
