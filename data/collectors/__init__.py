@@ -1,4 +1,4 @@
-"""Collectors: measurements of the machine that they run on."""
+"""Measuring on this machine: collectors of rows that no public dataset has."""
 
 from forerun.data.collectors.collector import Collector
 from forerun.data.collectors.cpu import CpuCollector
