@@ -21,7 +21,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.operators import IS_GEMM
 from forerun.features.query_table import query_table
-from forerun.features.reference_operators import reference_operators
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.features.roofline import COMPUTE_PRECISION, traffic_bytes
 
 Column = NDArray[np.float64]

@@ -1,22 +1,25 @@
 """The machine that measures, as a device that can be asked about."""
 
+import re
+from collections.abc import Callable
+
 from forerun.data.collectors.host import cpu_model, cpu_vendor, last_level_cache_mib
-from forerun.data.device import Device, DeviceKind
+from forerun.data.device import Device
 from forerun.data.errors import UnknownDevice
 from forerun.service.device_store import DeviceStore
 
 SOURCE = "told by the machine itself"
 
 
-def local_device(store: DeviceStore, name: str, threads: int) -> tuple[Device, bool]:
-    """The device of that name; registered as this machine's processor where nothing has it.
-
-    Bandwidth and peaks are left open: measurements estimate them.
+def local_device(
+    store: DeviceStore, name: str, make: Callable[[str], Device]
+) -> tuple[Device, bool]:
+    """The device of that name; registered where nothing has it.
 
     Args:
         store: where devices are registered.
-        name: slug.
-        threads: that measure; a machine with more of them is another device.
+        name: slug, title or alias.
+        make: the sheet of a device that nothing knows, from its name.
 
     Returns:
         The device, and whether it is new.
@@ -27,11 +30,28 @@ def local_device(store: DeviceStore, name: str, threads: int) -> tuple[Device, b
     try:
         return store.get(name), False
     except UnknownDevice:
-        pass
-    kind: DeviceKind = "cpu"
+        return store.register(make(name)), True
+
+
+def this_cpu(name: str, threads: int) -> Device:
+    """This machine's processor; bandwidth and peaks are left open, as measurements estimate them.
+
+    Args:
+        name: slug.
+        threads: that measure; a machine with more of them is another device.
+    """
     cache = last_level_cache_mib()
     figures = {"compute_units": threads} | ({} if cache is None else {"l2_mib": cache})
-    sheet = {"name": name, "title": f"{cpu_model()} ({name})", "vendor": cpu_vendor()}
+    sheet = {"name": slug(name), "title": f"{cpu_model()} ({name})", "vendor": cpu_vendor()}
     sources = dict.fromkeys(figures, SOURCE)
-    device = Device.model_validate({**sheet, "kind": kind, **figures, "sources": sources})
-    return store.register(device), True
+    return Device.model_validate({**sheet, "kind": "cpu", **figures, "sources": sources})
+
+
+def nvidia_gpu(name: str) -> Device:
+    """A GPU that is in no catalogue: its name alone."""
+    return Device(name=slug(name), title=name, vendor="nvidia", kind="gpu")
+
+
+def slug(name: str) -> str:
+    """A device's name from what people call it."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80].strip("-") or "unnamed"

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from forerun.data.collectors.torch_networks import NETWORKS
 from forerun.data.collectors.trial import Source, Trial
-from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.graph import OperatorGraph
 from forerun.features.costs import operator_cost
 from forerun.features.readers import read_graph
-from forerun.features.reference_operators import reference_operators
 from forerun.service.measurement_files import graph_folder_of
 
 REFERENCE_NETWORKS = (
@@ -29,29 +29,6 @@ def reference_networks() -> tuple[Path, ...]:
     return tuple(file for file in files if file.is_file())
 
 
-def reference_trials(framework: str) -> tuple[Trial, ...]:
-    """The reference operators, as trials of `onnxruntime` or of eager `torch`."""
-    return operator_trials(reference_operators(), framework)
-
-
-def operator_trials(
-    operators: Iterable[Operator], framework: str, precisions: Sequence[str] = ("fp32",)
-) -> tuple[Trial, ...]:
-    """Operators in every precision, as trials of `onnxruntime` or of eager `torch`."""
-    return tuple(
-        Trial(
-            operator,
-            precision,
-            framework="onnxruntime" if framework == "onnxruntime" else "torch",
-            runtime="onnxruntime" if framework == "onnxruntime" else "eager",
-            group=f"{operator.kind} {precision}",
-            flops=operator_cost(operator).flops,
-        )
-        for precision in precisions
-        for operator in operators
-    )
-
-
 def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
     """ONNX files as trials at the batch size that each has; their graphs are put beside the table.
 
@@ -62,18 +39,53 @@ def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
     for file in files:
         graph = read_graph(file)
         keep_graph(graph, file.stem, table)
-        source = Source(file.stem, str(file.resolve()), graph.digest, flops_of(graph))
+        each = flops_of(graph) / graph.batch_size
         trials.append(
             Trial(
-                source,
+                Source(file.stem, str(file.resolve()), graph.digest),
                 batch_size=graph.batch_size,
                 framework="onnxruntime",
                 runtime="onnxruntime",
                 group=f"network {file.stem}",
-                flops=source.flops / graph.batch_size,
+                flops=each,
             )
         )
     return tuple(trials)
+
+
+def keep_zoo_graphs(names: Iterable[str], table: Path) -> None:
+    """Put the graphs of the zoo's networks beside the table, by name; what is there stays.
+
+    Raises:
+        MissingExtra: torch is not installed.
+    """
+    folder = graph_folder_of(table)
+    for name in dict.fromkeys(names):
+        if not (folder / f"{name}.json").is_file():
+            keep_graph(zoo_graph(name), name, table)
+
+
+def zoo_graph(name: str) -> OperatorGraph:
+    """The graph of a network of the zoo at batch size 1; nothing is computed.
+
+    Raises:
+        MissingExtra: torch is not installed.
+    """
+    from forerun.features.readers.torch_trace import trace_module
+
+    definition = NETWORKS[name]
+
+    def parts() -> tuple[object, Sequence[object]]:
+        import torch
+
+        with torch.device("meta"):
+            return definition.build(), (definition.example(1, "meta"),)
+
+    try:
+        module, inputs = parts()
+    except ImportError:
+        module, inputs = None, ()
+    return trace_module(module, inputs)
 
 
 def keep_graph(graph: OperatorGraph, name: str, table: Path) -> None:

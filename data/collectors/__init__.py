@@ -2,7 +2,7 @@
 
 from forerun.data.collectors.collector import Collector
 from forerun.data.collectors.cpu import CpuCollector
+from forerun.data.collectors.gpu import GpuCollector
+from forerun.data.collectors.probe import ProbeCollector
 
-COLLECTORS: tuple[type[Collector], ...] = (CpuCollector,)
-
-__all__ = ["COLLECTORS", "Collector", "CpuCollector"]
+COLLECTORS: tuple[type[Collector], ...] = (CpuCollector, GpuCollector, ProbeCollector)

@@ -19,9 +19,15 @@ class Collector(Protocol):
 
     Attributes:
         name: the verb after `forerun collect`.
+        rate: FLOP/s of a slow machine of its kind, by which the first trials are guessed.
     """
 
     name: ClassVar[str]
+    rate: ClassVar[float]
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds that a trial takes whatever it runs."""
 
     def available(self) -> str | None:
         """Why it cannot measure here, in one line; None where it can."""
@@ -33,7 +39,24 @@ class Collector(Protocol):
         """What the rows hold for: machine and settings, which a resumed run must share."""
 
     def measure(self, trial: Trial) -> Row:
-        """One row: metrics, repeats, spread, window_s, status, and the reason of what is null."""
+        """One row: metrics, repeats, spread, window_s, status, and the reason of what is null.
+
+        Raises:
+            Broken: nothing can be measured in this process any more.
+        """
+
+
+class Broken(Exception):
+    """A collector cannot go on in this process; a new one goes on with the journal.
+
+    Args:
+        row: of the trial that broke it.
+        why: one line.
+    """
+
+    def __init__(self, row: Row, why: str) -> None:
+        self.row = row
+        super().__init__(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +99,20 @@ def collect(
 
     Raises:
         OtherRun: the journal was begun by another machine or with other settings.
+        Broken: the collector cannot go on in this process; the row of that trial is kept.
     """
     journal.open(collector.about())
     wanted = _once(collector.plan() if trials is None else trials)
     done = journal.done()
     todo = [trial for trial in wanted if trial.key not in done]
-    budget, measured = Budget(budget_s), 0
+    budget, measured = Budget(budget_s, collector.fixed_s, collector.rate), 0
     for trial in budget.within(todo if in_order else coverage_first(todo)):
         start = clock()
-        row = trial.columns() | collector.measure(trial)
+        try:
+            row = trial.columns() | collector.measure(trial)
+        except Broken as error:
+            journal.add(trial.key, trial.columns() | error.row)
+            raise
         journal.add(trial.key, row)
         budget.spend(trial, clock() - start, row.get("latency_ms"))
         measured += 1
@@ -95,3 +123,16 @@ def collect(
 
 def _once(trials: Iterable[Trial]) -> list[Trial]:
     return list({trial.key: trial for trial in trials}.values())
+
+
+def progress_line(trial: Trial, row: Row, left_s: float) -> str:
+    """What became of a trial, for people."""
+    if row["status"] in ("ok", "throttled"):
+        parts = [f"{row['latency_ms']:.4g} ms, spread {100 * row['spread']:.1f} %"]
+        parts.append(f"{row['repeats']} runs")
+        parts += [f"{row['power_w']:.0f} W"] if row.get("power_w") else []
+        parts += ["throttled"] if row["status"] == "throttled" else []
+        found = ", ".join(parts)
+    else:
+        found = f"{row['status']}: {row.get('reason', '')}"
+    return f"{trial.name}: {found} ({max(left_s, 0):.0f} s left)"

@@ -7,6 +7,9 @@ from forerun.data.collectors.cpu_run import CpuRun
 from forerun.data.collectors.host import host_columns, library, load, usable_cpus
 from forerun.data.collectors.trial import Row, Trial
 
+PROCESS_S = 1.0
+"""Start of an interpreter with its runtime."""
+
 
 @dataclass(frozen=True)
 class CpuCollector:
@@ -19,10 +22,16 @@ class CpuCollector:
     """
 
     name: ClassVar[str] = "cpu"
+    rate: ClassVar[float] = 5e9
 
     device: str = "my-cpu"
     trials: tuple[Trial, ...] = ()
     how: CpuRun = field(default_factory=lambda: CpuRun(usable_cpus()))
+
+    @property
+    def fixed_s(self) -> float:
+        """A process, warm-up and window."""
+        return PROCESS_S + self.how.warm_up_s + self.how.window_s
 
     def available(self) -> str | None:
         """Why nothing can be measured here; None where something can."""

@@ -17,6 +17,7 @@ from forerun.data.collectors.trial import Row, Trial
 
 Run = Callable[[], object]
 KILLED = (-9, 137)
+MODULE = "forerun.data.collectors.cpu_run"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ENERGY_S = 0.5
 """Shortest window that energy is counted over; the counters move every millisecond."""
@@ -43,8 +44,8 @@ class CpuRun:
         given = json.dumps({"trial": trial.to_json(), "how": asdict(self)})
         count = dict.fromkeys(_THREADS, str(self.threads))
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", __name__],
+            done = subprocess.run(  # noqa: S603
+                [sys.executable, "-m", MODULE],
                 input=given,
                 capture_output=True,
                 text=True,

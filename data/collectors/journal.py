@@ -6,6 +6,7 @@ written through to the disk. A line that a crash cut off is passed over.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 KEY = "trial"
 """Column that tells trials apart."""
+TRIES = 2
 
 
 class OtherRun(InputError):
@@ -77,8 +79,11 @@ class Journal:
         return list(found.values())
 
     def done(self) -> set[str]:
-        """Keys of trials that need not be measured again: all but those that failed."""
-        return {str(row[KEY]) for row in self.rows() if row.get("status") != "failed"}
+        """Keys of trials that need not be measured again; what failed is tried `TRIES` times."""
+        lines = [line for line in self._lines() if KEY in line]
+        good = {str(line[KEY]) for line in lines if line.get("status") != "failed"}
+        counts = Counter(str(line[KEY]) for line in lines)
+        return good | {key for key, count in counts.items() if count >= TRIES}
 
     def add(self, key: str, row: Row) -> None:
         """Keep a row; it is on the disk when this returns."""

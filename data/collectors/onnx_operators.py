@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from forerun.data.collectors.operator_shapes import NotRunnable, padding_of, turned
+from forerun.data.collectors.operator_shapes import NotRunnable, padding_of, pair, turned
 from forerun.data.graph import Operator
 
 Array = NDArray[Any]
@@ -69,7 +69,7 @@ def _matmul(op: Operator) -> Built:
 
 def _conv(op: Operator) -> Built:
     kernel, stride, padding = padding_of(op)
-    groups = int(op.attributes.get("groups", 1))
+    (groups,) = pair(op.attributes.get("groups", 1), 1)
     source, target = op.input_shapes[0], op.output_shapes[0]
     weights = {"w": _weights(target[1], source[1] // groups, *kernel)}
     node = helper.make_node(

@@ -1,20 +1,22 @@
 """What to measure first when time is short: one of every kind at a middle size, then the rest."""
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from forerun.data.collectors.trial import Trial
 
-SLOWEST = 1e9
-"""FLOP/s of the slowest machine thought of: what a first trial is guessed by."""
+WORTH = 1e8
+"""FLOPs from which on a trial tells a rate."""
 
 
 def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """The same trials, each group once before any group twice.
 
-    A group begins with its trial of middle cost and goes on outwards, so that wherever the budget
-    ends, what was measured spans as much as it can.
+    A group begins with its trial of middle cost and goes on by halves, so that wherever the budget
+    ends, what was measured spans the costs evenly.
     """
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -25,10 +27,21 @@ def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def _from_the_middle(group: Sequence[Trial]) -> list[Trial]:
-    by_cost = sorted(group, key=lambda trial: trial.flops)
-    centre = (len(by_cost) - 1) / 2
-    places = sorted(range(len(by_cost)), key=lambda place: abs(place - centre))
-    return [by_cost[place] for place in places]
+    """By cost: the middle, then the middles of both halves, then those of the quarters."""
+    by_cost = sorted(group, key=work)
+    ranges, ordered = deque([(0, len(by_cost))]), []
+    while ranges:
+        low, high = ranges.popleft()
+        if low < high:
+            middle = (low + high - 1) // 2
+            ordered.append(by_cost[middle])
+            ranges += [(low, middle), (middle + 1, high)]
+    return ordered
+
+
+def work(trial: Trial) -> float:
+    """FLOPs of one run; those of a training step are three forward passes."""
+    return trial.flops * trial.batch_size * (3.0 if trial.phase == "training" else 1.0)
 
 
 @dataclass
@@ -37,12 +50,14 @@ class Budget:
 
     Attributes:
         total_s: in all.
-        fixed_s: of a trial beside its runs: a process, warm-up, the window.
+        fixed_s: of a trial beside its slowest runs: a process, warm-up, windows.
+        rate: FLOP/s thought of until trials tell.
         runs: that the shortest measurement of a slow workload takes.
     """
 
     total_s: float
     fixed_s: float = 1.0
+    rate: float = 2e9
     runs: int = 5
     _used_s: float = 0.0
     _rates: list[float] = field(default_factory=list)
@@ -53,10 +68,8 @@ class Budget:
         return self.total_s - self._used_s
 
     def guess_s(self, trial: Trial) -> float:
-        """What a trial will take, by the slower half of what ran so far."""
-        rates = sorted(self._rates)
-        rate = rates[len(rates) // 4] if rates else SLOWEST
-        return self.fixed_s + self.runs * trial.flops * max(trial.batch_size, 1) / rate
+        """What a trial will take, by the slower quarter of what ran so far."""
+        return self.fixed_s + trial.setup_s + self.runs * work(trial) / self.rate
 
     def spend(self, trial: Trial, took_s: float, run_ms: float | None) -> None:
         """Book a trial.
@@ -67,12 +80,16 @@ class Budget:
             run_ms: one run; None where it failed.
         """
         self._used_s += took_s
-        work = trial.flops * max(trial.batch_size, 1)
-        if run_ms and work > 1e8:
-            self._rates.append(work / (run_ms / 1e3))
+        if run_ms and work(trial) > WORTH:
+            insort(self._rates, work(trial) / (run_ms / 1e3))
+            self.rate = self._rates[len(self._rates) // 4]
 
     def within(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """The trials that fit, in order; one that does not is passed over for shorter ones."""
-        for trial in trials:
-            if self.guess_s(trial) <= self.left_s:
-                yield trial
+        """The trials that fit, in order; one that does not waits until it does."""
+        waiting = list(trials)
+        while True:
+            fits = next((t for t in waiting if self.guess_s(t) <= self.left_s), None)
+            if fits is None:
+                return
+            waiting.remove(fits)
+            yield fits

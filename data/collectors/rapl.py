@@ -59,12 +59,12 @@ class Rapl:
                 domains[domain.name] = domain
         if not domains:
             return cls((), f"no energy counters: no RAPL package in {root}")
-        try:
-            for domain in domains.values():
-                domain.read_uj()
-        except (OSError, ValueError) as error:
-            why = type(error).__name__
-            return cls((), f"energy counters cannot be read ({why}): {domain.counter}")
+        for counted in domains.values():
+            try:
+                counted.read_uj()
+            except (OSError, ValueError) as error:
+                why = type(error).__name__
+                return cls((), f"energy counters cannot be read ({why}): {counted.counter}")
         return cls(tuple(domains.values()))
 
     def snapshot(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
@@ -30,10 +31,9 @@ def peak_mib() -> float | None:
 def forget_peak() -> bool:
     """Give free memory back and count the peak anew; whether the system lets us."""
     gc.collect()
-    try:
+    # Only glibc has it.
+    with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError, TypeError):
-        pass
     try:
         CLEAR.write_text(_RESET_PEAK)
     except OSError:

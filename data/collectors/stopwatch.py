@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 Clock = Callable[[], float]
+Run = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,11 @@ class Stopwatch:
 
     Attributes:
         budget_s: time for the runs that count; the least number of them may exceed it.
-        warm_up_s: time of runs before; one runs in any case, and a second where one is no longer
-            than the budget, since the first pays for pages and code.
+        warm_up_s: time of runs before; two run in any case, since the first pays for pages, code
+            and compilation.
         least, most: runs that count.
         clock: seconds, from any start.
+        seconds: runs once and says how long that took; by the clock when None, on a GPU by events.
     """
 
     budget_s: float = 1.0
@@ -49,8 +51,9 @@ class Stopwatch:
     least: int = 3
     most: int = 1000
     clock: Clock = time.perf_counter
+    seconds: Callable[[Run], float] | None = None
 
-    def time(self, run: Callable[[], object]) -> Timing:
+    def time(self, run: Run) -> Timing:
         """Measure `run`, which returns when its work is done.
 
         A window in which the level drifted is measured once more, and the steadier one counts.
@@ -62,25 +65,31 @@ class Stopwatch:
         again = self._window(run)
         return min(first, again, key=lambda timing: abs(timing.drift))
 
-    def _warm_up(self, run: Callable[[], object]) -> None:
+    def _warm_up(self, run: Run) -> None:
+        one = self.seconds or self._by_the_clock
+        one(run)
+        # The first run pays for pages, code and compilation, so it tells nothing of the second.
+        second = self.clock()
+        one(run)
+        while self.clock() - second < self.warm_up_s:
+            one(run)
+
+    def _window(self, run: Run) -> Timing:
+        one = self.seconds or self._by_the_clock
+        times: list[float] = []
+        start = self.clock()
+        while len(times) < self.most:
+            times.append(one(run))
+            # A run that would end beyond the budget is not begun.
+            gone = self.clock() - start
+            if len(times) >= self.least and gone + times[-1] > self.budget_s:
+                break
+        return summary(times, self.clock() - start)
+
+    def _by_the_clock(self, run: Run) -> float:
         start = self.clock()
         run()
-        took = self.clock() - start
-        while took < self.budget_s and self.clock() - start < max(self.warm_up_s, 2 * took):
-            run()
-
-    def _window(self, run: Callable[[], object]) -> Timing:
-        times: list[float] = []
-        start = before = self.clock()
-        while len(times) < self.most:
-            run()
-            now = self.clock()
-            times.append(now - before)
-            # A run that would end beyond the budget is not begun.
-            if len(times) >= self.least and now - start + times[-1] > self.budget_s:
-                break
-            before = self.clock()
-        return summary(times, self.clock() - start)
+        return self.clock() - start
 
 
 STEADY = 0.05

@@ -41,7 +41,8 @@ class Trial:
         runtime: `eager`, `compiled` or `onnxruntime`.
         cuda_graph: launched as one recorded CUDA graph.
         group: trials of a group tell nearly the same; a plan begins with one of each.
-        flops: what it computes, for a guess at its time; 0 where not known.
+        flops: of a forward pass at batch size 1, for a guess at its time; 0 where not known.
+        setup_s: a guess at what must be done before it runs, such as compilation.
     """
 
     subject: Operator | Source
@@ -53,6 +54,7 @@ class Trial:
     cuda_graph: bool = False
     group: str = ""
     flops: float = 0.0
+    setup_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -65,15 +67,16 @@ class Trial:
     @property
     def key(self) -> str:
         """Stable: 16 hexadecimal digits of what is run and how."""
-        content = (*self.columns().items(), self.cuda_graph)
+        content = sorted(self.columns().items())
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def columns(self) -> Row:
         """What a table of measurements says of the run before it took place."""
         is_kernel = isinstance(self.subject, Operator)
         row: Row = {"workload": _workload(self.subject), "precision": self.precision}
-        row |= {"kind": "kernel" if is_kernel else "network", "label": _label(self.subject)}
+        row |= {"kind": "kernel" if is_kernel else "network", "precision": self.precision}
         row |= {"framework": self.framework, "runtime": self.runtime}
+        row |= {"cuda_graph": True} if self.cuda_graph else {}
         return row if is_kernel else row | {"batch_size": self.batch_size, "phase": self.phase}
 
     def to_json(self) -> dict[str, Any]:
@@ -90,10 +93,6 @@ class Trial:
         if "source" in fields:
             return cls(Source(**fields.pop("source")), **fields)
         return cls(OperatorGraph.from_json(fields.pop("operator")).operators[0], **fields)
-
-
-def _label(subject: Operator | Source) -> str:
-    return subject.name
 
 
 def _workload(subject: Operator | Source) -> str:

@@ -17,7 +17,7 @@ from forerun.features.hardware import (
     fingerprint,
     sheet_vector,
 )
-from forerun.features.reference_operators import reference_operators
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.models.roofline import Roofline
 
 CATALOG = DeviceCatalog.load()

@@ -6,7 +6,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.operators import KINDS
 from forerun.features.readers.operator_json import graph_of
-from forerun.features.reference_operators import reference_operators
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.models.roofline import Roofline
 
 
