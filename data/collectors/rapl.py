@@ -52,9 +52,10 @@ class Rapl:
         if not root.is_dir():
             return cls((), f"no energy counters: no {root}")
         domains: dict[str, Domain] = {}
-        for folder in sorted(root.glob("intel-rapl*:*")):
+        # An MMIO tree repeats the packages of the register one, which goes first.
+        found = sorted(root.glob("intel-rapl*:*"), key=lambda path: ("mmio" in path.name, path))
+        for folder in found:
             domain = _domain(folder)
-            # An MMIO tree repeats the packages of the register one.
             if domain is not None and domain.name not in domains:
                 domains[domain.name] = domain
         if not domains:
