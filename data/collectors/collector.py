@@ -36,7 +36,10 @@ class Collector(Protocol):
         """What it would measure with time without end."""
 
     def about(self) -> dict[str, Any]:
-        """What the rows hold for: machine and settings, which a resumed run must share."""
+        """What the rows hold for: machine and settings, which a resumed run must share.
+
+        They become columns of every row.
+        """
 
     def measure(self, trial: Trial) -> Row:
         """One row: metrics, repeats, spread, window_s, status, and the reason of what is null.
@@ -101,7 +104,8 @@ def collect(
         OtherRun: the journal was begun by another machine or with other settings.
         Broken: the collector cannot go on in this process; the row of that trial is kept.
     """
-    journal.open(collector.about())
+    about = collector.about()
+    journal.open(about)
     wanted = _once(collector.plan() if trials is None else trials)
     done = journal.done()
     todo = [trial for trial in wanted if trial.key not in done]
@@ -109,9 +113,9 @@ def collect(
     for trial in budget.within(todo if in_order else coverage_first(todo)):
         start = clock()
         try:
-            row = trial.columns() | collector.measure(trial)
+            row = trial.columns() | about | collector.measure(trial)
         except Broken as error:
-            journal.add(trial.key, trial.columns() | error.row)
+            journal.add(trial.key, trial.columns() | about | error.row)
             raise
         journal.add(trial.key, row)
         budget.spend(trial, clock() - start, row.get("latency_ms"))

@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from typing import Any, ClassVar
 from forerun.data.collectors.collector import Broken, Collected, collect, progress_line
 from forerun.data.collectors.gpu_run import GpuRun
 from forerun.data.collectors.host import host_columns, library
-from forerun.data.collectors.journal import Journal
+from forerun.data.collectors.journal import KEY, Journal
 from forerun.data.collectors.nvml import Nvml
 from forerun.data.collectors.single_operators import flops
 from forerun.data.collectors.sweep import operator_sweep
@@ -31,6 +32,9 @@ TENSOR_CORES = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
 """Precision -> compute capability from which on a GPU has it."""
 COMPILE_S, RECORD_S = 45.0, 2.0
 """Guesses at what compilation and recording a graph take."""
+MODULE = "forerun.data.collectors.gpu"
+LEAST_MINUTES = 0.5
+"""Budget for which a new process is worth its start."""
 COUNTER_S = 0.3
 """Waiting for the energy counter's steps, and building what is run."""
 
@@ -106,7 +110,7 @@ class GpuCollector:
         Raises:
             Broken: nothing can be measured in this process any more.
         """
-        return self._gpu_run.measure(trial) | self.about()
+        return self._gpu_run.measure(trial)
 
     def _precisions(self) -> tuple[str, ...]:
         import torch
@@ -172,7 +176,35 @@ def _ways(precisions: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the GPU to a budget and write a table; 0 when done, 2 when it cannot, 75 to go on."""
+    """Measure the GPU to a budget and write a table: 0 when done, 2 where it cannot be measured.
+
+    Where the GPU is lost to the process, a new one goes on for the rest of the budget.
+    """
+    given = _arguments(arguments)
+    # So that torch and NVML count GPUs alike.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    collector = GpuCollector(given.gpu, given.device, None, given.step, given.power_seconds)
+    why = collector.available()
+    if why is not None:
+        print(f"cannot measure here: {why}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    journal, start, lost = Journal.beside(given.output), time.monotonic(), False
+    try:
+        done = collect(collector, journal, 60 * given.budget_minutes, tell=_tell)
+        print(_summary(done), file=sys.stderr)
+    except Broken as error:
+        lost = True
+        print(f"the GPU is lost to this process: {error}", file=sys.stderr)
+    finally:
+        print(_write(journal, given.output), file=sys.stderr)
+    left = given.budget_minutes - (time.monotonic() - start) / 60
+    if lost and left > LEAST_MINUTES:
+        _go_on(given, left)
+    return 1 if lost else 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure an NVIDIA GPU.")
     parser.add_argument("-o", "--output", type=Path, required=True, help="table .parquet")
     parser.add_argument("--budget-minutes", type=float, default=8.0, help="end after so long")
@@ -180,25 +212,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpu", type=int, default=0, help="index of the GPU")
     parser.add_argument("--step", type=int, default=4, help="factor from one size to the next")
     parser.add_argument("--power-seconds", type=float, default=2.0, help="window; 0 for none")
-    given = parser.parse_args(arguments)
-    # So that torch and NVML count GPUs alike.
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    collector = GpuCollector(given.gpu, given.device, None, given.step, power_s=given.power_seconds)
-    why = collector.available()
-    if why is not None:
-        print(f"cannot measure here: {why}", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    journal, lost = Journal.beside(given.output), False
-    try:
-        done = collect(collector, journal, 60 * given.budget_minutes, tell=_tell)
-        print(_summary(done), file=sys.stderr)
-    except Broken as error:
-        lost = True
-        print(f"the GPU is lost to this process, run again to go on: {error}", file=sys.stderr)
-    finally:
-        print(_write(journal, given.output), file=sys.stderr)
-    return 75 if lost else 0
+    return parser.parse_args(arguments)
+
+
+def _go_on(given: argparse.Namespace, minutes: float) -> None:
+    """Become a new process with the same arguments and what is left of the budget."""
+    words = ["-o", str(given.output), "--budget-minutes", f"{minutes:.3f}", "--gpu", str(given.gpu)]
+    words += ["--step", str(given.step), "--power-seconds", str(given.power_seconds)]
+    words += ["--device", given.device] if given.device else []
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", MODULE, *words])  # noqa: S606
 
 
 def _tell(trial: Trial, row: Row, left_s: float) -> None:
@@ -213,7 +236,7 @@ def _write(journal: Journal, output: Path) -> str:
     """The journal as a table; what was done, in one line."""
     try:
         frame = journal.frame()
-        frame.drop(columns="trial", errors="ignore").to_parquet(output, index=False)
+        frame.drop(columns=KEY, errors="ignore").to_parquet(output, index=False)
     except ImportError as error:
         return f"no table ({error}); the rows are in {journal.path}"
     return f"{len(frame)} rows in {output}"

@@ -49,7 +49,7 @@ class GpuRun:
         row = self._attempt(trial)
         lost = self._clean(trial)
         if lost:
-            raise Broken(row | {"status": "failed"}, lost)
+            raise Broken({"status": "failed", "reason": lost}, lost)
         return row
 
     def _attempt(self, trial: Trial) -> Row:

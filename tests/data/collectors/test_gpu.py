@@ -39,14 +39,16 @@ def cuda(monkeypatch):
 
 
 def test_a_row_holds_latency_memory_at_three_levels_power_and_software(cuda):
-    row = on_a_processor(TRIALS, FakeNvml(power_w=300)).measure(TRIALS[0])
+    collector = on_a_processor(TRIALS, FakeNvml(power_w=300))
+    row = collector.measure(TRIALS[0])
     assert row["status"] == "ok"
     assert row["latency_ms"] > 0
     assert (row["allocated_memory_mib"], row["reserved_memory_mib"]) == (100, 120)
     assert row["peak_memory_mib"] == 200
     assert row["power_w"] == pytest.approx(300, rel=0.35)
     assert row["power_limit_w"] == 700
-    assert (row["device"], row["gpu"], row["driver"]) == ("h200", "NVIDIA H200", "570.86")
+    about = collector.about()
+    assert (about["device"], about["gpu"], about["driver"]) == ("h200", "NVIDIA H200", "570.86")
 
 
 def test_a_run_under_heat_is_throttled(cuda):
@@ -93,8 +95,7 @@ def test_a_lost_gpu_ends_the_run_and_the_next_one_goes_on(cuda, monkeypatch, tmp
 
 
 def test_networks_run_eager_in_training_and_in_autocast(cuda):
-    ways = [("fp32", "inference"), ("amp_bf16", "inference"), ("fp32", "training")]
-    for precision, phase in ways:
+    for precision, phase in (("amp_bf16", "inference"), ("fp32", "training")):
         trial = Trial(Source("squeezenet"), precision, 1, phase)
         row = on_a_processor((), window_s=0.001).measure(trial)
         assert row["status"] == "ok", row
@@ -129,6 +130,26 @@ def test_alone_it_writes_a_table_that_the_schema_takes(cuda, monkeypatch, tmp_pa
     assert len(table) == 2
     assert (table["status"] == "ok").all()
     assert set(table["device"]) == {"NVIDIA H200"}
+
+
+def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(cuda, monkeypatch, tmp_path):
+    import os
+
+    import torch
+
+    def lost(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    began = []
+    monkeypatch.setattr(os, "execv", lambda program, words: began.append(words))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
+    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
+    assert main(["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5"]) == 1
+    ((_, _, module, *words),) = began
+    assert module == "forerun.data.collectors.gpu"
+    assert 4 < float(words[words.index("--budget-minutes") + 1]) <= 5
+    assert read_measurements(tmp_path / "t.parquet")["status"].tolist() == ["failed"]
 
 
 def run():

@@ -1,4 +1,4 @@
-"""What a GPU tells of itself: energy between two steps of its counter, and what it does not tell."""
+"""What a GPU tells of itself, energy between two steps of its counter, and what it does not."""
 
 import sys
 import time
@@ -14,15 +14,15 @@ def batch():
     return 5
 
 
-def measured(library, seconds=0.2):
+def measured(library, seconds=0.1):
     return PowerWindow(seconds, step_s=0.2).measure(batch, Nvml(library, "handle"))
 
 
 def test_power_is_energy_over_the_time_between_two_steps_of_the_counter():
     row = measured(FakeNvml(power_w=300))
-    assert row["power_w"] == pytest.approx(300, rel=0.15)
+    assert row["power_w"] == pytest.approx(300, rel=0.3)
     assert row["power_source"] == "energy counter"
-    assert row["power_window_s"] >= 0.2
+    assert row["power_window_s"] >= 0.1
     assert row["energy_j"] == pytest.approx(row["power_w"] * row["queued_ms"] / 1e3)
 
 

@@ -26,7 +26,7 @@ def test_it_covers_what_networks_are_made_of_and_the_reference_operators(operato
     kinds = {op.kind for op in operators}
     assert {"linear", "matmul", "conv", "attention", "elementwise"} <= kinds
     assert {"softmax", "layer_norm", "reduce", "embedding", "copy"} <= kinds
-    assert set(map(lambda op: op.name, reference_operators())) <= {op.name for op in operators}
+    assert {op.name for op in reference_operators()} <= {op.name for op in operators}
 
 
 def test_guessed_work_of_products_is_that_of_the_cost_model(operators):
