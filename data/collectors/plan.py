@@ -61,6 +61,7 @@ class Budget:
     runs: int = 5
     _used_s: float = 0.0
     _rates: list[float] = field(default_factory=list)
+    _slowness: list[float] = field(default_factory=list)
 
     @property
     def left_s(self) -> float:
@@ -69,6 +70,11 @@ class Budget:
 
     def guess_s(self, trial: Trial) -> float:
         """What a trial will take, by the slower quarter of what ran so far."""
+        middle = self._slowness[len(self._slowness) // 2] if self._slowness else 1.0
+        return max(1.0, middle) * self._expected_s(trial)
+
+    def _expected_s(self, trial: Trial) -> float:
+        """The same on a machine whose processes start and compile as fast as thought."""
         return self.fixed_s + trial.setup_s + self.runs * work(trial) / self.rate
 
     def spend(self, trial: Trial, took_s: float, run_ms: float | None) -> None:
@@ -80,6 +86,7 @@ class Budget:
             run_ms: one run; None where it failed.
         """
         self._used_s += took_s
+        insort(self._slowness, took_s / self._expected_s(trial))
         if run_ms and work(trial) > WORTH:
             insort(self._rates, work(trial) / (run_ms / 1e3))
             self.rate = self._rates[len(self._rates) // 4]
