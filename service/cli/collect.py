@@ -31,9 +31,12 @@ def contention(
     collection = Collection.open(plan, output)
     for line in collection.limits():
         progress(line)
-    with progress_bar("runs", collection.remaining()) as step:
-        for _ in collection.run(budget_minutes=budget_minutes):
-            step()
-    tables = collection.write_tables()
-    counts = ", ".join(f"{name} {len(rows):,}" for name, rows in tables.items())
-    progress(f"{counts} rows in {output}")
+    try:
+        with progress_bar("runs", len(collection.todo())) as step:
+            for _ in collection.run(budget_minutes=budget_minutes):
+                step()
+    finally:
+        # Ctrl-C ends the collection, not what was collected.
+        tables = collection.write_tables()
+        counts = ", ".join(f"{name} {len(rows):,}" for name, rows in tables.items())
+        progress(f"{counts or 'no'} rows in {output}")
