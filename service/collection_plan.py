@@ -96,6 +96,21 @@ class CollectionPlan(_Part):
     reference_networks: bool = Field(default=True, description="those of the onnx package")
     onnx_files: tuple[Path, ...] = Field(default=(), description="relative to the plan's folder")
 
+    @classmethod
+    def standard(cls) -> "CollectionPlan":
+        """What is measured where no plan is given; `plans/cpu-standard.yaml` is the same."""
+        small = ("resnet18", "mobilenet-v2", "vit-small")
+        wide = ("resnet50", "efficientnet-b0", "convnext-tiny", "bert-base-128")
+        return cls(
+            budget_minutes=30,
+            operators=SweepPlan(step=8, largest_mib=256, runtimes=("onnxruntime", "eager")),
+            networks=(
+                NetworksPlan(names=(*small, *wide), batch_sizes=(1, 8)),
+                NetworksPlan(names=small, runtimes=("compiled",)),
+                NetworksPlan(names=small[:2], batch_sizes=(4,), phases=("training",)),
+            ),
+        )
+
     def trials(self, table: Path, folder: Path) -> tuple[Trial, ...]:
         """Everything that the plan names; graphs of ONNX files are put beside the table.
 

@@ -238,7 +238,7 @@ def _write(journal: Journal, output: Path) -> str:
         frame = journal.frame()
         frame.drop(columns=KEY, errors="ignore").to_parquet(output, index=False)
     except ImportError as error:
-        return f"no table ({error}); the rows are in {journal.path}"
+        return f"no table ({error}); the rows are in {journal.lines.path}"
     return f"{len(frame)} rows in {output}"
 
 

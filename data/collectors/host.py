@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from forerun.data.collectors.cgroup import MIB, V1_UNLIMITED, layout
+
 ROOT = Path("/")
 
 
@@ -44,15 +46,24 @@ def last_level_cache_mib(root: Path = ROOT) -> float | None:
 def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     """Processors (a share of time, such as 1.5) and memory that a control group allows.
 
-    Version 2, of this process's own group; None where nothing is limited or nothing is told.
+    Of this process's own group, in version 1 or 2; None where nothing is limited or told.
     """
-    own = re.search(r"^0::(/.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
-    group = root / "sys/fs/cgroup" / (own[1].lstrip("/") if own else "")
-    quota, _, period = _text(group / "cpu.max").partition(" ")
-    most = _text(group / "memory.max").strip()
+    mounts, own = _text(root / "proc/self/mounts"), _text(root / "proc/self/cgroup")
+    folders = {name: root / path.lstrip("/") for name, path in layout(mounts, own).folders.items()}
+    unified, cpu, memory = (folders.get(name) for name in ("unified", "cpu", "memory"))
+    quota, period, most = "", "", ""
+    if unified is not None:
+        quota, _, period = _text(unified / "cpu.max").partition(" ")
+        most = _text(unified / "memory.max")
+    if cpu is not None:
+        quota, period = _text(cpu / "cpu.cfs_quota_us"), _text(cpu / "cpu.cfs_period_us")
+    if memory is not None:
+        most = _text(memory / "memory.limit_in_bytes")
+    bound = quota.strip().isdigit() and int(period or 0) > 0
+    limit = float(most) if most.strip().isdigit() else V1_UNLIMITED
     return {
-        "cgroup_cpus": int(quota) / int(period) if quota.isdigit() and period.strip() else None,
-        "cgroup_memory_mib": int(most) / 2**20 if most.isdigit() else None,
+        "cgroup_cpus": int(quota) / int(period) if bound else None,
+        "cgroup_memory_mib": limit / MIB if limit < V1_UNLIMITED else None,
     }
 
 

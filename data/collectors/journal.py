@@ -1,11 +1,10 @@
 """Rows kept as they are measured, so that a killed run goes on where it stood.
 
 JSON lines beside the table: the first says what the rows hold for, each further one is a row,
-written through to the disk. A line that a crash cut off is passed over.
+written at once. A line that a crash cut off is passed over.
 """
 
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.data.collectors.line_journal import LineJournal
 from forerun.data.collectors.trial import Row
 from forerun.data.errors import InputError
 
@@ -35,15 +35,15 @@ class Journal:
     """The rows of one table while it grows.
 
     Attributes:
-        path: of the JSON lines.
+        lines: about what the rows hold for, then a row each.
     """
 
-    path: Path
+    lines: LineJournal
 
     @classmethod
     def beside(cls, table: Path) -> "Journal":
         """The journal of a table: `<table>.journal` in the same folder."""
-        return cls(table.with_name(f"{table.name}.journal"))
+        return cls(LineJournal(table.with_name(f"{table.name}.journal")))
 
     def open(self, about: Mapping[str, Any]) -> None:
         """Begin, or go on with, rows that were taken like this.
@@ -54,40 +54,33 @@ class Journal:
         Raises:
             OtherRun: the journal's rows were taken otherwise.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        lines = self._lines()
-        if not lines:
-            self.path.unlink(missing_ok=True)
-            self._append({"about": dict(about)})
+        first = next(self.lines.rows(), None)
+        if first is None:
+            self.lines.append({"about": dict(about)})
             return
-        found = lines[0].get("about", {})
+        found = first.get("about", {})
         wrong = [name for name in about if found.get(name) != json.loads(json.dumps(about[name]))]
         if wrong:
             raise OtherRun(
-                f"{self.path} was begun with another {', '.join(wrong)}; write to another file, "
-                "or delete it to start anew."
+                f"{self.lines.path} was begun with another {', '.join(wrong)}; write to another "
+                "file, or delete it to start anew."
             )
-        text = self.path.read_bytes()
-        if not text.endswith(b"\n"):
-            # A row that a crash cut off must not swallow the next one.
-            with self.path.open("ab") as file:
-                file.write(b"\n")
 
     def rows(self) -> list[Row]:
         """Rows in the order they were measured; the last of each trial counts."""
-        found = {str(line[KEY]): line for line in self._lines() if KEY in line}
+        found = {str(line[KEY]): line for line in self.lines.rows() if KEY in line}
         return list(found.values())
 
     def done(self) -> set[str]:
         """Keys of trials that need not be measured again; what failed is tried `TRIES` times."""
-        lines = [line for line in self._lines() if KEY in line]
+        lines = [line for line in self.lines.rows() if KEY in line]
         good = {str(line[KEY]) for line in lines if line.get("status") != "failed"}
         counts = Counter(str(line[KEY]) for line in lines)
         return good | {key for key, count in counts.items() if count >= TRIES}
 
     def add(self, key: str, row: Row) -> None:
-        """Keep a row; it is on the disk when this returns."""
-        self._append({KEY: key, **{name: _plain(value) for name, value in row.items()}})
+        """Keep a row: it outlives this process when this returns."""
+        self.lines.append({KEY: key, **{name: _plain(value) for name, value in row.items()}})
 
     def frame(self) -> "pd.DataFrame":
         """The rows as a table; columns in order of first appearance."""
@@ -96,25 +89,6 @@ class Journal:
         rows = self.rows()
         names = dict.fromkeys(name for row in rows for name in row)
         return pd.DataFrame(rows, columns=list(names))
-
-    def _lines(self) -> list[dict[str, Any]]:
-        if not self.path.is_file():
-            return []
-        lines = []
-        for text in self.path.read_bytes().splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(line, dict):
-                lines.append(line)
-        return lines
-
-    def _append(self, line: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _plain(value: Any) -> Any:

@@ -70,17 +70,12 @@ def _quick(output: Path) -> "tuple[tuple[Trial, ...], float, float]":
 
 
 def _planned(plan: Path | None, output: Path) -> "tuple[tuple[Trial, ...], float, float]":
-    from importlib.resources import as_file, files
-
     from forerun.data.collectors.host import library
-    from forerun.service.collection_plan import read_plan
+    from forerun.service.collection_plan import CollectionPlan, read_plan
     from forerun.service.measured_networks import keep_zoo_graphs
 
-    if plan is None:
-        with as_file(files("forerun.data.collectors") / "plans/cpu-standard.yaml") as standard:
-            found, folder = read_plan(standard), Path()
-    else:
-        found, folder = read_plan(plan), plan.parent
+    found = CollectionPlan.standard() if plan is None else read_plan(plan)
+    folder = Path() if plan is None else plan.parent
     trials = found.trials(output, folder)
     if library("torch") is not None:
         keep_zoo_graphs((name for part in found.networks for name in part.names), output)

@@ -83,7 +83,7 @@ def test_a_lost_gpu_ends_the_run_and_the_next_one_goes_on(cuda, monkeypatch, tmp
     def lost(*_):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    journal = Journal(tmp_path / "journal")
+    journal = Journal.beside(tmp_path / "table.parquet")
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     with pytest.raises(Broken, match="illegal memory access"):
         collect(on_a_processor(TRIALS), journal, 60, in_order=True)

@@ -28,7 +28,7 @@ def test_rows_come_back_as_they_were_kept(journal):
 
 def test_a_row_that_a_crash_cut_off_is_passed_over_and_swallows_no_other(journal):
     journal.add("a", {"status": "ok"})
-    with journal.path.open("a") as file:
+    with journal.lines.path.open("a") as file:
         file.write('{"trial": "b", "stat')
     journal.open({"device": "mine", "threads": 2})
     journal.add("c", {"status": "ok"})
@@ -48,9 +48,9 @@ def test_rows_of_another_machine_are_not_mixed_in(journal):
         journal.open({"device": "mine", "threads": 4})
 
 
-def test_every_line_is_on_the_disk_when_it_was_added(journal):
+def test_a_row_is_a_line_of_its_own_as_soon_as_it_was_added(journal):
     journal.add("a", {"status": "ok"})
-    assert [json.loads(line) for line in journal.path.read_text().splitlines()][1] == {
+    assert [json.loads(line) for line in journal.lines.path.read_text().splitlines()][1] == {
         "trial": "a",
         "status": "ok",
     }

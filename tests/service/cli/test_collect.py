@@ -9,7 +9,7 @@ from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.service import measured_networks
 from forerun.service.cli import collect_cpu
-from forerun.service.collection_plan import read_plan
+from forerun.service.collection_plan import CollectionPlan, read_plan
 from tests.house.sources import REPOSITORY
 from tests.service.cli.test_adapt import forerun
 
@@ -102,7 +102,8 @@ def test_a_plan_that_is_wrong_is_refused(tmp_path):
 
 
 def test_the_standard_plan_is_sound_and_covers_runtimes_and_phases(tmp_path, small):
-    plan = read_plan(REPOSITORY / "data/collectors/plans/cpu-standard.yaml")
+    plan = read_plan(REPOSITORY / "plans/cpu-standard.yaml")
+    assert plan == CollectionPlan.standard()
     trials = plan.trials(tmp_path / "t.csv", tmp_path)
     assert {t.runtime for t in trials} == {"onnxruntime", "eager", "compiled"}
     assert {t.phase for t in trials} == {"inference", "training"}
