@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from forerun.data.collectors.journal import Journal
+from forerun.data.collectors.journal import KEY, Journal
 from forerun.data.collectors.plan import Budget, coverage_first
 from forerun.data.collectors.trial import Row, Trial
 
@@ -70,11 +71,13 @@ class Collected:
         measured: trials taken in this run.
         resumed: trials that an earlier run had taken.
         left: trials for which there was no time.
+        again: unsteady trials that were taken once more.
     """
 
     measured: int
     resumed: int
     left: int
+    again: int = 0
 
 
 def collect(
@@ -84,6 +87,7 @@ def collect(
     *,
     trials: Sequence[Trial] | None = None,
     in_order: bool = False,
+    unsteady: float | None = None,
     tell: Tell | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Collected:
@@ -97,6 +101,8 @@ def collect(
         budget_s: time for this run.
         trials: what to measure; the collector's plan when None.
         in_order: measure as listed in place of coverage first.
+        unsteady: spread from which on a trial is measured again in what is left of the budget, the
+            least steady first; of both rows the steadier counts. None measures each once.
         tell: told of each row.
         clock: seconds.
 
@@ -109,20 +115,40 @@ def collect(
     wanted = _once(collector.plan() if trials is None else trials)
     done = journal.done()
     todo = [trial for trial in wanted if trial.key not in done]
-    budget, measured = Budget(budget_s, collector.fixed_s, collector.rate), 0
-    for trial in budget.within(todo if in_order else coverage_first(todo)):
+    budget, count = Budget(budget_s, collector.fixed_s, collector.rate), 0
+
+    def take(trial: Trial, than: float = inf) -> None:
+        """Measure a trial; its row counts where it spreads less."""
         start = clock()
         try:
             row = trial.columns() | about | collector.measure(trial)
         except Broken as error:
             journal.add(trial.key, trial.columns() | about | error.row)
             raise
-        journal.add(trial.key, row)
         budget.spend(trial, clock() - start, row.get("latency_ms"))
-        measured += 1
+        if row.get("spread", 0.0 if than == inf else inf) < than:
+            journal.add(trial.key, row)
         if tell is not None:
             tell(trial, row, budget.left_s)
-    return Collected(measured, len(wanted) - len(todo), len(todo) - measured)
+
+    for trial in budget.within(todo if in_order else coverage_first(todo)):
+        take(trial)
+        count += 1
+    left, again = len(todo) - count, 0
+    if unsteady is not None and not left:
+        spreads = _spreads(journal, unsteady)
+        shaky = sorted((t for t in wanted if t.key in spreads), key=lambda t: -spreads[t.key])
+        for trial in budget.within(shaky):
+            take(trial, spreads[trial.key])
+            again += 1
+    return Collected(count, len(wanted) - len(todo), left, again)
+
+
+def _spreads(journal: Journal, unsteady: float) -> dict[str, float]:
+    """Trials whose repeats spread more than that."""
+    good = (row for row in journal.rows() if row.get("status") == "ok")
+    spreads = {str(row[KEY]): float(row.get("spread") or 0.0) for row in good}
+    return {key: spread for key, spread in spreads.items() if spread > unsteady}
 
 
 def _once(trials: Iterable[Trial]) -> list[Trial]:

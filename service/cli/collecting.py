@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from forerun.data.collectors.trial import Row, Trial
     from forerun.data.device import Device
 
+UNSTEADY = 0.1
+"""Spread from which on a row is measured again where time is left."""
+
 
 def check_can(collector: "Collector", output: Path) -> None:
     """Refuse before anything is measured.
@@ -63,7 +66,7 @@ def run_collector(
         progress(f"{found.name} is registered as {found.title}")
     journal = Journal.beside(output)
     try:
-        collected = collect(collector, journal, 60 * minutes, tell=_tell)
+        collected = collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, tell=_tell)
     except Broken as error:
         raise InputError(
             f"The device is lost to this process; run again to go on: {error}"
@@ -122,6 +125,7 @@ def _facts(
         "measured_now": collected.measured,
         "resumed": collected.resumed,
         "left_out": collected.left,
+        "measured_again": collected.again,
         "median_spread": median(spreads) if spreads else None,
         "spread_of_nine_in_ten": high,
         "no_energy": sorted({r for r in frame.get("energy_reason", []) if isinstance(r, str)}),

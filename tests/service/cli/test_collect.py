@@ -8,7 +8,7 @@ from forerun.data.collectors import probe
 from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.service import measured_networks
-from forerun.service.cli import collect_cpu
+from forerun.service.cli import collect_cpu, collecting
 from forerun.service.collection_plan import CollectionPlan, read_plan
 from tests.house.sources import REPOSITORY
 from tests.service.cli.test_adapt import forerun
@@ -24,6 +24,7 @@ def small(monkeypatch):
     """Small operators in short windows, in place of the reference operators."""
     monkeypatch.setattr(probe, "reference_operators", lambda: SMALL)
     monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
+    monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
     monkeypatch.setattr(measured_networks, "REFERENCE_NETWORKS", ("light_squeezenet",))
 
 
