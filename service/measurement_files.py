@@ -40,8 +40,8 @@ class NamedRows:
     Attributes:
         rows: runs that went well.
         names: one each, such as `row 3`.
-        left_out: rows of other devices, runs that failed, were throttled or recorded as CUDA graphs,
-            nothing filled in yet.
+        left_out: rows of other devices, runs that failed, were throttled or recorded as CUDA
+            graphs, nothing filled in yet.
     """
 
     rows: tuple[MeasuredRow, ...]

@@ -73,7 +73,7 @@ class Trial:
     def columns(self) -> Row:
         """What a table of measurements says of the run before it took place."""
         is_kernel = isinstance(self.subject, Operator)
-        row: Row = {"workload": _workload(self.subject), "precision": self.precision}
+        row: Row = {"workload": _workload(self.subject), "label": self.subject.name}
         row |= {"kind": "kernel" if is_kernel else "network", "precision": self.precision}
         row |= {"framework": self.framework, "runtime": self.runtime}
         row |= {"cuda_graph": True} if self.cuda_graph else {}
