@@ -3,12 +3,10 @@
 import re
 from collections.abc import Callable
 
-from forerun.data.collectors.host import cpu_model, cpu_vendor, last_level_cache_mib
+from forerun.data.collectors.host import cpu_model, cpu_vendor
 from forerun.data.device import Device
 from forerun.data.errors import UnknownDevice
 from forerun.service.device_store import DeviceStore
-
-SOURCE = "told by the machine itself"
 
 
 def local_device(
@@ -33,18 +31,13 @@ def local_device(
         return store.register(make(name)), True
 
 
-def this_cpu(name: str, threads: int) -> Device:
-    """This machine's processor; bandwidth and peaks are left open, as measurements estimate them.
+def this_cpu(name: str) -> Device:
+    """This machine's processor by name alone.
 
-    Args:
-        name: slug.
-        threads: that measure; a machine with more of them is another device.
+    Measurements estimate its figures better than a count of processors and a cache's size do, which
+    a virtual machine shares with others.
     """
-    cache = last_level_cache_mib()
-    figures = {"compute_units": threads} | ({} if cache is None else {"l2_mib": cache})
-    sheet = {"name": slug(name), "title": f"{cpu_model()} ({name})", "vendor": cpu_vendor()}
-    sources = dict.fromkeys(figures, SOURCE)
-    return Device.model_validate({**sheet, "kind": "cpu", **figures, "sources": sources})
+    return Device(name=slug(name), title=f"{cpu_model()} ({name})", vendor=cpu_vendor(), kind="cpu")
 
 
 def nvidia_gpu(name: str) -> Device:

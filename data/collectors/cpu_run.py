@@ -77,8 +77,7 @@ class CpuRun:
         except Exception as error:
             # Whatever a runtime raises is what became of this trial, not of the others.
             return {"status": "failed", "reason": _printable(f"{type(error).__name__}: {error}")}
-        row: Row = {"status": "ok", "latency_ms": timing.median_ms, "drift": timing.drift}
-        row |= {"repeats": timing.repeats, "spread": timing.spread, "window_s": timing.window_s}
+        row: Row = {"status": "ok", **timing.columns()}
         peak = peak_mib()
         if peak is not None and before is not None and peak > before:
             row["peak_memory_mib"] = peak - before

@@ -72,8 +72,7 @@ class GpuRun:
 
         watch = Stopwatch(self.window_s, self.warm_up_s, seconds=self._seconds)
         timing = watch.time(run)
-        row: Row = {"status": "ok", "latency_ms": timing.median_ms, "drift": timing.drift}
-        row |= {"repeats": timing.repeats, "spread": timing.spread, "window_s": timing.window_s}
+        row: Row = {"status": "ok", **timing.columns()}
         row["allocated_memory_mib"] = torch.cuda.max_memory_allocated(self.device) / MIB
         row["reserved_memory_mib"] = torch.cuda.max_memory_reserved(self.device) / MIB
         if isinstance(self.nvml, str):

@@ -35,14 +35,6 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def last_level_cache_mib(root: Path = ROOT) -> float | None:
-    """Size of the largest cache of the first processor, MiB; None where it is not told."""
-    folder = root / "sys/devices/system/cpu/cpu0/cache"
-    sizes = [_text(file).strip() for file in sorted(folder.glob("index*/size"))]
-    found = [int(size[:-1]) / (1024 if size[-1] == "K" else 1) for size in sizes if size[:-1]]
-    return max(found, default=None)
-
-
 def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     """Processors (a share of time, such as 1.5) and memory that a control group allows.
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
+from typing import Any
 
 Clock = Callable[[], float]
 Run = Callable[[], object]
@@ -19,6 +20,7 @@ class Timing:
         drift: median of the second half over that of the first, less 1; 0 below four runs.
         repeats: runs that count.
         window_s: from the start of the first run that counts to the end of the last.
+        fastest_ms: the quickest run, which on a busy machine is the nearest to a quiet one.
     """
 
     median_ms: float
@@ -26,6 +28,18 @@ class Timing:
     drift: float
     repeats: int
     window_s: float
+    fastest_ms: float
+
+    def columns(self) -> dict[str, Any]:
+        """As columns of a table of measurements."""
+        return {
+            "latency_ms": self.median_ms,
+            "spread": self.spread,
+            "drift": self.drift,
+            "repeats": self.repeats,
+            "window_s": self.window_s,
+            "fastest_ms": self.fastest_ms,
+        }
 
     @property
     def steady(self) -> bool:
@@ -111,4 +125,4 @@ def summary(times_s: Sequence[float], window_s: float) -> Timing:
     if len(times_s) >= 4:
         half = len(times_s) // 2
         drift = median(times_s[-half:]) / max(median(times_s[:half]), 1e-12) - 1
-    return Timing(1e3 * middle, spread, drift, len(times_s), window_s)
+    return Timing(1e3 * middle, spread, drift, len(times_s), window_s, 1e3 * min(times_s))

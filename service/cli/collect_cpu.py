@@ -53,9 +53,7 @@ def cpu(
     if (load() or 0.0) > BUSY * usable_cpus():
         progress("this machine is busy: times are those of a busy machine, and unsteady")
     progress(f"measuring {device} with {count} threads into {output}")
-    run_collector(
-        collector, output, budget_minutes or minutes, lambda name: this_cpu(name, count), json
-    )
+    run_collector(collector, output, budget_minutes or minutes, this_cpu, json)
 
 
 def _quick(output: Path) -> "tuple[tuple[Trial, ...], float, float]":

@@ -34,7 +34,7 @@ def probe(
     collector = ProbeCollector(collector.inner, _networks(on_gpu, output))
     count = threads or usable_cpus()
     progress(f"probing the {'GPU' if on_gpu else f'processor with {count} threads'} into {output}")
-    sheet = nvidia_gpu if on_gpu else lambda name: this_cpu(name, count)
+    sheet = nvidia_gpu if on_gpu else this_cpu
     run_collector(collector, output, 1.0, sheet, json)
 
 

@@ -8,7 +8,6 @@ from forerun.data.collectors.host import (
     cpu_vendor,
     governor,
     host_columns,
-    last_level_cache_mib,
 )
 
 
@@ -21,8 +20,6 @@ def root(tmp_path):
         "sys/fs/cgroup/user.slice/job/cpu.max": "150000 100000\n",
         "sys/fs/cgroup/user.slice/job/memory.max": f"{2**31}\n",
         "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
-        "sys/devices/system/cpu/cpu0/cache/index0/size": "48K\n",
-        "sys/devices/system/cpu/cpu0/cache/index3/size": "33792K\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +32,6 @@ def test_processor_limits_and_governor_are_read(root):
     assert cpu_vendor(root) == "intel"
     assert governor(root) == "performance"
     assert cgroup_limits(root) == {"cgroup_cpus": 1.5, "cgroup_memory_mib": 2048}
-    assert last_level_cache_mib(root) == 33
 
 
 def test_limits_of_version_1_are_read_too(root):
@@ -64,4 +60,3 @@ def test_a_system_that_tells_nothing_is_described_all_the_same(tmp_path):
     assert row["cpu_model"]
     assert row["cpus"] >= 1
     assert row["governor"] is None
-    assert last_level_cache_mib(tmp_path) is None
