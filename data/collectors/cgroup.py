@@ -64,9 +64,10 @@ def sources(found: Layout) -> tuple[Source, ...]:
     listed = []
     for controller, name, parse in V1_FILES:
         if controller in found.folders:
-            listed.append(_source(found.folders[controller], name, parse))
-    if "unified" in found.folders:
-        listed += [_source(found.folders["unified"], name, parse) for name, parse in V2_FILES]
+            listed.append(_source("v1", found.folders[controller], name, parse))
+    for bound, name, parse in V2_FILES:
+        if "unified" in found.folders and not set(bound) & set(found.folders):
+            listed.append(_source("v2", found.folders["unified"], name, parse))
     return tuple(listed)
 
 
@@ -158,20 +159,21 @@ V1_FILES: tuple[tuple[str, str, Callable[[str], Reading]], ...] = (
     ("memory", "memory.stat", memory_stat),
     ("blkio", "blkio.throttle.io_service_bytes", blkio_bytes),
 )
-V2_FILES: tuple[tuple[str, Callable[[str], Reading]], ...] = (
-    ("cpu.stat", cpu_stat),
-    ("memory.current", memory_now),
-    ("memory.max", memory_limit),
-    ("memory.stat", memory_stat),
-    ("io.stat", io_stat),
-    ("cpu.pressure", group_pressure("cpu")),
-    ("io.pressure", group_pressure("io")),
-    ("memory.pressure", group_pressure("memory")),
+V2_FILES: tuple[tuple[tuple[str, ...], str, Callable[[str], Reading]], ...] = (
+    (("cpu", "cpuacct"), "cpu.stat", cpu_stat),
+    (("memory",), "memory.current", memory_now),
+    (("memory",), "memory.max", memory_limit),
+    (("memory",), "memory.stat", memory_stat),
+    (("blkio",), "io.stat", io_stat),
+    ((), "cpu.pressure", group_pressure("cpu")),
+    ((), "io.pressure", group_pressure("io")),
+    ((), "memory.pressure", group_pressure("memory")),
 )
+"""Controllers of version 1 that, where they are bound, hold the same; name; parser."""
 
 
-def _source(folder: str, name: str, parse: Callable[[str], Reading]) -> Source:
-    return Source(f"cgroup {name}", f"{folder.lstrip('/')}/{name}", parse)
+def _source(version: str, folder: str, name: str, parse: Callable[[str], Reading]) -> Source:
+    return Source(f"cgroup {version} {name}", f"{folder.lstrip('/')}/{name}", parse)
 
 
 def _join(mount: str, path: str) -> str:

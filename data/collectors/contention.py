@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from forerun.data.collectors import cache_probe
@@ -30,8 +31,10 @@ from forerun.data.errors import MissingTool
 if TYPE_CHECKING:
     import pandas as pd
 
-MARGIN_S = 5.0
-"""Sampling begins and ends this long before the first and after the last run of a session."""
+PROBED = "chase4"
+"""Victim that shows what the probe itself evicts: it lives in the cache that the probe looks at."""
+
+PAIRS = 4
 
 
 @dataclass
@@ -102,7 +105,7 @@ class Collection:
         try:
             with _pinned(places.other):
                 units = self._units(places)
-                self._describe(session, places)
+                self._describe(session, places, units)
                 with self._watched(session, places) as sampler:
                     for order, planned in enumerate(todo):
                         if deadline is not None and time.monotonic() > deadline:
@@ -135,10 +138,11 @@ class Collection:
             stack.callback(probe.stop)
             sampler.start()
             with suppress(MissingTool):
-                probe.start()
-            time.sleep(MARGIN_S)
+                if self.plan.probe_ms > 0:
+                    probe.start()
+            time.sleep(self.plan.margin_s)
             yield sampler
-            time.sleep(MARGIN_S)
+            time.sleep(self.plan.margin_s)
 
     def _units(self, places: Places) -> dict[str, int]:
         """Work of each victim, sized once for the whole collection."""
@@ -150,19 +154,18 @@ class Collection:
                 self.work.append({"victim": name, "units": known[name]})
         return known
 
-    def _describe(self, session: Path, places: Places) -> None:
-        """Journal machine, sources, and the cache alone and beside loads."""
+    def _describe(self, session: Path, places: Places, units: dict[str, int]) -> None:
+        """Journal machine, sources, the cache alone and beside loads, what the probe costs."""
         sources = availability(all_sources())
-        curves = {}
+        curves: dict[str, list[dict[str, float]]] = {}
+        slowdown: float | None = None
         try:
-            for name in ("none", "cache", "stream"):
-                state = ISOLATED if name == "none" else State(name, "high", "other")
-                if len(self.cpus) < 2 and state != ISOLATED:
-                    continue
-                with Neighbour(state, places.other, places.scratch):
-                    time.sleep(self.plan.settle_s)
-                    curves[name] = cache_probe.sweep(places.victim)
-            sources["cache_probe"] = {"available": True, "fields": len(cache_probe.COLUMNS)}
+            if self.plan.probe_ms > 0:
+                curves = self._cache_curves(places)
+                slowdown = self._probe_slowdown(places, units)
+            fields = len(cache_probe.COLUMNS) if curves else 0
+            why = {} if curves else {"reason": "the plan wants none"}
+            sources["cache_probe"] = {"available": bool(curves), "fields": fields, **why}
         except MissingTool as error:
             sources["cache_probe"] = {"available": False, "reason": str(error)}
         row = {
@@ -171,11 +174,42 @@ class Collection:
             "machine": facts(len(self.cpus)),
             "sources": sources,
             "llc": curves,
+            "probe_slowdown": slowdown,
             "stress_ng": stress_ng_version(),
-            "boot_s": time.monotonic(),
             "utc_s": time.time(),
         }
         LineJournal(session / "session.jsonl").append(row)
+
+    def _cache_curves(self, places: Places) -> dict[str, list[dict[str, float]]]:
+        """Latency by working set, alone and, where there is a second CPU, beside loads on it."""
+        states = {"none": ISOLATED}
+        if len(self.cpus) > 1:
+            states |= {name: State(name, "high", "other") for name in ("cache", "stream")}
+        curves = {}
+        for name, state in states.items():
+            with Neighbour(state, places.other, places.scratch):
+                time.sleep(self.plan.settle_s)
+                curves[name] = cache_probe.sweep(places.victim)
+        return curves
+
+    def _probe_slowdown(self, places: Places, units: dict[str, int]) -> float | None:
+        """How many times longer PROBED takes beside the probe, which all runs have beside them.
+
+        The ratio of medians of PAIRS timings each, in turn; None where the plan lacks that victim.
+        """
+        if PROBED not in units:
+            return None
+        taken: dict[bool, list[float]] = {False: [], True: []}
+        for beside in (False, True) * PAIRS:
+            probe = CacheProbe(places.scratch / "probe.csv", places.other, self.plan.probe_ms)
+            try:
+                if beside:
+                    probe.start()
+                work = measured(victim(PROBED), units[PROBED], places.victim, places.scratch)
+            finally:
+                probe.stop()
+            taken[beside].append(work)
+        return median(taken[True]) / median(taken[False])
 
     def _journals(self) -> list[Path]:
         return sorted(self.folder.glob("journal/*/runs.jsonl"))

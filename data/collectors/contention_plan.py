@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ class ContentionPlan:
         target_s: isolated wall seconds that the work of a victim is sized for.
         settle_s: seconds between the start of a neighbour and that of the work.
         clock_s: interval of the sampler.
-        probe_ms: interval of the cache probe.
+        probe_ms: interval of the cache probe; 0 is no probe.
+        margin_s: seconds of sampling before the first and after the last run of a session.
         seed: of the order and of dynamic neighbours.
     """
 
@@ -66,6 +67,7 @@ class ContentionPlan:
     settle_s: float = 0.6
     clock_s: float = 1.0
     probe_ms: float = 100.0
+    margin_s: float = 5.0
     seed: int = 0
 
     @classmethod
@@ -99,7 +101,7 @@ class ContentionPlan:
         """
         if not isinstance(content, Mapping):
             raise BadTable("a plan is a mapping.")
-        numbers = {"repeats", "isolated", "target_s", "settle_s", "clock_s", "probe_ms", "seed"}
+        numbers = {each.name for each in fields(cls)} - {"victims", "states"}
         unknown = set(content) - numbers - {"victims", "states"}
         if unknown:
             raise BadTable(f"no key {min(map(str, unknown))!r} in a plan.")
@@ -176,7 +178,8 @@ def _states(block: Any) -> list[Shared]:
 
 def _number(key: str, value: Any) -> float | int:
     whole = key in ("repeats", "isolated", "seed")
-    least = 0 if key in ("isolated", "settle_s", "seed") else 1 if whole else 0.01
+    may_be_zero = ("isolated", "settle_s", "seed", "probe_ms", "margin_s")
+    least = 0 if key in may_be_zero else 1 if whole else 0.01
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise BadTable(f"{key}: {value!r} is no number.")
     if value < least:

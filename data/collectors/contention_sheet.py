@@ -68,6 +68,7 @@ def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[s
         f"{len(runs):,} runs ({len(runs) - len(fine):,} failed) of {runs['victim'].nunique()} "
         f"victims, {len(sessions)} sessions, made by `forerun collect contention`.",
         "## Machine\n" + _machine(sessions),
+        "## What measuring costs\n" + _costs(tables, sessions),
         "## Tables\n"
         + "".join(f"{name}: {len(rows):,} rows. " for name, rows in tables.items())
         + "\n\n"
@@ -97,6 +98,24 @@ def _machine(sessions: Sequence[Mapping[str, Any]]) -> str:
         beside = "alone" if state == "none" else f"beside {state}"
         lines.append(f"- effective last-level cache {beside}: {size or 'not measured'} MiB")
     return "\n".join(lines)
+
+
+def _costs(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]) -> str:
+    lines = []
+    for name, column, what in (
+        ("samples", "cost_ms", "a reading of all sources"),
+        ("probe", "cpu_ms", "a tick of the probe"),
+    ):
+        known = tables[name][column].dropna()
+        if len(known):
+            lines.append(f"- {what}: {known.median():.2f} ms of one CPU")
+    slower = [row["probe_slowdown"] for row in sessions if row.get("probe_slowdown")]
+    if slower:
+        times = ", ".join(f"{ratio:.3f}" for ratio in slower)
+        lines.append(
+            f"- chase4 takes {times} times as long beside the probe; all runs are beside it"
+        )
+    return "\n".join(lines) or "not told"
 
 
 def _ambient(runs: "pd.DataFrame") -> str:

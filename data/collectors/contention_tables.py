@@ -187,6 +187,7 @@ def _samples(
     starts = runs.set_index("run")["start_s"].reindex(number).to_numpy()
     second = np.floor((from_s - starts) / interval_s)
     head = {"run": number, "phase": phase, "second": second, "from_s": from_s, "to_s": to_s}
+    head["cost_ms"] = np.array([row.get("cpu_ms", np.nan) for row in readings[1:]])
     return pd.concat([pd.DataFrame({**head, "gap": gap}), frame.astype(np.float32)], axis=1), raw
 
 

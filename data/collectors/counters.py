@@ -35,7 +35,7 @@ def growth(before: float, after: float) -> float:
     if after >= before:
         return after - before
     for width in WIDTHS:
-        moved = after + width - before
+        moved = (width - before) + after
         if before < width and moved <= WRAP_SHARE * width:
             return moved
     return math.nan

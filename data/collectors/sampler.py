@@ -16,7 +16,8 @@ class Sampler:
     Ticks stand on a grid of the monotonic clock. One that comes too late is read when it comes, and
     those that it made impossible are left out: the gap shows in the times, nothing is made up.
 
-    Each line: `t` (monotonic seconds), `task` (process looked at, or null), `cumulative`, `gauges`.
+    Each line: `t` (monotonic seconds), `cpu_ms` (what reading cost), `task` (process looked at, or
+    null), `cumulative`, `gauges`.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class Sampler:
     def sample(self) -> None:
         """Read and append now."""
         process = self._watched
-        now = self._clock()
+        begun, now = time.thread_time(), self._clock()
         reading = read_all(self._listed, self._root)
         task: Mapping[str, float] = {} if process is None else read_task(process, self._root)
         row = {
             "t": round(now, 6),
+            "cpu_ms": round(1e3 * (time.thread_time() - begun), 3),
             "task": process,
             "cumulative": {**reading.cumulative, **task},
             "gauges": reading.gauges,

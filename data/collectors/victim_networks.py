@@ -52,12 +52,12 @@ class _Network:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
-    def save(self, output: str, path: Path) -> None:
+    def save(self, output: str, shape: tuple[int, ...], path: Path) -> None:
         import onnx
         from onnx import TensorProto, helper
 
         given = helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)
-        answer = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        answer = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         graph = helper.make_graph(self.nodes, self.name, [given], [answer], self.weights)
         opset = [helper.make_opsetid("", 17)]
         onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
@@ -111,19 +111,20 @@ def _transformer(net: _Network) -> str:
     return at
 
 
-NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[_Network], str]]] = {
-    "convnet": ((1, 3, SIDE, SIDE), _convnet),
-    "perceptron": ((1, 512), _perceptron),
-    "transformer": ((1, TOKENS, WIDTH), _transformer),
+Shape = tuple[int, ...]
+NETWORKS: dict[str, tuple[Shape, Shape, Callable[[_Network], str]]] = {
+    "convnet": ((1, 3, SIDE, SIDE), (1, 512, 1, 1), _convnet),
+    "perceptron": ((1, 512), (1, 512), _perceptron),
+    "transformer": ((1, TOKENS, WIDTH), (1, TOKENS, WIDTH), _transformer),
 }
-"""Name -> shape of its input, and what builds it."""
+"""Name -> shapes of its input and output, and what builds it."""
 
 
 def build(name: str, path: Path) -> None:
     """Write a network as ONNX."""
-    shape, builder = NETWORKS[name]
-    net = _Network(name, shape)
-    net.save(builder(net), path)
+    given, answer, builder = NETWORKS[name]
+    net = _Network(name, given)
+    net.save(builder(net), answer, path)
 
 
 def inference(name: str, folder: Path) -> Callable[[], Any]:
@@ -138,7 +139,7 @@ def inference(name: str, folder: Path) -> Callable[[], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    shape, _ = NETWORKS[name]
+    shape = NETWORKS[name][0]
     given = {"x": np.random.default_rng(SEED).normal(size=shape).astype(np.float32)}
     return lambda: session.run(None, given)
 

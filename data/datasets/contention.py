@@ -27,7 +27,7 @@ QUESTION: Final = ("victim", "neighbour", "intensity", "placement", "mode")
 KEYS: Final = ("run", "session", "family", "repeat", "order", "started_at", "status", *QUESTION)
 """Columns of `runs` to group and split by, none of which is a feature; all others are outcomes."""
 
-PLACES: Final = ("session", "run", "phase", "second", "from_s", "to_s", "gap")
+PLACES: Final = ("session", "run", "phase", "second", "from_s", "to_s", "gap", "cost_ms")
 """Columns of `samples` that say where a reading belongs, none of which is a feature."""
 
 FEATURE_GROUPS: Final = (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
 
@@ -144,6 +145,7 @@ def _plain(content: object) -> bytes:
 
 
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "contention": contention,
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
     "nas_latency": _nas_latency,
