@@ -12,7 +12,8 @@ from forerun.data.collectors.operator_shapes import NotRunnable, padding_of, pai
 from forerun.data.graph import Operator
 
 Array = NDArray[Any]
-OPSET = 20
+OPSET, ATTENTION_OPSET = 20, 23
+"""Attention became an operator of its own in opset 23."""
 FUNCTIONS: Mapping[str, str] = {
     **{"relu": "Relu", "gelu": "Gelu", "tanh": "Tanh", "sigmoid": "Sigmoid", "exp": "Exp"},
     **{"sqrt": "Sqrt", "erf": "Erf", "add": "Add", "mul": "Mul", "sub": "Sub", "div": "Div"},
@@ -38,7 +39,8 @@ def model_of(operator: Operator) -> bytes:
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, operator.output_shapes[0])
     held = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph([node], "operator", inputs, [output], held)
-    opsets = [helper.make_opsetid("", OPSET)]
+    number = ATTENTION_OPSET if operator.kind == "attention" else OPSET
+    opsets = [helper.make_opsetid("", number)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     return bytes(model.SerializeToString())
 
@@ -65,6 +67,10 @@ def _linear(op: Operator) -> Built:
 
 def _matmul(op: Operator) -> Built:
     return helper.make_node("MatMul", ["x0", "x1"], ["y"]), {}, False
+
+
+def _attention(op: Operator) -> Built:
+    return helper.make_node("Attention", ["x0", "x1", "x2"], ["y"]), {}, False
 
 
 def _conv(op: Operator) -> Built:
@@ -129,5 +135,6 @@ def _copy(op: Operator) -> Built:
 _BUILD: Mapping[str, Callable[[Operator], Built]] = {
     **{"linear": _linear, "matmul": _matmul, "conv": _conv, "pool": _pool, "copy": _copy},
     **{"softmax": _softmax, "layer_norm": _layer_norm, "batch_norm": _batch_norm},
+    "attention": _attention,
     **{"elementwise": _elementwise, "reduce": _reduce, "embedding": _embedding},
 }
