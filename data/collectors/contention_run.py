@@ -89,7 +89,7 @@ def perform(
         with started(who, units, places.victim, places.scratch) as worker, beside:
             _work(worker, beside, row, sampler, settle_s)
     except WorkerFailed as error:
-        row["status"] = f"victim: {error}"
+        row["status"] = f"failed: {error}"
     finally:
         sampler.watch(None)
     row["stopped"] = time.monotonic()

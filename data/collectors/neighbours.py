@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from forerun.data.collectors.native import program
-from forerun.data.collectors.victims import started, victim
+from forerun.data.collectors.victims import READY_S, started, victim
 from forerun.data.collectors.worker import Worker, group_cpu_s
 from forerun.data.errors import BadTable
 
@@ -152,6 +152,8 @@ class Neighbour:
         if self.state == ISOLATED:
             return self
         self._worker = self._launch()
+        if self.state.neighbour.startswith(PAIR):
+            self._wait_ready(self._worker)
         self.switches.append((time.monotonic(), True))
         if self.state.mode == "dynamic" or DUTY[self.state.intensity] < 1.0:
             self._thread = threading.Thread(target=self._switch, name="neighbour", daemon=True)
@@ -188,11 +190,19 @@ class Neighbour:
             total += max(0.0, min(over, end) - max(begun, start)) if on else 0.0
         return total / (end - start) if end > start else 0.0
 
+    def _wait_ready(self, worker: Worker) -> None:
+        """A network is loaded for longer than other neighbours take to begin."""
+        try:
+            worker.wait_ready(READY_S)
+        except BaseException:
+            worker.kill()
+            raise
+
     def _launch(self) -> Worker:
         name = self.state.neighbour
         if name.startswith(PAIR):
             who = victim(name.removeprefix(PAIR))
-            return started(who, 0, self.cpu, self.scratch, talks=False)
+            return started(who, 0, self.cpu, self.scratch)
         own = [str(program("neighbours")), str(self.cpu)]
         tool = stress_ng()
         if tool is None:

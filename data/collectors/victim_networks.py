@@ -169,13 +169,13 @@ def timed(work: Callable[[], Any], units: int) -> dict[str, float]:
 
 
 def main(name: str, units: int, folder: Path) -> None:
-    """Prepare, say so, wait for a line, work, say the result; for ever and at once when 0 units."""
+    """Prepare, say so, wait for a line, work, say the result; 0 units: work for ever at once."""
     work = inference(name, folder)
     for _ in range(3):
         work()
+    print("ready", flush=True)
     while units == 0:
         work()
-    print("ready", flush=True)
     if sys.stdin.readline():
         print(json.dumps(timed(work, units)), flush=True)
 

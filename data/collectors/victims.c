@@ -1,7 +1,8 @@
 /* Fixed work that is timed: `victims CPU NAME UNITS FOLDER`.
  *
  * Prepares its buffers, prints "ready", waits for a line on standard input, does UNITS units of work
- * and prints one JSON object. UNITS 0: works for ever, at once, as a neighbour. CPU -1: not pinned.
+ * and prints one JSON object. UNITS 0: works for ever from "ready" on, as a neighbour. CPU -1: not
+ * pinned.
  * Times are of CLOCK_MONOTONIC; the run delay is the sum over threads of /proc/self/task schedstat.
  */
 #define _GNU_SOURCE
@@ -236,10 +237,10 @@ int main(int count, char **given) {
         if (sched_setaffinity(0, sizeof set, &set)) fail("pin");
     }
     void (*work)(void) = prepare(given[2], given[4]);
-    while (units == 0) work();
     work();
     puts("ready");
     fflush(stdout);
+    while (units == 0) work();
     char line[16];
     if (!fgets(line, sizeof line, stdin)) return 1;
     struct rusage a, b;

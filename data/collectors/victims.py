@@ -87,13 +87,13 @@ def command(who: Victim, units: int, cpu: int, scratch: Path) -> list[str]:
     return [*launch, sys.executable, "-m", module, who.name, str(units), str(scratch)]
 
 
-def started(who: Victim, units: int, cpu: int, scratch: Path, *, talks: bool = True) -> Worker:
+def started(who: Victim, units: int, cpu: int, scratch: Path) -> Worker:
     """The running victim, which prepares itself; arguments as for `command`."""
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     # The same packages as here, however this process found them.
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     env = {**os.environ, **single, **path}
-    return Worker(command(who, units, cpu, scratch), talks=talks, env=env)
+    return Worker(command(who, units, cpu, scratch), env=env)
 
 
 def measured(who: Victim, units: int, cpu: int, scratch: Path) -> float:

@@ -9,6 +9,8 @@ from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
+from tests.contracts.tiny_mlperf import mlperf_inference
+from tests.contracts.tiny_power import zeus_powercap
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -148,12 +150,14 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "contention": contention,
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
+    "mlperf_inference": mlperf_inference,
     "nas_latency": _nas_latency,
     "ncpp": ncpp,
     "neusight": _neusight,
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
     "wa_hls4ml": wa_hls4ml,
+    "zeus_powercap": zeus_powercap,
 }
 
 

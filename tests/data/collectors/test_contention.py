@@ -88,7 +88,7 @@ def test_a_run_that_fails_is_a_row_that_says_so(tmp_path, monkeypatch):
         lambda *_: neighbours.Worker([sys.executable, "-c", "raise SystemExit(7)"]),
     )
     row = next(iter(made.run()))
-    assert row["status"] == "victim: it ended with code 7"
+    assert row["status"] == "failed: it ended with code 7"
     frame = build(tmp_path / "out" / "journal", 1.0)["runs"]
     assert frame["p_wall"].isna().all()
 

@@ -60,7 +60,7 @@ def test_faster_than_alone_is_above_one():
 
 def test_runs_that_failed_and_other_sessions_and_victims_are_no_reference():
     for columns in (
-        {"status": ["victim: no", "ok"]},
+        {"status": ["failed: no", "ok"]},
         {"session": ["000", "001"]},
         {"victim": ["alu", "copy"]},
     ):

@@ -104,6 +104,13 @@ def test_each_load_of_our_own_uses_the_cpu_until_the_block_is_left(name, own_loa
 
 
 @needs_compiler
+def test_a_victim_as_neighbour_is_at_work_when_the_block_begins(own_loads):
+    with Neighbour(State("victim:perceptron", "high", "same"), -1, own_loads) as beside:
+        before = beside.cpu_s()
+        wait_for(lambda: beside.cpu_s() > before)
+
+
+@needs_compiler
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 def test_a_neighbour_that_is_stopped_in_its_off_phase_is_ended_too(mode, own_loads, monkeypatch):
     monkeypatch.setattr(neighbours, "phases", lambda state, seed: iter([(True, 0.0), (False, 60)]))

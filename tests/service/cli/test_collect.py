@@ -11,9 +11,7 @@ from forerun.service import measured_networks
 from forerun.service.cli import collect_cpu, collecting
 from forerun.service.collection_plan import CollectionPlan, read_plan
 from tests.house.sources import REPOSITORY
-from tests.service.cli.test_adapt import forerun
 
-__all__ = ["forerun"]
 
 KINDS = ("linear", "softmax", "layer_norm", "elementwise")
 SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)[:6]
