@@ -12,7 +12,6 @@ from forerun.service.cli import collect_cpu, collecting
 from forerun.service.collection_plan import CollectionPlan, read_plan
 from tests.house.sources import REPOSITORY
 
-
 KINDS = ("linear", "softmax", "layer_norm", "elementwise")
 SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)[:6]
 
