@@ -4,6 +4,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.gpumemnet import GpuMemNet
 from forerun.data.datasets.hlsyn import HLSyn
+from forerun.data.datasets.mlenergy import MlEnergy
 from forerun.data.datasets.nas_latency import NasLatency
 from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.neusight import NeuSight
@@ -15,6 +16,7 @@ from forerun.data.errors import UnknownDataset
 DATASETS: tuple[type[Dataset], ...] = (
     GpuMemNet,
     HLSyn,
+    MlEnergy,
     NasLatency,
     Ncpp,
     NeuSight,
