@@ -12,6 +12,7 @@ from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
+from forerun.models.serving_power import ServingPower
 
 PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
@@ -22,6 +23,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     GraphNetwork,
     OperatorPower,
     Memory,
+    ServingPower,
     DesignBoost,
     BenchmarkBoost,
     Chosen,

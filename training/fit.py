@@ -20,9 +20,11 @@ from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
+from forerun.models.serving_power import ServingPower
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
@@ -52,6 +54,7 @@ COURSES: tuple[Course, ...] = (
     Course(BenchmarkBoost(), WaHls4mlExaminer()),
     Course(BenchmarkBoost(), NcppExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
+    Course(ServingPower(), MlEnergyExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

@@ -3,6 +3,7 @@
 from forerun.data.errors import UnknownDataset
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
@@ -14,6 +15,7 @@ from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 EXAMINERS: tuple[type[Examiner], ...] = (
     GpuMemNetExaminer,
     HLSynExaminer,
+    MlEnergyExaminer,
     NasLatencyExaminer,
     NcppExaminer,
     NeuSightExaminer,
