@@ -40,7 +40,8 @@ class ServingIntervals:
         """Quantiles of what fits miss that did not see the model, or the device.
 
         Args:
-            models, devices: keys of n rows.
+            models: keys of n rows.
+            devices: keys of n rows.
             missed: what a fit on the other rows misses by.
             seed: spreads models over folds.
         """
@@ -73,4 +74,4 @@ def _bounds(errors: Matrix) -> Matrix:
 
 def _further(near: Matrix, moved: Matrix) -> Matrix:
     both = np.hypot(near, moved)
-    return np.maximum(both, ANOTHER_DEVICE) * np.array([-1.0, 1.0])
+    return np.asarray(np.maximum(both, ANOTHER_DEVICE) * np.array([-1.0, 1.0]))

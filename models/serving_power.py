@@ -124,7 +124,7 @@ class ServingPower:
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Errors of runs with power and rate (language) or time (diffusion), spread to like runs."""
+        """Errors of runs with power and rate (language) or time (diffusion), spread to others."""
         shown = dict(self.shown)
         for kind, fit in self.fits.items():
             mine = measured_rows(measurements, kind)

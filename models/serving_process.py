@@ -97,8 +97,9 @@ class GroupedProcess:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The process that `to_json` wrote."""
-        arrays = (np.array(content[n]) for n in ("places", "centre", "level", "weights"))
-        return cls(*arrays, Spread(*content["spread"]))
+        places, centre = np.array(content["places"]), np.array(content["centre"])
+        level, weights = np.array(content["level"]), np.array(content["weights"])
+        return cls(places, centre, level, weights, Spread(*content["spread"]))
 
 
 def _covariance(one: Matrix, other: Matrix, centre: Column, spread: Spread) -> Matrix:

@@ -1,7 +1,7 @@
 """Queries of generative models as rows: features, places of a process, bounds, what was measured.
 
-Three logarithms are learnt: the share of the design power, cycle time over its bound, and their sum,
-the energy over what the bound would take at design power.
+Three logarithms are learnt: the share of the design power, cycle time over its bound, and their
+sum, the energy over what the bound would take at design power.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,6 +8,7 @@ from pathlib import Path
 from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
+from tests.contracts.tiny_serving import mlenergy
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -146,6 +147,7 @@ def _plain(content: object) -> bytes:
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
+    "mlenergy": mlenergy,
     "nas_latency": _nas_latency,
     "ncpp": ncpp,
     "neusight": _neusight,

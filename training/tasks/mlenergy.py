@@ -1,6 +1,6 @@
 """mlenergy: power, speed and energy of generative models, of models and of devices left out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -125,7 +125,7 @@ _NUMBERS: Final = (
 )
 
 
-def _workload(row: Mapping[str, object]) -> LlmServing | Diffusion:
+def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
     def number(name: str) -> float:
         return float(str(row[name]))
 
@@ -182,9 +182,7 @@ def _parts(
                 )
 
 
-def _baselines(
-    rows: Measurements, metric: str, train: Measurements | None
-) -> Mapping[str, Column]:
+def _baselines(rows: Measurements, metric: str, train: Measurements | None) -> Mapping[str, Column]:
     """Design power, its median share of the training rows, and the analytic bound."""
     tdp = np.array([q.device.tdp_w or np.nan for q in rows.queries])
     count = np.array([float(q.operation.device_count) for q in rows.queries])
