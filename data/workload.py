@@ -172,6 +172,9 @@ class Diffusion:
         weights: how weights are stored.
         ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
             over.
+        pixels_per_token: along each side: the autoencoder's factor times the patch; 8 x 2 of most.
+        passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
+            guidance is distilled into the network.
     """
 
     parameters: float
@@ -183,6 +186,8 @@ class Diffusion:
     weights: WeightFormat = "bf16"
     ring_parallel: int = 1
     ulysses_parallel: int = 1
+    pixels_per_token: int = 16
+    passes: int = 2
     kind: Literal["diffusion"] = "diffusion"
 
 

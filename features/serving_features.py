@@ -50,9 +50,8 @@ CACHE_BYTES: Final = 64e3
 LAYERS: Final = 14.0
 HOP_S: Final = 8e-6
 """Least time of one exchange between devices."""
-PATCH: Final = 16
 FRAMES_A_LATENT: Final = 4
-"""Pixels along the side of one token, frames in one latent frame, of most diffusion models."""
+"""Frames in one latent frame, of most video models."""
 GIB: Final = 2.0**30
 
 
@@ -107,7 +106,7 @@ def outputs(workload: Generative) -> float:
 
 def picture_tokens(workload: Diffusion) -> float:
     """Tokens that one image or video is made of."""
-    places = workload.height * workload.width / PATCH**2
+    places = workload.height * workload.width / workload.pixels_per_token**2
     return places * float(np.ceil(workload.frames / FRAMES_A_LATENT))
 
 
@@ -132,7 +131,7 @@ def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
 
 
 def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
-    weights, batch = workload.parameters, float(workload.batch_size)
+    weights, batch = workload.parameters, float(workload.batch_size * workload.passes)
     tokens, steps = picture_tokens(workload), float(workload.steps)
     flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
     read = weights * WEIGHT_BYTES[workload.weights]
@@ -218,9 +217,10 @@ def llm_features(workload: LlmServing, device: Device, count: int) -> tuple[floa
 def diffusion_features(workload: Diffusion, device: Device, count: int) -> tuple[float, ...]:
     """The row of `DIFFUSION_FEATURES`, natural logarithms."""
     bound = _batch(workload, device, count)
-    batch, tokens, logs = float(workload.batch_size), picture_tokens(workload), np.log
+    tokens, logs = picture_tokens(workload), np.log
+    batch = float(workload.batch_size * workload.passes)
     return (
-        float(logs(batch)),
+        float(logs(workload.batch_size)),
         float(logs(count)),
         float(logs(bound.seconds / workload.steps)),
         float(logs(device.bandwidth_gbs)),

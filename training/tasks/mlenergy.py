@@ -40,6 +40,16 @@ WEIGHTS: Final[Mapping[str, WeightFormat]] = MappingProxyType(
 ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MappingProxyType(
     {"Dense Transformer": "dense", "MoE": "experts", "Mamba-Transformer Hybrid": "hybrid"}
 )
+PIXELS_PER_TOKEN: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": 32,
+        "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": 32,
+    }
+)
+"""What an asker reads in a model's config.json (autoencoder's scale times `patch_size`), where it
+is not 16: SANA's autoencoder compresses by 32 and its patches are single (arXiv 2410.10629)."""
+DISTILLED: Final = ("black-forest-labs/FLUX.1-dev", "tencent/HunyuanVideo")
+"""Models whose config.json says `guidance_embeds: true`: one pass a step (model cards)."""
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
@@ -144,6 +154,8 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
             weights,
             int(number("ring_degree")),
             int(number("ulysses_degree")),
+            PIXELS_PER_TOKEN.get(str(row["model_id"]), 16),
+            1 if row["model_id"] in DISTILLED else 2,
         )
     return LlmServing(
         number("total_params_billions") * 1e9,
