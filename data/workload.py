@@ -145,6 +145,10 @@ class LlmServing:
         tensor_parallel, expert_parallel, data_parallel: devices that share a layer's products,
             that experts are spread over, that hold attention whole. Their product may pass the
             number of devices: experts and attention are spread apart.
+        experts, experts_per_token: routed experts of a layer, and how many of them a token takes;
+            0 where that is not known.
+        cache_bytes_per_token: keys and values of one token over all layers, bytes; None where that
+            is not known.
     """
 
     total_parameters: float
@@ -156,6 +160,9 @@ class LlmServing:
     tensor_parallel: int = 1
     expert_parallel: int = 1
     data_parallel: int = 1
+    experts: int = 0
+    experts_per_token: int = 0
+    cache_bytes_per_token: float | None = None
     kind: Literal["llm_serving"] = "llm_serving"
 
 
@@ -173,6 +180,7 @@ class Diffusion:
         ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
             over.
         pixels_per_token: along each side: the autoencoder's factor times the patch; 8 x 2 of most.
+        frames_per_token: of a video: the autoencoder's factor times the patch; 4 x 1 of most.
         passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
             guidance is distilled into the network.
     """
@@ -187,6 +195,7 @@ class Diffusion:
     ring_parallel: int = 1
     ulysses_parallel: int = 1
     pixels_per_token: int = 16
+    frames_per_token: int = 4
     passes: int = 2
     kind: Literal["diffusion"] = "diffusion"
 

@@ -47,11 +47,15 @@ TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = MappingProxyType(
 
 CACHE_BYTES: Final = 64e3
 """Keys and values of one token, for a billion active weights; grows as their 0.4th power."""
+USUAL_TAKEN: Final = 1 / 16
+"""Experts that a token takes, of all, where that is not known: 8 of 128."""
+MOST_TAKEN: Final = 0.95
+"""Of the active share: attention and shared experts are never nothing."""
 LAYERS: Final = 14.0
+HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
+"""What a server spends on a step beside the devices: scheduling, sampling, writing text."""
 HOP_S: Final = 8e-6
 """Least time of one exchange between devices."""
-FRAMES_A_LATENT: Final = 4
-"""Frames in one latent frame, of most video models."""
 GIB: Final = 2.0**30
 
 
@@ -107,7 +111,7 @@ def outputs(workload: Generative) -> float:
 def picture_tokens(workload: Diffusion) -> float:
     """Tokens that one image or video is made of."""
     places = workload.height * workload.width / workload.pixels_per_token**2
-    return places * float(np.ceil(workload.frames / FRAMES_A_LATENT))
+    return places * float(np.ceil(workload.frames / workload.frames_per_token))
 
 
 def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
@@ -115,11 +119,11 @@ def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
     batch, width = float(workload.max_sequences), WEIGHT_BYTES[workload.weights]
     bytes_s = count * device.bandwidth_gbs * 1e9
     flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
-    share = min(active / total, 1.0)
-    covered = 1.0 if share >= 1.0 else 1.0 - (1.0 - share) ** batch
+    covered = _covered(workload, batch)
     question, answer = TOKENS[workload.request]
     billions = active / 1e9
-    cache = CACHE_BYTES * billions**0.4 * batch * (question + answer / 2.0)
+    token = workload.cache_bytes_per_token or CACHE_BYTES * billions**0.4
+    cache = token * batch * (question + answer / 2.0)
     return CycleBound(
         weights=total * width * covered / bytes_s,
         arithmetic=2.0 * active * batch / flops_s,
@@ -128,6 +132,23 @@ def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
         exchange=_exchange(batch * 0.1 * active**0.5, LAYERS * billions**0.4, device, count),
         covered=covered,
     )
+
+
+def _covered(workload: LlmServing, batch: float) -> float:
+    """Share of the weights that some of `batch` tokens passes, experts drawn evenly.
+
+    Total and active weights are those that every token passes, plus all experts or those of one
+    token; so the share of experts that a token takes tells both apart.
+    """
+    share = min(workload.active_parameters / workload.total_parameters, 1.0)
+    if share >= 1.0:
+        return 1.0
+    taken = USUAL_TAKEN
+    if workload.experts and workload.experts_per_token:
+        taken = workload.experts_per_token / workload.experts
+    taken = min(taken, MOST_TAKEN * share)
+    common = (share - taken) / (1.0 - taken)
+    return float(common + (1.0 - common) * (1.0 - (1.0 - taken) ** batch))
 
 
 def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
@@ -161,6 +182,7 @@ LLM_FEATURES: Final = (
     *("log_cache_time", "log_bound", "weight_time_share", "product_time_share"),
     *("cache_time_share", "exchange_time_share", "covered_share", "log_intensity"),
     *("log_cache_fill", "weight_fill", "log_weights_per_device", "log_active_per_device"),
+    *("log_host_over_bound", "host_share"),
 )
 """Columns of `llm_features`."""
 
@@ -181,7 +203,7 @@ def llm_features(workload: LlmServing, device: Device, count: int) -> tuple[floa
     cache = bound.sequence * count * device.bandwidth_gbs * 1e9
     free = max(0.9 * memory - total * width, 0.02 * memory)
     logs = np.log
-    products = bound.arithmetic + bound.questions
+    products, host = bound.arithmetic + bound.questions, HOST_S + HOST_S_PER_SEQUENCE * batch
     return (
         float(logs(total)),
         float(logs(active)),
@@ -211,6 +233,8 @@ def llm_features(workload: LlmServing, device: Device, count: int) -> tuple[floa
         total * width / memory,
         float(logs(total * width / count)),
         float(logs(active * width / count)),
+        float(logs(host / whole)),
+        host / (host + whole),
     )
 
 

@@ -55,9 +55,7 @@ class GroupedProcess:
     spread: Spread
 
     @classmethod
-    def fit(
-        cls, places: Matrix, values: Matrix, groups: NDArray[np.str_], spread: Spread | None = None
-    ) -> Self:
+    def fit(cls, places: Matrix, values: Matrix, groups: NDArray[np.str_], spread: Spread) -> Self:
         """The process given values.
 
         Args:
@@ -66,7 +64,6 @@ class GroupedProcess:
             groups: n models.
             spread: of the parts.
         """
-        spread = spread or Spread()
         places, centre = np.round(places, DIGITS), np.round(places.mean(axis=0), DIGITS)
         level = np.median(values, axis=0)
         shared = _covariance(places, places, centre, spread)

@@ -60,6 +60,8 @@ SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
                 "log_data_parallel": 1.4,
                 "log_bandwidth": 1.7,
                 "weight_fill": 2.0,
+                "covered_share": 1.2,
+                "log_host_over_bound": 2.5,
             }
         ),
         "diffusion": MappingProxyType(

@@ -1,6 +1,7 @@
 """mlenergy: power, speed and energy of generative models, of models and of devices left out."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +24,12 @@ from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.predictor import Predictor
 from forerun.models.serving_power import ServingPower
 from forerun.models.serving_rows import generative
+from forerun.training.tasks.mlenergy_facts import (
+    DISTILLED,
+    FRAMES_PER_TOKEN,
+    LLM_FACTS,
+    PIXELS_PER_TOKEN,
+)
 from forerun.training.tasks.task import Column, Exam, Examiner, Task
 
 REQUESTS: Final[Mapping[str, RequestKind]] = MappingProxyType(
@@ -40,22 +47,13 @@ WEIGHTS: Final[Mapping[str, WeightFormat]] = MappingProxyType(
 ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MappingProxyType(
     {"Dense Transformer": "dense", "MoE": "experts", "Mamba-Transformer Hybrid": "hybrid"}
 )
-PIXELS_PER_TOKEN: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": 32,
-        "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": 32,
-    }
-)
-"""What an asker reads in a model's config.json (autoencoder's scale times `patch_size`), where it
-is not 16: SANA's autoencoder compresses by 32 and its patches are single (arXiv 2410.10629)."""
-DISTILLED: Final = ("black-forest-labs/FLUX.1-dev", "tencent/HunyuanVideo")
-"""Models whose config.json says `guidance_embeds: true`: one pass a step (model cards)."""
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
 )
-JUDGED: Final = ("power_w", "energy_per_token_j", "tokens_per_s", "latency_ms")
-JUDGED_DRAWING: Final = "energy_per_sample_j"
+JUDGED: Final = (
+    *("power_w", "energy_per_token_j", "tokens_per_s", "latency_ms", "energy_per_sample_j"),
+)
 
 
 class MlEnergyExaminer(Examiner):
@@ -78,7 +76,12 @@ class MlEnergyExaminer(Examiner):
             train, judged = runs.take(split.train), runs.take(split.judged)
             if len(train):
                 protocol = split.protocol.partition("/")[0]
-                yield Exam(protocol, train, list(_tasks(judged, protocol, train)))
+                bare = replace(judged, queries=[without_facts(q) for q in judged.queries])
+                tasks = [
+                    *_tasks(judged, protocol, train),
+                    *_tasks(bare, f"{protocol}_without_facts", train, parts=False),
+                ]
+                yield Exam(protocol, train, tasks)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -123,7 +126,8 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
         "model": table["model_id"].to_numpy(dtype=np.str_),
         "device": np.array([q.device.name for q in queries], dtype=np.str_),
         "request": table["task"].to_numpy(dtype=np.str_),
-        "architecture": table["architecture"].fillna("diffusion").to_numpy(dtype=np.str_),
+        "architecture": table["architecture"].fillna("").to_numpy(dtype=np.str_),
+        "kind": np.array([q.workload.kind for q in queries], dtype=np.str_),
     }
     return Measurements(queries, dict(zip(VALUES, columns, strict=True)), groups)
 
@@ -155,6 +159,7 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
             int(number("ring_degree")),
             int(number("ulysses_degree")),
             PIXELS_PER_TOKEN.get(str(row["model_id"]), 16),
+            FRAMES_PER_TOKEN.get(str(row["model_id"]), 4),
             1 if row["model_id"] in DISTILLED else 2,
         )
     return LlmServing(
@@ -167,31 +172,46 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
         int(number("tensor_parallel")),
         int(number("expert_parallel")),
         int(number("data_parallel")),
+        *LLM_FACTS.get(str(row["model_id"]), (0, 0, None)),
     )
 
 
-def _tasks(rows: Measurements, protocol: str, train: Measurements | None) -> Iterator[Task]:
+def without_facts(query: Query) -> Query:
+    """The same question by an asker who did not read the model's config.json."""
+    workload = query.workload
+    if isinstance(workload, LlmServing):
+        bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
+        return replace(query, workload=bare)
+    assert isinstance(workload, Diffusion)
+    usual = Diffusion(workload.parameters, workload.height, workload.width)
+    facts = ("pixels_per_token", "frames_per_token", "passes")
+    drawn = replace(workload, **{name: getattr(usual, name) for name in facts})
+    return replace(query, workload=drawn)
+
+
+def _tasks(
+    rows: Measurements, protocol: str, train: Measurements | None, *, parts: bool = True
+) -> Iterator[Task]:
     """Each metric over all rows, then by kind of request, then by architecture."""
     for metric in JUDGED:
-        yield from _parts(rows, f"{protocol}/{metric}", metric, train)
-    yield from _parts(rows, f"{protocol}/{JUDGED_DRAWING}", JUDGED_DRAWING, train)
+        yield from _parts(rows, f"{protocol}/{metric}", metric, train, parts)
 
 
 def _parts(
-    rows: Measurements, name: str, metric: str, train: Measurements | None
+    rows: Measurements, name: str, metric: str, train: Measurements | None, parts: bool
 ) -> Iterator[Task]:
     known = rows.take(~np.isnan(rows.values[metric]))
     if not len(known):
         return
     yield Task(name, metric, known, published=_baselines(known, metric, train))
-    for key in ("request", "architecture"):
+    keys = ("kind",) if metric == "power_w" else ()
+    for key in (*keys, "request", "architecture") if parts else keys:
         for value in np.unique(known.groups[key]):
             mine = known.take(known.groups[key] == value)
-            if value != "diffusion":
-                label = str(value).lower().replace(" ", "-")
-                yield Task(
-                    f"{name}/{label}", metric, mine, published=_baselines(mine, metric, train)
-                )
+            label = str(value).lower().replace(" ", "-")
+            if label:
+                published = _baselines(mine, metric, train)
+                yield Task(f"{name}/{label}", metric, mine, published=published)
 
 
 def _baselines(rows: Measurements, metric: str, train: Measurements | None) -> Mapping[str, Column]:
