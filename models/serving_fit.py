@@ -24,7 +24,7 @@ TARGETS = ("share", "slower", "energy")
 SETTINGS: Mapping[str, Any] = {
     "objective": "huber",
     "alpha": 0.3,
-    "learning_rate": 0.05,
+    "learning_rate": 0.1,
     "num_leaves": 8,
     "min_data_in_leaf": 10,
     "feature_fraction": 0.5,

@@ -71,7 +71,7 @@ class ServingPower:
 
     seed: int = 0
     bag: int = 2
-    trees: int = 250
+    trees: int = 120
     calibrated: bool = True
     fits: Mapping[str, ServingFit] = field(default_factory=dict)
     intervals: Mapping[str, ServingIntervals] = field(default_factory=dict)

@@ -70,10 +70,16 @@ class MlEnergyExaminer(Examiner):
         return serving_runs(bundle.table(RUNS), catalog)
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
-        """One exam a split; models of one protocol are pooled."""
+        """One exam a split; models of one protocol are pooled.
+
+        Language models are not taught by diffusion models, nor those by these: a model left out is
+        taught by the others of its kind, and the baselines know those alone.
+        """
         runs = serving_runs(bundle.table(RUNS), catalog)
         for split in MlEnergy().splits(bundle):
-            train, judged = runs.take(split.train), runs.take(split.judged)
+            judged = runs.take(split.judged)
+            alike = np.isin(runs.groups["kind"], judged.groups["kind"])
+            train = runs.take(split.train & alike)
             if len(train):
                 protocol = split.protocol.partition("/")[0]
                 bare = replace(judged, queries=[without_facts(q) for q in judged.queries])
