@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forerun.models.boosters import BoosterBag
 from forerun.models.domain import FeatureRange
 from forerun.models.serving_process import GroupedProcess, Spread
-from forerun.models.serving_rows import FEATURES, ServingRows
+from forerun.models.serving_rows import FEATURES, SCALES, ServingRows
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -101,7 +101,9 @@ class ServingFit:
             )
             for name, column in zip(TARGETS, targets.T, strict=True)
         }
-        process = GroupedProcess.fit(rows.places, targets[:, :2], groups, SPREADS[rows.kind])
+        process = GroupedProcess.fit(
+            rows.places(SCALES[rows.kind]), targets[:, :2], groups, SPREADS[rows.kind]
+        )
         return cls(
             rows.kind, boosters, process, FeatureRange.of(FEATURES[rows.kind], rows.features)
         )
@@ -110,7 +112,7 @@ class ServingFit:
         """Answers to n rows."""
         inside = rows.clipped(self.ranges)
         boosted = {name: bag.predict(inside.features) for name, bag in self.boosters.items()}
-        smooth = self.process.predict(inside.places)
+        smooth = self.process.predict(inside.places(SCALES[self.kind]))
         mine = 1.0 - PROCESS_SHARE
         share = mine * boosted["share"] + PROCESS_SHARE * smooth[:, 0]
         share = np.minimum(share, MOST_SHARE)

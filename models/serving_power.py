@@ -132,8 +132,7 @@ class ServingPower:
                 rows = ServingRows.of(kind, mine.queries)
                 errors = rows.targets(mine.values)[:, :2] - fit.predict(rows).columns[:, :2]
                 devices = [query.device for query in mine.queries]
-                places = rows.clipped(fit.ranges).places
-                shown[kind] = ShownRuns.of(places, errors, devices, self.known)
+                shown[kind] = ShownRuns.of(rows, errors, devices, self.known)
         return replace(self, shown=shown)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -161,17 +160,17 @@ class ServingPower:
         """Values, low and high ends by metric."""
         rows = ServingRows.of(kind, queries)
         answer, devices = self.fits[kind].predict(rows), [q.device for q in queries]
-        narrower = np.ones(len(queries))
+        narrower = np.ones((len(queries), 3))
         if kind in self.shown:
-            places = rows.clipped(self.fits[kind].ranges).places
-            added, narrower = self.shown[kind].correction(places, devices)
+            added, left = self.shown[kind].correction(rows, devices)
+            narrower = np.column_stack([left, left.max(axis=1)])
             answer = LogAnswer(answer.share + added[:, 0], answer.slower + added[:, 1])
         values = rows.metrics(answer.share, answer.slower)
         if kind not in self.intervals:
             return values, {}, {}
         seen = np.array([self._seen(query) for query in queries])[:, None, None]
         bounds = np.where(seen, self.intervals[kind].seen, self.intervals[kind].unseen)
-        factors = np.exp(bounds * narrower[:, None, None])
+        factors = np.exp(bounds * narrower[:, :, None])
         return values, *(_ends(kind, values, factors, end) for end in (0, 1))
 
     def _fitted(

@@ -129,10 +129,9 @@ class ServingRows:
         """The same rows with features moved into a range; bounds stay as they are."""
         return replace(self, features=ranges.clip(self.features))
 
-    @property
-    def places(self) -> Matrix:
+    def places(self, scales: Mapping[str, float]) -> Matrix:
         """Features that a process sees, in units of their length scales, shape (n, d)."""
-        names, scales = FEATURES[self.kind], SCALES[self.kind]
+        names = FEATURES[self.kind]
         columns = [self.features[:, names.index(n)] / scale for n, scale in scales.items()]
         return np.column_stack(columns)
 

@@ -149,6 +149,23 @@ def test_runs_of_a_new_device_move_its_answers_there_and_nowhere_else():
     assert not any("other devices" in line for line in after.limits[0])
 
 
+def test_three_runs_of_a_model_tell_about_its_other_settings_and_little_about_other_models():
+    runs = [ask(chat(20.0, s), "h100", n) for s, n in ((8, 1), (64, 2), (256, 4))]
+    plain = FITTED.predict(runs).values
+    values = {"power_w": plain["power_w"], "tokens_per_s": 0.6 * plain["tokens_per_s"]}
+    adapted = FITTED.adapt(Measurements(runs, values))
+    asked = [ask(chat(20.0, 32), "b200", 2), ask(chat(3.0, 32), "h100", 2)]
+    before, after = (p.predict(asked).values["tokens_per_s"] for p in (FITTED, adapted))
+    ratio = after / before
+    assert ratio[0] < 0.75
+    assert 0.9 < ratio[1] <= 1.0 + 1e-9
+    drawn = ask(draw(2.0))
+    assert (
+        adapted.predict([drawn]).values["latency_ms"]
+        == FITTED.predict([drawn]).values["latency_ms"]
+    )
+
+
 def test_it_answers_generative_models_on_gpus_with_a_sheet_alone():
     assert not ServingPower().answers(ask(chat()))
     assert not FITTED.answers(replace(ask(chat()), device=CATALOG.get("i9-10940x")))

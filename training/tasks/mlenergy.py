@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.mlenergy import RUNS, MlEnergy
+from forerun.data.datasets.mlenergy import COLUMNS, RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
@@ -108,6 +108,7 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
     What came of a run (batch sizes seen, lengths of answers, delays) is no part of its query.
     """
+    table = table.reindex(columns=list(COLUMNS))
     rows = table.to_dict("records")
     queries = [
         Query(
