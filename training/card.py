@@ -23,14 +23,14 @@ class Taught:
 
     Attributes:
         dataset: name of the bundle.
-        rows: rows that were fitted on.
+        rows: rows that were fitted on; None when not known.
         digest: hash of the bundle's content.
         devices: devices among these rows.
         source: where it is from, and its licence.
     """
 
     dataset: str
-    rows: int
+    rows: int | None
     digest: str
     devices: Sequence[str] = ()
     source: str = ""
@@ -88,19 +88,18 @@ class Card:
 
 
 def taught_by(
-    record: TrainingRecord, rows: Mapping[str, int], sources: Mapping[str, str] | None = None
+    record: TrainingRecord, sources: Mapping[str, str] | None = None
 ) -> tuple[Taught, ...]:
     """Datasets of a training record, in order of their names.
 
     Args:
-        record: digests and grouping keys of the training rows.
-        rows: dataset -> number of rows that were fitted on.
+        record: digests, grouping keys and number of the training rows.
         sources: dataset -> where it is from, and its licence.
     """
     return tuple(
         Taught(
             dataset=name,
-            rows=rows[name],
+            rows=record.rows.get(name),
             digest=digest,
             devices=tuple(record.seen(name).get("device", ())),
             source=(sources or {}).get(name, ""),
@@ -126,7 +125,7 @@ def _taught_table(taught: Sequence[Taught]) -> str:
         [
             [
                 t.dataset,
-                f"{t.rows:,}",
+                _NONE if t.rows is None else f"{t.rows:,}",
                 ", ".join(t.devices) or _NONE,
                 f"`{t.digest[:16]}`",
                 t.source,

@@ -11,7 +11,7 @@ from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.architecture import ArchitectureLatency
-from forerun.models.artifact import Manifest, seal
+from forerun.models.artifact import Manifest, check, load_part, seal
 from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.chosen import Chosen
 from forerun.models.design import DesignBoost
@@ -34,7 +34,7 @@ from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 
 Progress = Callable[[str], None]
-Documents = Callable[[TrainingRecord, Mapping[str, int]], Mapping[str, str]]
+Documents = Callable[[TrainingRecord], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,36 +66,38 @@ class Trained:
     Attributes:
         folder: the artifact.
         manifest: version and hashes.
-        record: digests and keys of the training rows.
-        rows: dataset -> number of training rows.
+        record: digests, keys and numbers of the training rows.
     """
 
     folder: Path
     manifest: Manifest
     record: TrainingRecord
-    rows: Mapping[str, int]
 
 
 def train(
     output: Path,
     *,
     names: Sequence[str] = (),
+    base: Path | None = None,
     data: Mapping[str, Path] | None = None,
-    documents: Documents = lambda record, rows: {},
+    documents: Documents = lambda record: {},
     progress: Progress = lambda line: None,
 ) -> Trained:
     """Fit, compose, save and seal; what stood in `output` is replaced once all is done.
 
     Args:
         output: folder of the artifact.
-        names: predictors to fit; all when empty. The composed artifact holds these alone.
+        names: predictors to fit; all when empty. The composed artifact holds these alone, and
+            those of `base`.
+        base: artifact whose predictors are kept where they are not fitted anew.
         data: dataset -> folder of its bundle, in place of the pulled one.
-        documents: from what was taught and how many rows to further files that are sealed with
-            it: name -> text (model card, scores).
+        documents: from what was taught to further files that are sealed with it: name -> text
+            (model card, scores).
         progress: takes a line for people.
 
     Raises:
         InputError: an unknown predictor.
+        BadArtifact: `base` is damaged.
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
     courses = _courses(names)
@@ -103,16 +105,30 @@ def train(
         c.examiner.dataset: find(c.examiner.dataset, (data or {}).get(c.examiner.dataset))
         for c in courses
     }
-    catalog, record = DeviceCatalog.load(), TrainingRecord()
+    catalog, parts = DeviceCatalog.load(), _parts(base)
+    record = TrainingRecord() if base is None else TrainingRecord.read(base)
     fitted: list[Predictor] = []
-    rows: dict[str, int] = {}
-    for course in courses:
-        name = course.examiner.dataset
-        taught = course.examiner.teaching(bundles[name], catalog)
-        progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {name}")
-        fitted.append(course.predictor.fit(taught))
-        record, rows[name] = record.with_rows(bundles[name], taught), len(taught)
-    return _written(Chosen(tuple(fitted)), output, record, rows, documents(record, rows))
+    for course in COURSES:
+        before = next((part for part in parts if part.name == course.predictor.name), None)
+        if before is not None:
+            parts.remove(before)
+        if course in courses:
+            name = course.examiner.dataset
+            taught = course.examiner.teaching(bundles[name], catalog)
+            progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {name}")
+            fitted.append(course.predictor.fit(taught))
+            record = record.with_rows(bundles[name], taught)
+        elif before is not None:
+            fitted.append(before)
+    return _written(Chosen(tuple(fitted)), output, record, documents(record))
+
+
+def _parts(base: Path | None) -> list[Predictor]:
+    if base is None:
+        return []
+    check(base)
+    predictor = load_part(base)
+    return list(predictor.parts) if isinstance(predictor, Chosen) else [predictor]
 
 
 def _courses(names: Sequence[str]) -> list[Course]:
@@ -127,7 +143,6 @@ def _written(
     predictor: Predictor,
     output: Path,
     record: TrainingRecord,
-    rows: Mapping[str, int],
     documents: Mapping[str, str],
 ) -> Trained:
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -141,4 +156,4 @@ def _written(
         if output.exists():
             shutil.rmtree(output)
         folder.rename(output)
-    return Trained(output, manifest, record, rows)
+    return Trained(output, manifest, record)

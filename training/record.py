@@ -19,10 +19,12 @@ class TrainingRecord:
     Attributes:
         digests: dataset -> digest of the bundle.
         keys: dataset -> grouping key -> values that stood in the training rows.
+        rows: dataset -> number of training rows, where it was noted.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
         """True when exactly this bundle was trained on."""
@@ -36,12 +38,18 @@ class TrainingRecord:
         """A record that also holds these rows of a bundle."""
         keys = {key: sorted(set(map(str, values))) for key, values in rows.groups.items()}
         return TrainingRecord(
-            {**self.digests, bundle.name: bundle.digest}, {**self.keys, bundle.name: keys}
+            {**self.digests, bundle.name: bundle.digest},
+            {**self.keys, bundle.name: keys},
+            {**self.rows, bundle.name: len(rows)},
         )
 
     def write(self, folder: Path) -> None:
         """Write `training.json` into a predictor's folder."""
-        content: dict[str, Any] = {"digests": dict(self.digests), "keys": dict(self.keys)}
+        content: dict[str, Any] = {
+            "digests": dict(self.digests),
+            "keys": dict(self.keys),
+            "rows": dict(self.rows),
+        }
         (folder / FILE).write_text(json.dumps(content, sort_keys=True) + "\n")
 
     @classmethod
@@ -51,4 +59,4 @@ class TrainingRecord:
         if not path.is_file():
             return cls()
         content = json.loads(path.read_text())
-        return cls(content["digests"], content["keys"])
+        return cls(content["digests"], content["keys"], content.get("rows", {}))

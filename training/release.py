@@ -44,6 +44,7 @@ def release(
     output: Path,
     *,
     names: Sequence[str] = (),
+    base: Path | None = None,
     data: Path | None = None,
     judge: bool = True,
     protocols: Sequence[str] = (),
@@ -55,6 +56,7 @@ def release(
     Args:
         output: folder of the artifact.
         names: predictors; all when empty.
+        base: artifact whose other predictors, and their scores, are kept.
         data: folder that holds bundles by dataset name; the pulled ones when None.
         judge: run protocols first; without it the card has no scores.
         protocols: those to run; all when empty.
@@ -79,11 +81,16 @@ def release(
         for name, found in answered.items()
     ]
 
-    def documents(record: TrainingRecord, counts: Mapping[str, int]) -> dict[str, str]:
-        scores = json.dumps(evaluations, indent=1) + "\n"
-        return {"card.md": _card(record, counts, evaluations).markdown(), "scores.json": scores}
+    kept = [e for e in _scores_of(base) if e["dataset"] not in answered]
 
-    made = train(output, names=names, data=folders, documents=documents, progress=progress)
+    def documents(record: TrainingRecord) -> dict[str, str]:
+        scored = [*kept, *evaluations]
+        scores = json.dumps(scored, indent=1) + "\n"
+        return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
+
+    made = train(
+        output, names=names, base=base, data=folders, documents=documents, progress=progress
+    )
     registered = _tracked(made, evaluations, answered) if track else None
     return {
         "folder": str(made.folder),
@@ -100,14 +107,20 @@ def _judged(
     return list(sit_exams(examiner(name), bundle, protocols=protocols, progress=progress))
 
 
-def _card(
-    record: TrainingRecord, counts: Mapping[str, int], evaluations: Sequence[Mapping[str, Any]]
-) -> Card:
+def _scores_of(base: Path | None) -> list[dict[str, Any]]:
+    file = None if base is None else base / "scores.json"
+    if file is None or not file.is_file():
+        return []
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found
+
+
+def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
     return Card(
         title=TITLE,
         answers=ANSWERS,
-        taught=taught_by(record, counts, sources),
+        taught=taught_by(record, sources),
         evaluations=evaluations,
         limits=LIMITS,
         command="forerun data pull neusight  # and timm_bench, torch_op_energy\nmake train",
@@ -124,8 +137,8 @@ def _tracked(
 ) -> int:
     with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
         run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in COURSES})
-        for name, digest in made.record.digests.items():
-            run.dataset(name, digest, made.rows[name])
+        for name, count in made.record.rows.items():
+            run.dataset(name, made.record.digests[name], count)
         for evaluation in evaluations:
             for task in evaluation["tasks"]:
                 label = f"{evaluation['dataset']}/{task['task']}/{task['device'] or 'all'}"

@@ -14,6 +14,9 @@ def train(
     data: Annotated[
         Path | None, typer.Option(help="folder of bundles by name; the pulled ones else")
     ] = None,
+    base: Annotated[
+        Path | None, typer.Option(help="artifact whose other predictors are kept as they are")
+    ] = None,
     judge: Annotated[bool, typer.Option(help="run the protocols for the model card")] = True,
     protocol: Annotated[list[str] | None, typer.Option(help="judge these; repeat")] = None,
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
@@ -25,6 +28,7 @@ def train(
     made = release(
         output,
         names=tuple(predictors or ()),
+        base=base,
         data=data,
         judge=judge,
         protocols=tuple(protocol or ()),

@@ -1,0 +1,86 @@
+"""Predictors are sealed together; some can be fitted anew beside others that stay as they are."""
+
+import json
+import shutil
+
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.gpumemnet import GpuMemNet
+from forerun.data.datasets.ncpp import Ncpp
+from forerun.data.datasets.wa_hls4ml import WaHls4ml
+from forerun.data.errors import BadArtifact, InputError
+from forerun.models.artifact import check, load_part
+from forerun.training.fit import train
+from forerun.training.record import TrainingRecord
+from forerun.training.release import release
+from tests.contracts.tiny_upstream import tiny_upstream
+
+MEMORY, SUITES = "memory", "benchmark_boost"
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """Made-up rows of three datasets, a folder each."""
+    folder = tmp_path_factory.mktemp("bundles")
+    for dataset in (WaHls4ml(), Ncpp(), GpuMemNet()):
+        tables = dataset.tidy(tiny_upstream(dataset.name, folder / f"{dataset.name}-upstream"))
+        Bundle.write(folder / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def artifact(bundles, tmp_path_factory):
+    output = tmp_path_factory.mktemp("artifact") / "predictor"
+    release(output, names=[SUITES], data=bundles, protocols=["unseen_width"], track=False)
+    return output
+
+
+def data(bundles):
+    return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet")}
+
+
+def test_what_was_taught_is_on_record(artifact):
+    record = TrainingRecord.read(artifact)
+    assert set(record.digests) == set(record.rows) == {"wa_hls4ml", "ncpp"}
+    assert record.rows["wa_hls4ml"] == 15
+
+
+def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, tmp_path):
+    made = tmp_path / "made"
+    release(made, names=[MEMORY], base=artifact, data=bundles, judge=False, track=False)
+    kept, parts = load_part(artifact).parts, load_part(made).parts
+    assert [p.name for p in parts] == [*(p.name for p in kept), MEMORY]
+    assert [p.laws for p in parts[:-1]] == [p.laws for p in kept]
+    record = TrainingRecord.read(made)
+    assert set(record.rows) == {"wa_hls4ml", "ncpp", "gpumemnet"}
+    assert record.keys["ncpp"] == TrainingRecord.read(artifact).keys["ncpp"]
+    scores = json.loads((made / "scores.json").read_text())
+    assert scores == json.loads((artifact / "scores.json").read_text())
+
+
+def test_a_damaged_base_is_refused(bundles, artifact, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(artifact, damaged)
+    (damaged / "scores.json").write_text("[]")
+    with pytest.raises(BadArtifact):
+        train(tmp_path / "new", names=[MEMORY], base=damaged, data=data(bundles))
+
+
+def test_parts_of_one_name_are_replaced_together_in_their_order(bundles, tmp_path):
+    first = train(tmp_path / "first", names=[SUITES], data=data(bundles))
+    again = train(tmp_path / "again", names=[SUITES], base=first.folder, data=data(bundles))
+    assert again.manifest.version == first.manifest.version
+    before, after = load_part(first.folder), load_part(again.folder)
+    assert [p.settings.keys() for p in before.parts] == [p.settings.keys() for p in after.parts]
+
+
+def test_an_unknown_predictor_is_named(bundles, tmp_path):
+    with pytest.raises(InputError, match="oracle"):
+        train(tmp_path / "new", names=["oracle"], data=data(bundles))
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
+    made = train(tmp_path / "made", names=[SUITES], data=data(bundles))
+    assert check(made.folder).version == made.manifest.version
