@@ -179,10 +179,11 @@ class Diffusion:
         weights: how weights are stored.
         ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
             over.
-        pixels_per_token: along each side: the autoencoder's factor times the patch; 8 x 2 of most.
-        frames_per_token: of a video: the autoencoder's factor times the patch; 4 x 1 of most.
+        pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
+            None where that is not known.
+        frames_per_token: of a video, likewise: 4 x 1 of most.
         passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
-            guidance is distilled into the network.
+            guidance is distilled into the network; None likewise.
     """
 
     parameters: float
@@ -194,9 +195,9 @@ class Diffusion:
     weights: WeightFormat = "bf16"
     ring_parallel: int = 1
     ulysses_parallel: int = 1
-    pixels_per_token: int = 16
-    frames_per_token: int = 4
-    passes: int = 2
+    pixels_per_token: int | None = None
+    frames_per_token: int | None = None
+    passes: int | None = None
     kind: Literal["diffusion"] = "diffusion"
 
 

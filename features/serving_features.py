@@ -51,6 +51,8 @@ USUAL_TAKEN: Final = 1 / 16
 """Experts that a token takes, of all, where that is not known: 8 of 128."""
 MOST_TAKEN: Final = 0.95
 """Of the active share: attention and shared experts are never nothing."""
+USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
+"""Of most diffusion models: pixels and frames of a token, passes a step."""
 LAYERS: Final = 14.0
 HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
 """What a server spends on a step beside the devices: scheduling, sampling, writing text."""
@@ -110,8 +112,11 @@ def outputs(workload: Generative) -> float:
 
 def picture_tokens(workload: Diffusion) -> float:
     """Tokens that one image or video is made of."""
-    places = workload.height * workload.width / workload.pixels_per_token**2
-    return places * float(np.ceil(workload.frames / workload.frames_per_token))
+    side, span = (
+        workload.pixels_per_token or USUAL_PIXELS,
+        workload.frames_per_token or USUAL_FRAMES,
+    )
+    return workload.height * workload.width / side**2 * float(np.ceil(workload.frames / span))
 
 
 def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
@@ -152,7 +157,10 @@ def _covered(workload: LlmServing, batch: float) -> float:
 
 
 def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
-    weights, batch = workload.parameters, float(workload.batch_size * workload.passes)
+    weights, batch = (
+        workload.parameters,
+        float(workload.batch_size * (workload.passes or USUAL_PASSES)),
+    )
     tokens, steps = picture_tokens(workload), float(workload.steps)
     flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
     read = weights * WEIGHT_BYTES[workload.weights]
@@ -242,7 +250,7 @@ def diffusion_features(workload: Diffusion, device: Device, count: int) -> tuple
     """The row of `DIFFUSION_FEATURES`, natural logarithms."""
     bound = _batch(workload, device, count)
     tokens, logs = picture_tokens(workload), np.log
-    batch = float(workload.batch_size * workload.passes)
+    batch = float(workload.batch_size * (workload.passes or USUAL_PASSES))
     return (
         float(logs(workload.batch_size)),
         float(logs(count)),

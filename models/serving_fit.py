@@ -120,26 +120,28 @@ class ServingFit:
         energy = mine * boosted["energy"] + PROCESS_SHARE * smooth.sum(axis=1)
         return LogAnswer(share, (energy + share + slower) / 2.0 - share)
 
-    def save(self, folder: Path) -> dict[str, Any]:
-        """Write the boosters; the rest as plain dictionaries and lists."""
+    def save(self, folder: Path, way: str) -> dict[str, Any]:
+        """Write the boosters under a name; the rest as plain dictionaries and lists."""
         for name, bag in self.boosters.items():
-            bag.save(folder, f"{self.kind}-{name}")
+            bag.save(folder, f"{way}-{name}")
         return {
+            "kind": self.kind,
             "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
             "process": self.process.to_json(),
             "ranges": self.ranges.to_json(),
         }
 
     @classmethod
-    def load(cls, folder: Path, kind: str, content: Mapping[str, Any]) -> Self:
+    def load(cls, folder: Path, way: str, content: Mapping[str, Any]) -> Self:
         """What `save` wrote.
 
         Raises:
             BadArtifact: a booster is missing, or it was fitted on other features.
         """
+        kind = content["kind"]
         FeatureRange.check_names(folder, FEATURES[kind], content["ranges"]["names"])
         boosters = {
-            name: BoosterBag.load(folder, f"{kind}-{name}", count)
+            name: BoosterBag.load(folder, f"{way}-{name}", count)
             for name, count in content["boosters"].items()
         }
         process = GroupedProcess.from_json(content["process"])

@@ -34,6 +34,8 @@ from forerun.models.serving_rows import (
     ServingRows,
     generative,
     measured_rows,
+    untold,
+    way_of,
 )
 from forerun.models.serving_shown import ShownRuns
 
@@ -62,11 +64,11 @@ class ServingPower:
         bag: boosters a target.
         trees: boosting rounds of each.
         calibrated: whether `fit` also measures intervals, at a dozen times the cost.
-        fits: kind of workload -> what was learnt.
-        intervals: kind -> bounds.
+        fits: way of asking (`way_of`) -> what was learnt.
+        intervals: way -> bounds.
         known: devices that taught.
         choices: kinds of requests, layers and weights that taught.
-        shown: kind -> runs adapted to.
+        shown: way -> runs adapted to.
     """
 
     seed: int = 0
@@ -89,10 +91,14 @@ class ServingPower:
         """Kinds of models that taught, on GPUs whose sheet gives design power and memory."""
         device = query.device
         sheet = device.has_sheet and device.tdp_w is not None and device.memory_gib is not None
-        return query.workload.kind in self.fits and device.kind == "gpu" and sheet
+        asked = query.workload.kind in KINDS and way_of(query) in self.fits
+        return asked and device.kind == "gpu" and sheet
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit each kind that has rows with power and rate (language) or time (diffusion).
+
+        Each row teaches twice: as it is, and without facts of its model's configuration, for those
+        who ask without.
 
         Args:
             measurements: the groups `model` and `device` are kept together where held out.
@@ -104,16 +110,18 @@ class ServingPower:
             taught = measured_rows(measurements, kind)
             if not len(taught):
                 continue
-            rows = ServingRows.of(kind, taught.queries)
             models = taught.groups.get("model", np.arange(len(taught)).astype(np.str_))
-            targets = rows.targets(taught.values)
+            devices = np.array([q.device.name for q in taught.queries], dtype=np.str_)
             everything = np.ones(len(taught), dtype=np.bool_)
-            fits[kind] = self._fitted(rows, targets, models, everything)
             queries += taught.queries
-            if self.calibrated and len(np.unique(models)) > 1:
-                missed = partial(self._missed, rows, targets, models)
-                devices = np.array([q.device.name for q in taught.queries], dtype=np.str_)
-                intervals[kind] = ServingIntervals.of(models, devices, missed, self.seed)
+            bare = [untold(query) for query in taught.queries]
+            for way, asked in ((kind, taught.queries), (f"{kind}_untold", bare)):
+                rows = ServingRows.of(kind, asked)
+                targets = rows.targets(taught.values)
+                fits[way] = self._fitted(rows, targets, models, everything)
+                if self.calibrated and len(np.unique(models)) > 1:
+                    missed = partial(self._missed, rows, targets, models)
+                    intervals[way] = ServingIntervals.of(models, devices, missed, self.seed)
         return replace(
             self,
             fits=fits,
@@ -126,13 +134,14 @@ class ServingPower:
     def adapt(self, measurements: Measurements) -> Self:
         """Errors of runs with power and rate (language) or time (diffusion), spread to others."""
         shown = dict(self.shown)
-        for kind, fit in self.fits.items():
-            mine = measured_rows(measurements, kind)
+        for way, fit in self.fits.items():
+            mine = measured_rows(measurements, fit.kind)
+            mine = mine.take(np.array([way_of(q) == way for q in mine.queries], dtype=np.bool_))
             if len(mine):
-                rows = ServingRows.of(kind, mine.queries)
+                rows = ServingRows.of(fit.kind, mine.queries)
                 errors = rows.targets(mine.values)[:, :2] - fit.predict(rows).columns[:, :2]
                 devices = [query.device for query in mine.queries]
-                shown[kind] = ShownRuns.of(rows, errors, devices, self.known)
+                shown[way] = ShownRuns.of(rows, errors, devices, self.known)
         return replace(self, shown=shown)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -144,32 +153,34 @@ class ServingPower:
         nothing = np.full(len(queries), np.nan)
         values, low, high = ({m: nothing.copy() for m in self.metrics} for _ in range(3))
         limits: list[tuple[str, ...]] = [()] * len(queries)
-        for kind in self.fits:
-            places = [row for row, q in enumerate(queries) if q.workload.kind == kind]
+        ways = [way_of(query) for query in queries]
+        for way in self.fits:
+            places = [row for row, mine in enumerate(ways) if mine == way]
             if not places:
                 continue
-            mine = [queries[row] for row in places]
-            for side, found in zip((values, low, high), self._of_kind(kind, mine), strict=True):
+            asked = [queries[row] for row in places]
+            for side, found in zip((values, low, high), self._asked(way, asked), strict=True):
                 for metric, column in found.items():
                     side[metric][places] = column
             for row in places:
                 limits[row] = self._limits(queries[row])
         return Predictions(values, low, high, 0.9 if self.intervals else None, limits)
 
-    def _of_kind(self, kind: str, queries: Sequence[Query]) -> tuple[dict[str, Column], ...]:
+    def _asked(self, way: str, queries: Sequence[Query]) -> tuple[dict[str, Column], ...]:
         """Values, low and high ends by metric."""
+        kind = self.fits[way].kind
         rows = ServingRows.of(kind, queries)
-        answer, devices = self.fits[kind].predict(rows), [q.device for q in queries]
+        answer, devices = self.fits[way].predict(rows), [q.device for q in queries]
         narrower = np.ones((len(queries), 3))
-        if kind in self.shown:
-            added, left = self.shown[kind].correction(rows, devices)
+        if way in self.shown:
+            added, left = self.shown[way].correction(rows, devices)
             narrower = np.column_stack([left, left.max(axis=1)])
             answer = LogAnswer(answer.share + added[:, 0], answer.slower + added[:, 1])
         values = rows.metrics(answer.share, answer.slower)
-        if kind not in self.intervals:
+        if way not in self.intervals:
             return values, {}, {}
         seen = np.array([self._seen(query) for query in queries])[:, None, None]
-        bounds = np.where(seen, self.intervals[kind].seen, self.intervals[kind].unseen)
+        bounds = np.where(seen, self.intervals[way].seen, self.intervals[way].unseen)
         factors = np.exp(bounds * narrower[:, :, None])
         return values, *(_ends(kind, values, factors, end) for end in (0, 1))
 
@@ -199,12 +210,12 @@ class ServingPower:
         return query.device in self.known or self._shown_rows(query) >= ENOUGH_ROWS
 
     def _shown_rows(self, query: Query) -> int:
-        shown = self.shown.get(query.workload.kind)
+        shown = self.shown.get(way_of(query))
         return 0 if shown is None else shown.rows(query.device)
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         kind, workload, device = query.workload.kind, generative(query), query.device
-        ranges, names = self.fits[kind].ranges, FEATURES[kind]
+        ranges, names = self.fits[way_of(query)].ranges, FEATURES[kind]
         features = ServingRows.of(kind, [query]).features[0]
         checked = [names.index(name) for name in CHECKED[kind]]
         asked = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
@@ -228,7 +239,7 @@ class ServingPower:
             "seed": self.seed,
             "bag": self.bag,
             "trees": self.trees,
-            "fits": {kind: fit.save(folder) for kind, fit in self.fits.items()},
+            "fits": {way: fit.save(folder, way) for way, fit in self.fits.items()},
             "intervals": {kind: one.to_json() for kind, one in self.intervals.items()},
             "known": [list(one) for one in self.known.sheets],
             "choices": list(self.choices),

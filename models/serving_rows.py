@@ -31,6 +31,7 @@ Matrix = NDArray[np.float64]
 
 POWER, LATENCY = "power_w", "latency_ms"
 KINDS: Final = ("llm_serving", "diffusion")
+
 RATE: Final[Mapping[str, str]] = MappingProxyType(
     {"llm_serving": "tokens_per_s", "diffusion": "samples_per_s"}
 )
@@ -160,6 +161,31 @@ class ServingRows:
         return found
 
 
+def told(query: Query) -> bool:
+    """Whether the asker gives facts of the model's configuration that the workload may lack."""
+    workload = generative(query)
+    if isinstance(workload, LlmServing):
+        return workload.cache_bytes_per_token is not None or workload.experts > 0
+    facts = (workload.pixels_per_token, workload.frames_per_token, workload.passes)
+    return any(fact is not None for fact in facts)
+
+
+def untold(query: Query) -> Query:
+    """The same question without such facts."""
+    workload = generative(query)
+    if isinstance(workload, LlmServing):
+        bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
+        return replace(query, workload=bare)
+    drawn = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
+    return replace(query, workload=drawn)
+
+
+def way_of(query: Query) -> str:
+    """Which fit answers: the kind of workload, and whether its configuration is told."""
+    kind = query.workload.kind
+    return kind if told(query) else f"{kind}_untold"
+
+
 def generative(query: Query) -> Generative:
     """The workload of a query that a serving predictor answers."""
     assert isinstance(query.workload, LlmServing | Diffusion)
@@ -167,7 +193,7 @@ def generative(query: Query) -> Generative:
 
 
 def measured_rows(rows: Measurements, kind: str) -> Measurements:
-    """Rows of one kind with power and time."""
+    """Rows of one kind of workload with power and time."""
     rate = "tokens_per_s" if kind == "llm_serving" else LATENCY
     nothing = np.full(len(rows), np.nan)
     known = ~np.isnan(rows.values.get(POWER, nothing)) & ~np.isnan(rows.values.get(rate, nothing))

@@ -23,13 +23,8 @@ from forerun.data.workload import (
 from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.predictor import Predictor
 from forerun.models.serving_power import ServingPower
-from forerun.models.serving_rows import generative
-from forerun.training.tasks.mlenergy_facts import (
-    DISTILLED,
-    FRAMES_PER_TOKEN,
-    LLM_FACTS,
-    PIXELS_PER_TOKEN,
-)
+from forerun.models.serving_rows import generative, untold
+from forerun.training.tasks.mlenergy_facts import DIFFUSION_FACTS, LLM_FACTS
 from forerun.training.tasks.task import Column, Exam, Examiner, Task
 
 REQUESTS: Final[Mapping[str, RequestKind]] = MappingProxyType(
@@ -82,7 +77,7 @@ class MlEnergyExaminer(Examiner):
             train = runs.take(split.train & alike)
             if len(train):
                 protocol = split.protocol.partition("/")[0]
-                bare = replace(judged, queries=[without_facts(q) for q in judged.queries])
+                bare = replace(judged, queries=[untold(q) for q in judged.queries])
                 tasks = [
                     *_tasks(judged, protocol, train),
                     *_tasks(bare, f"{protocol}_without_facts", train, parts=False),
@@ -165,9 +160,7 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
             weights,
             int(number("ring_degree")),
             int(number("ulysses_degree")),
-            PIXELS_PER_TOKEN.get(str(row["model_id"]), 16),
-            FRAMES_PER_TOKEN.get(str(row["model_id"]), 4),
-            1 if row["model_id"] in DISTILLED else 2,
+            *DIFFUSION_FACTS.get(str(row["model_id"]), (None, None, None)),
         )
     return LlmServing(
         number("total_params_billions") * 1e9,
@@ -181,19 +174,6 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
         int(number("data_parallel")),
         *LLM_FACTS.get(str(row["model_id"]), (0, 0, None)),
     )
-
-
-def without_facts(query: Query) -> Query:
-    """The same question by an asker who did not read the model's config.json."""
-    workload = query.workload
-    if isinstance(workload, LlmServing):
-        bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
-        return replace(query, workload=bare)
-    assert isinstance(workload, Diffusion)
-    usual = Diffusion(workload.parameters, workload.height, workload.width)
-    facts = ("pixels_per_token", "frames_per_token", "passes")
-    drawn = replace(workload, **{name: getattr(usual, name) for name in facts})
-    return replace(query, workload=drawn)
 
 
 def _tasks(

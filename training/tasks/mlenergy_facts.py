@@ -12,6 +12,8 @@ from typing import Final
 
 LlmFacts = tuple[int, int, float | None]
 """Routed experts of a layer, how many a token takes, bytes of keys and values of a token."""
+DiffusionFacts = tuple[int | None, int | None, int | None]
+"""Pixels along the side of a token, frames of a token, passes a step."""
 
 _QWEN_30B: LlmFacts = (128, 8, 2.0 * 48 * 4 * 128 * 2)
 _QWEN_235B: LlmFacts = (128, 8, 2.0 * 94 * 4 * 128 * 2)
@@ -58,15 +60,19 @@ LLM_FACTS: Final[Mapping[str, LlmFacts]] = MappingProxyType(
     }
 )
 
-PIXELS_PER_TOKEN: Final[Mapping[str, int]] = MappingProxyType(
+DIFFUSION_FACTS: Final[Mapping[str, DiffusionFacts]] = MappingProxyType(
     {
-        "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": 32,
-        "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": 32,
+        "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": (32, None, 2),
+        "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": (32, None, 2),
+        "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": (16, None, 2),
+        "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers": (16, None, 2),
+        "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": (16, 4, 2),
+        "black-forest-labs/FLUX.1-dev": (16, None, 1),
+        "stabilityai/stable-diffusion-3.5-medium": (16, None, 2),
+        "tencent/HunyuanVideo": (16, 4, 1),
+        "zai-org/CogVideoX-2b": (16, 4, 2),
+        "zai-org/CogVideoX1.5-5B": (16, 8, 2),
     }
 )
-"""The autoencoder's scale times `patch_size`, where it is not 16: SANA's autoencoder compresses by
-32 and its patches are single (arXiv 2410.10629)."""
-FRAMES_PER_TOKEN: Final[Mapping[str, int]] = MappingProxyType({"zai-org/CogVideoX1.5-5B": 8})
-"""Likewise in time, where it is not 4: `patch_size_t: 2`."""
-DISTILLED: Final = ("black-forest-labs/FLUX.1-dev", "tencent/HunyuanVideo")
-"""Models with `guidance_embeds: true`: one pass a step."""
+"""SANA's autoencoder compresses by 32 and its patches are single (arXiv 2410.10629); CogVideoX1.5
+has `patch_size_t: 2`; `guidance_embeds: true` means one pass a step."""
