@@ -14,6 +14,7 @@ from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.contract import PredictorContract
 from forerun.models.serving_power import ServingPower
+from forerun.models.serving_rows import told, untold
 
 CATALOG = DeviceCatalog.load()
 
@@ -74,6 +75,7 @@ class TestServingPower(PredictorContract):
             ask(chat(13.0), "b200", 2),
             ask(draw(5.0, 2)),
             ask(chat(20.0, 100)),
+            ask(replace(chat(20.0, 100), cache_bytes_per_token=2e5)),
             ask(draw(1.0, 8), "a100-sxm-80gb", 4),
         ]
 
@@ -106,6 +108,19 @@ def test_models_of_another_draw_mostly_lie_inside_their_intervals():
         known = ~np.isnan(truth)
         inside = (said.low[metric] <= truth) & (truth <= said.high[metric])
         assert inside[known].mean() > 0.6
+
+
+def test_facts_of_a_configuration_are_optional_and_change_the_answer():
+    whole = replace(chat(20.0), total_parameters=1e11, architecture="experts")
+    told_of = replace(whole, experts=128, experts_per_token=1, cache_bytes_per_token=1e5)
+    bare, said = ask(whole), ask(told_of)
+    assert (told(bare), told(said)) == (False, True)
+    assert untold(said) == bare
+    rate = FITTED.predict([bare, said]).values["tokens_per_s"]
+    assert rate[0] != rate[1]
+    picture = ask(draw(passes=1, pixels_per_token=32))
+    assert told(picture)
+    assert untold(picture) == ask(draw())
 
 
 def test_another_device_is_out_of_domain_and_wide():
