@@ -28,7 +28,10 @@ class Metric:
 
     def text(self, value: float | None) -> str:
         """The value as people read it, or `not known` when it is None."""
-        return "not known" if value is None else f"{value:,.4g} {self.unit}".rstrip()
+        if value is None:
+            return "not known"
+        figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
+        return f"{figures} {self.unit}".rstrip()
 
 
 METRICS: tuple[Metric, ...] = (
@@ -61,6 +64,8 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("energy_per_token_j", "J", "sum", "energy of all devices for one token written"),
     Metric("samples_per_s", "samples/s", "sum", "inputs answered a second, all devices together"),
     Metric("energy_per_sample_j", "J", "sum", "energy of all devices for one input answered"),
+    Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
+    Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
 )
 """Of a model that answers requests in steady state."""
 

@@ -47,6 +47,11 @@ class MemoryPlan:
         """Whether libraries for convolutions are loaded."""
         return self.traits[-1] > 0
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether it attends."""
+        return self.traits[-2] > 0
+
 
 TRAITS: Final = (
     "weights",

@@ -15,6 +15,8 @@ from forerun.features.backward import training_table
 from forerun.features.operator_table import OperatorTable
 
 GRAPHS_KEPT = 256
+RUNS_KEPT = 8
+"""One run is asked about on many devices, by several predictors."""
 
 
 def query_table(workload: OperatorWorkload) -> OperatorTable:
@@ -25,11 +27,8 @@ def query_table(workload: OperatorWorkload) -> OperatorTable:
     """
     if isinstance(workload, Kernel):
         return OperatorTable.of([workload.operator])
-    graph = workload.graph
-    table = graph_table(graph).at_batch(workload.batch_size / graph.batch_size)
-    if workload.phase == "training" and not graph.training:
-        return training_table(table)
-    return table
+    trained = workload.phase == "training" and not workload.graph.training
+    return _run_table(GraphKey(workload.graph), workload.batch_size, trained)
 
 
 def graph_table(graph: OperatorGraph) -> OperatorTable:
@@ -50,6 +49,12 @@ class GraphKey:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GraphKey) and self.graph.digest == other.graph.digest
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _run_table(key: GraphKey, batch_size: int, trained: bool) -> OperatorTable:
+    table = _kept(key).at_batch(batch_size / key.graph.batch_size)
+    return training_table(table) if trained else table
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)

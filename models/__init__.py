@@ -2,6 +2,7 @@
 
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.benchmark import BenchmarkBoost
+from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.chosen import Chosen
 from forerun.models.constant import Constant
 from forerun.models.design import DesignBoost
@@ -10,6 +11,7 @@ from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
+from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
 from forerun.models.serving_power import ServingPower
@@ -26,6 +28,8 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     ServingPower,
     DesignBoost,
     BenchmarkBoost,
+    BenchmarkHistory,
+    PowerCap,
     Chosen,
 )
 """Every predictor that an artifact can hold."""

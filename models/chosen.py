@@ -10,14 +10,19 @@ import numpy as np
 
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
-from forerun.data.query import Query
+from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact import load_part, read_content, write_content
+from forerun.models.cap_response import CapResponse, binds
+from forerun.models.power_cap import PowerCap
 from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles")
 """Metrics whose measurement is suggested; the others are measured beside them."""
+CAPPED = ("kernel", "network", "architecture")
+"""Kinds of workload whose predictors answer for a device at its own power limit."""
+FREE = Operation()
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class Chosen:
             names["energy_j"] = None
         return tuple(names)
 
+    @property
+    def response(self) -> CapResponse:
+        """What a power limit does to any workload: as a part learnt it, else as it ships."""
+        taught = [part.response for part in self.parts if isinstance(part, PowerCap)]
+        return taught[0] if taught else CapResponse()
+
     def answers(self, query: Query) -> bool:
         """True when any part answers."""
         return any(part.answers(self.seen(query)) for part in self.parts)
@@ -53,11 +64,16 @@ class Chosen:
         return self.boxes.seen(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Every part fitted on the rows that it answers."""
+        """Every part fitted on the rows that it answers; those below a device's own limit apart."""
+        measurements = _free(measurements)
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Every part adapted on the rows whose metrics it is asked for, others as they are."""
+        """Every part adapted on the rows whose metrics it is asked for, others as they are.
+
+        Operators measured under a power limit teach nothing: what they do without one is not known.
+        """
+        measurements = _free(measurements)
         boxes, measurements = self.boxes.learn(measurements)
         parts = []
         values = dict(measurements.values)
@@ -109,7 +125,14 @@ class Chosen:
                 answer.add(rows, part.predict([queries[row] for row in rows]))
         for row, query in enumerate(queries):
             answer.limits[row] += self.boxes.limits(query)
-        return answer.predictions()
+        return self._capped(queries, answer.predictions())
+
+    def _capped(self, queries: Sequence[Query], answers: Predictions) -> Predictions:
+        """Power limits taken into account where the parts themselves do not know them."""
+        plain = [q if q.workload.kind in CAPPED else replace(q, operation=FREE) for q in queries]
+        if not any(binds(query) for query in plain):
+            return answers
+        return self.response.capped(plain, answers)
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own."""
@@ -143,6 +166,12 @@ def _own(part: Predictor, measurements: Measurements) -> Measurements:
             measured |= ~np.isnan(measurements.values[name])
     answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
     return measurements.take(measured & answered)
+
+
+def _free(measurements: Measurements) -> Measurements:
+    """The rows without those of operators under a limit that their device feels."""
+    rows = [not (q.workload.kind in CAPPED and binds(q)) for q in measurements.queries]
+    return measurements if all(rows) else measurements.take(np.array(rows, dtype=np.bool_))
 
 
 class _Merge:

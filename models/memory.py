@@ -51,21 +51,21 @@ ADAPTED_ROWS = 3
 """Those timm jobs scatter by -150 to +270 MiB about their median (5 to 95 %): what is left when a
 device's own share is known from a few rows."""
 
-SHRINK = 1.0
-"""Of the booster's answer. Families held out, 0 / 0.5 / 1: 4.3 / 4.2 / 4.1 % MAPE; convolutional
-networks judged by what transformers taught: 5.0 / 4.8 / 5.0 %. Its features being ratios, and few
-leaves small, it does no harm outside the kinds it was taught; perceptrons want all of it."""
-TREES, BAGS, FOLDS = 250, 2, 10
+BAGS, FOLDS = 2, 10
 PARAMETERS: Mapping[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
-    "num_leaves": 8,
-    "min_data_in_leaf": 20,
     "lambda_l2": 1.0,
     "feature_fraction": 0.6,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
 }
+SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
+    "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5}),
+    "mixed": (250, {"num_leaves": 8, "min_data_in_leaf": 20}),
+}
+"""Trees and their size. Networks of dense layers repeat to 0.2 %, so that much can be learnt of
+them; those with convolutions or attention scatter by their libraries' workspaces."""
 FEWEST_ROWS = 100
 """Rows from which on a booster is worth its noise."""
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
@@ -83,7 +83,7 @@ class Memory:
         context_mib: memory that a device takes in inference whatever the network.
         shares: by how much devices adapted to differ, MiB, by phase.
         training: map from a plan to the device's peak in training.
-        residual: booster of log(measured / mapped), None before `fit`.
+        residuals: boosters of log(measured / mapped) by kind of network; empty before `fit`.
         quantiles: of what is left on families held out, None before `fit`.
         sheets: devices that training was measured on.
         seed: of the booster and the folds.
@@ -92,7 +92,7 @@ class Memory:
     context_mib: float = CONTEXT_MIB
     shares: ShrunkScalars = field(default_factory=ShrunkScalars)
     training: MemoryMap = TRAINING
-    residual: BoosterBag | None = None
+    residuals: Mapping[str, BoosterBag] = field(default_factory=dict)
     quantiles: LogQuantiles | None = None
     sheets: tuple[Sheet, ...] = ()
     seed: int = 0
@@ -145,7 +145,7 @@ class Memory:
         return replace(
             self,
             training=fit.map,
-            residual=fit.residual,
+            residuals=fit.residuals,
             quantiles=LogQuantiles.of(left, np.array([_stratum(plans[i]) for i in known.tolist()])),
             sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
             shares=ShrunkScalars(),
@@ -188,14 +188,14 @@ class Memory:
             "context_mib": self.context_mib,
             "shares": self.shares.to_json(),
             "training": self.training.to_json(),
-            "boosters": 0 if self.residual is None else len(self.residual.texts),
+            "boosters": {kind: len(bag.texts) for kind, bag in self.residuals.items()},
             "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
             "sheets": [list(one) for one in self.sheets],
             "seed": self.seed,
         }
         write_content(folder, self.name, parameters)
-        if self.residual is not None:
-            self.residual.save(folder, "residual")
+        for kind, bag in self.residuals.items():
+            bag.save(folder, f"residual-{kind}")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -208,12 +208,12 @@ class Memory:
         shares, context = ShrunkScalars.from_json(content["shares"]), content["context_mib"]
         if "training" not in content:
             return cls(context, shares)
-        count, quantiles = content["boosters"], content["quantiles"]
+        counts, quantiles = content["boosters"], content["quantiles"]
         return cls(
             context,
             shares,
             MemoryMap(*content["training"]),
-            BoosterBag.load(folder, "residual", count) if count else None,
+            {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
             None if quantiles is None else LogQuantiles.from_json(quantiles),
             tuple(tuple(one) for one in content["sheets"]),
             content["seed"],
@@ -227,9 +227,9 @@ class Memory:
     def _peaks(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Column:
         mapped = np.array([self._map(q).peak(p) for q, p in zip(queries, plans, strict=True)])
         trained = np.array([_phase(q) == "training" for q in queries], dtype=np.bool_)
-        if self.residual is not None and trained.any():
+        if self.residuals and trained.any():
             chosen = [plan for plan, mine in zip(plans, trained, strict=True) if mine]
-            mapped[trained] = _Fit(self.training, self.residual).peaks(chosen)
+            mapped[trained] = _Fit(self.training, self.residuals).peaks(chosen)
         return mapped
 
     def _range(
@@ -266,18 +266,18 @@ class Memory:
         elif self.quantiles is None:
             lines.append(NOT_TAUGHT)
         elif not self.shares.rows(query.device):
-            mine = sheet(query.device)
-            if not any(same_sheet(one, mine) for one in self.sheets):
+            mine = sheet(query.device) if query.device.has_sheet else None
+            if mine is None or not any(same_sheet(one, mine) for one in self.sheets):
                 lines.append(ELSEWHERE)
         return tuple(lines)
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Map and booster."""
+    """Map and boosters."""
 
     map: MemoryMap
-    residual: BoosterBag | None
+    residuals: Mapping[str, BoosterBag]
 
     @classmethod
     def of(
@@ -285,26 +285,40 @@ class _Fit:
     ) -> "_Fit":
         found = MemoryMap.fit(plans, measured, at_least)
         known = np.flatnonzero(~np.isnan(measured))
-        if len(known) < FEWEST_ROWS:
-            return cls(found, None)
         shown = [plans[i] for i in known.tolist()]
-        mapped = np.array([found.peak(plan) for plan in shown])
-        bag = BoosterBag.fit(
-            _features(shown),
-            np.log(measured[known] / mapped),
-            parameters=PARAMETERS,
-            trees=TREES,
-            seeds=range(seed, seed + BAGS),
-        )
-        return cls(found, bag)
+        left = np.log(measured[known] / np.array([found.peak(plan) for plan in shown]))
+        features, kinds = _features(shown), _kinds(shown)
+        residuals = {}
+        for kind, (trees, size) in SIZES.items():
+            mine = kinds == kind
+            if mine.sum() >= FEWEST_ROWS:
+                residuals[kind] = BoosterBag.fit(
+                    features[mine],
+                    left[mine],
+                    parameters={**PARAMETERS, **size},
+                    trees=trees,
+                    seeds=range(seed, seed + BAGS),
+                )
+        return cls(found, residuals)
 
     def peaks(self, plans: Sequence[MemoryPlan]) -> Column:
-        """Mapped peaks, corrected by the booster's shrunk answer, MiB."""
+        """Mapped peaks, corrected by the booster of each network's kind, MiB."""
         mapped = np.array([self.map.peak(plan) for plan in plans])
-        if self.residual is None or not len(plans):
-            return mapped
-        corrected: Column = mapped * np.exp(SHRINK * self.residual.predict(_features(plans)))
-        return corrected
+        kinds = _kinds(plans)
+        for kind, bag in self.residuals.items():
+            mine = kinds == kind
+            if mine.any():
+                features = _features([p for p, own in zip(plans, mine, strict=True) if own])
+                mapped[mine] *= np.exp(bag.predict(features))
+        return mapped
+
+
+def _kinds(plans: Sequence[MemoryPlan]) -> NDArray[np.str_]:
+    """`dense` without convolutions and attention, else `mixed`."""
+    return np.array(
+        ["mixed" if plan.has_convolutions or plan.has_attention else "dense" for plan in plans],
+        dtype=np.str_,
+    )
 
 
 def _features(plans: Sequence[MemoryPlan]) -> Column:

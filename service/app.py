@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from forerun import __version__
@@ -11,10 +11,12 @@ from forerun.data.errors import InputError
 from forerun.models.bundled import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation import adaptation_of
-from forerun.service.answers import Answers, answer_of
+from forerun.service.answer_content import answer_of
+from forerun.service.answers import Answers
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
 from forerun.service.loading import load_predictors
+from forerun.service.parameters import known_parameters
 from forerun.service.routes import ROUTERS, UPLOADS
 from forerun.service.schemas import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
@@ -46,6 +48,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         lifespan=lifespan,
         responses=problems.RESPONSES,
         generate_unique_id_function=_operation,
+        dependencies=[Depends(known_parameters)],
     )
     app.state.forerun = state
     app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)

@@ -202,8 +202,8 @@ def key_of(query: Query) -> tuple[object, ...]:
         attributes = tuple(sorted(op.attributes.items()))
         what: tuple[object, ...] = (op.kind, op.input_shapes, op.output_shapes, attributes)
     else:
-        what = (run.graph.digest, run.batch_size, run.phase)
-    return (*what, run.precision, query.software)
+        what = (run.graph.digest, run.batch_size, run.phase, run.training)
+    return (*what, run.precision, query.software, query.operation)
 
 
 def _class(query: Query) -> Sequence[str]:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from forerun.data.errors import InputError, UnknownDevice
+from forerun.data.errors import InputError
 from forerun.service.log import log
 
 MEDIA_TYPE = "application/problem+json"
@@ -66,7 +66,7 @@ def problem_of(error: InputError, where: str | None = None) -> Problem:
         status=error.status,
         detail=str(error),
         instance=where,
-        did_you_mean=error.did_you_mean if isinstance(error, UnknownDevice) else None,
+        did_you_mean=getattr(error, "did_you_mean", None),
     )
 
 

@@ -10,6 +10,9 @@ from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
+from forerun.service.memory_fit import FitsOut
+from forerun.service.power_facts import PowerFactsOut
+from forerun.service.training_options import TrainingIn
 
 LARGEST_BATCH = 65_536
 LONGEST_NAME = 200
@@ -86,7 +89,7 @@ EXAMPLES: dict[str, Example] = {
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 
 
-def _by_form(given: Any) -> str:
+def by_form(given: Any) -> str:
     """Text is a name; everything else is judged as the whole thing."""
     return "name" if isinstance(given, str) else "content"
 
@@ -131,7 +134,7 @@ class NetworkIn(_Strict):
     kind: Literal["network"] = Field(description="a whole network")
     graph: Annotated[
         Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
-        Discriminator(_by_form),
+        Discriminator(by_form),
     ] = Field(description="digest from POST /v1/graphs, or a graph in format forerun.graph/1")
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
@@ -139,9 +142,20 @@ class NetworkIn(_Strict):
         default="inference",
         description="inference, or training: forward, backward and optimizer step",
     )
+    training: TrainingIn | None = Field(
+        default=None, description="how it is trained, in the phase training; AdamW when absent"
+    )
 
 
 WorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
+
+
+class OperationIn(_Strict):
+    """How the device is operated."""
+
+    power_limit_w: float | None = Field(
+        default=None, gt=0, le=1e5, description="limit set on each device, W; its own when absent"
+    )
 
 
 class PredictIn(_Strict):
@@ -153,9 +167,12 @@ class PredictIn(_Strict):
 
     workload: WorkloadIn = Field(description="what is run")
     device: Annotated[
-        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(_by_form)
+        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
     ] = Field(description="name of a device, or a spec sheet")
     software: Software = Field(default_factory=Software, description="how it is run")
+    operation: OperationIn = Field(
+        default_factory=OperationIn, description="how the device is operated"
+    )
     metrics: list[Name] | None = Field(
         default=None,
         max_length=len(METRICS),
@@ -185,6 +202,9 @@ class EstimateOut(BaseModel):
     high: float | None = Field(description="upper end of the interval, null without one")
     coverage: float | None = Field(
         description="share of truths the interval is calibrated to hold, null where it is not"
+    )
+    p95: float | None = Field(
+        description="of peak_memory_mib where calibrated: 95 % of runs stay below, in `unit`"
     )
     unit: str = Field(description="ms, MiB, W, J")
     in_domain: bool = Field(
@@ -218,7 +238,14 @@ class PredictionOut(BaseModel):
     missing: dict[str, str] = Field(description="metric without an answer -> why")
     in_domain: bool = Field(description="true when every metric asked for is in its domain")
     limits: list[str] = Field(description="which inputs do, and how far")
+    fits: FitsOut | None = Field(
+        description="whether the device's memory is enough; null where it is not known"
+    )
+    power: PowerFactsOut = Field(description="figures about power beside the metrics")
     breakdown_ms: dict[str, float] = Field(description="operator class -> milliseconds")
+    breakdown_mib: dict[str, float] = Field(
+        description="what holds memory at its peak: weights, activations, context, ... -> MiB"
+    )
     roofline: dict[str, float] = Field(
         description="latency_ms that no run beats: arithmetic at peak, traffic at full bandwidth"
     )

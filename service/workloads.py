@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from forerun.data.graph import FORMAT, OperatorGraph
+from forerun.data.query import Operation
 from forerun.data.workload import Kernel, Network
 from forerun.features.readers.operator_json import graph_of
 from forerun.service.schemas import KernelIn, NetworkIn, OperatorIn
+from forerun.service.training_options import training_of, training_out
 
 
 def workload_of(
@@ -23,16 +25,18 @@ def workload_of(
     Raises:
         UnknownGraph: there is no graph of that digest.
         UnreadableModel: the graph or operator in place cannot be.
+        BadTrainingSetup: it says how a network is trained that is not, or contradicts itself.
     """
     if isinstance(given, KernelIn):
         content = {"format": FORMAT, "operators": [given.operator.to_json()]}
         graph = graph_of(content, f"{where}.operator")
         return Kernel(graph.operators[0], given.precision)
+    training = training_of(given.phase, given.batch_size, given.training)
     if isinstance(given.graph, str):
         graph = graph_named(given.graph)
     else:
         graph = graph_of(given.graph, f"{where}.graph")
-    return Network(graph, given.batch_size, given.precision, given.phase)
+    return Network(graph, given.batch_size, given.precision, given.phase, training)
 
 
 def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
@@ -44,8 +48,18 @@ def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
             batch_size=workload.batch_size,
             precision=workload.precision,
             phase=workload.phase,
+            training=training_out(workload),
         )
     (row,) = OperatorGraph((workload.operator,)).to_json()["operators"]
     fields = {name: row[name] for name in OperatorIn.model_fields if name in row}
     operator = OperatorIn.model_validate(fields)
     return KernelIn(kind="kernel", operator=operator, precision=workload.precision)
+
+
+def operation_of(workload: Kernel | Network, power_limit_w: float | None = None) -> Operation:
+    """How devices are operated: as many of them as the workload's set-up says."""
+    setup = workload.training if isinstance(workload, Network) else None
+    count = 1
+    if setup is not None:
+        count = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
+    return Operation(count, power_limit_w)

@@ -21,6 +21,7 @@ from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
+from forerun.training.choices import Alternatives, choice_scores
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import capacity_scores, mean_and_standard_error, score
 from forerun.training.square_errors import root_mean_squares, summed_rows
@@ -39,7 +40,7 @@ class Answered:
     """Answers to one task's rows by one fit.
 
     `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict; `shots`
-    is what was asked for, 0 for the task's own.
+    is what was asked for, 0 for the task's own; `alternatives` are those of the rows answered.
     """
 
     task: Task
@@ -48,6 +49,7 @@ class Answered:
     baselines: Mapping[str, Column]
     predictor: str
     shots: int = 0
+    alternatives: Alternatives | None = None
 
 
 def evaluate(
@@ -76,7 +78,7 @@ def evaluate(
         progress: takes a line for people.
 
     Raises:
-        InputError: no predictor of that name takes this exam.
+        InputError: no predictor of that name takes this exam, or no exam has that protocol.
         UnknownDataset: no protocol is written for that name.
         MissingData: the bundle is not here.
     """
@@ -84,6 +86,7 @@ def evaluate(
     bundle = find(name, data_dir)
     whole = data_dir is None or record.knows(bundle)
     if whole:
+        _check_protocols(judge, bundle, protocols)
         answered = sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress)
     else:
         seen = record.seen(name)
@@ -108,7 +111,10 @@ def sit_exams(
     predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
 ) -> Iterator[Answered]:
-    """Fit on what each protocol allows, then answer its tasks, once a seed."""
+    """Fit on what each protocol allows, then answer its tasks, once a seed.
+
+    A protocol that this dataset does not have is passed over: others may.
+    """
     _check_names(judge, predictors)
     for exam in judge.exams(bundle, DeviceCatalog.load()):
         if protocols and exam.protocol not in protocols:
@@ -153,6 +159,18 @@ def _check_names(judge: Examiner, names: Sequence[str]) -> None:
         )
 
 
+def _check_protocols(judge: Examiner, bundle: Bundle, names: Sequence[str]) -> None:
+    """Refuse a wrong name before anything is fitted."""
+    if not names:
+        return
+    known = list(dict.fromkeys(e.protocol for e in judge.exams(bundle, DeviceCatalog.load())))
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise InputError(
+            f"No protocol {strange[0]!r} in {judge.dataset}; there are {', '.join(known)}."
+        )
+
+
 def _judge_only(
     judge: Examiner,
     bundle: Bundle,
@@ -194,12 +212,14 @@ def _answer(
         "high": answers.high.get(task.metric, nothing),
     }
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
+    baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(judged, task.metric, constant))
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
             Constant().fit(given).predict(judged.queries).values[task.metric]
         )
-    return Answered(task, seed, columns, baselines, predictor.name, shots)
+    among = None if task.alternatives is None else task.alternatives.take(keep)
+    return Answered(task, seed, columns, baselines, predictor.name, shots, among)
 
 
 def _draw(
@@ -237,7 +257,7 @@ def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     task = answered[0].task
-    per_seed, others, capacity = [], [], []
+    per_seed, others, capacity, choices = [], [], [], []
     for seed in sorted({a.seed for a in answered}):
         mine = [a for a in answered if a.seed == seed]
         columns = {c: np.concatenate([a.columns[c] for a in mine]) for c in mine[0].columns}
@@ -245,12 +265,13 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
         if task.bin_width:
             fits = (columns["measured"], columns["predicted"], columns["high"])
             capacity.append(capacity_scores(*fits, task.bin_width))
+        choices += [_choices(answer) for answer in mine if answer.alternatives is not None]
         others.append(
             {
                 system: score(
                     columns["measured"],
                     np.concatenate([a.baselines[system] for a in mine]),
-                )["mape"]
+                )
                 for system in mine[0].baselines
             }
         )
@@ -261,10 +282,32 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
     for field in AVERAGED:
         row[field] = _mean([s[field] for s in per_seed])
     row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
+    row |= _mean_choices(choices)
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
-    row["baselines"] = {system: _mean([o[system] for o in others]) for system in others[0]}
+    for name, field in (("baselines", "mape"), ("baselines_median_ape", "median_ape")):
+        row[name] = {system: _mean([o[system][field] for o in others]) for system in others[0]}
     row.update(root_mean_squares(answered))
     return row
+
+
+def _choices(answer: Answered) -> dict[str, Any]:
+    assert answer.alternatives is not None
+    columns = answer.columns
+    return choice_scores(columns["measured"], columns["predicted"], answer.alternatives)
+
+
+def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over seeds and folds; nothing where there was nothing to choose."""
+    if not choices:
+        return {}
+    fields = ("choices", "chosen_within_2pct", "chosen_excess")
+    rules = choices[0]["chosen_by_rule"]
+    return {
+        **{name: _mean([one[name] for one in choices]) for name in fields},
+        "chosen_by_rule": {
+            rule: _mean([one["chosen_by_rule"].get(rule) for one in choices]) for rule in rules
+        },
+    }
 
 
 def _whole_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,18 +13,21 @@ from forerun.data.errors import InputError
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, check, load_part, seal
 from forerun.models.benchmark import BenchmarkBoost
+from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.chosen import Chosen
 from forerun.models.design import DesignBoost
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
+from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.models.serving_power import ServingPower
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.mlenergy import MlEnergyExaminer
+from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
@@ -32,6 +35,7 @@ from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
+from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 
 Progress = Callable[[str], None]
 Documents = Callable[[TrainingRecord], Mapping[str, str]]
@@ -53,8 +57,10 @@ COURSES: tuple[Course, ...] = (
     Course(DesignBoost(), HLSynExaminer()),
     Course(BenchmarkBoost(), WaHls4mlExaminer()),
     Course(BenchmarkBoost(), NcppExaminer()),
+    Course(BenchmarkHistory(), MlperfInferenceExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
     Course(ServingPower(), MlEnergyExaminer()),
+    Course(PowerCap(), ZeusPowerCapExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""
 

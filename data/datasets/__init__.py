@@ -5,24 +5,28 @@ from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.gpumemnet import GpuMemNet
 from forerun.data.datasets.hlsyn import HLSyn
 from forerun.data.datasets.mlenergy import MlEnergy
+from forerun.data.datasets.mlperf_inference import MlperfInference
 from forerun.data.datasets.nas_latency import NasLatency
 from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.neusight import NeuSight
 from forerun.data.datasets.timm_bench import TimmBench
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (
     GpuMemNet,
     HLSyn,
     MlEnergy,
+    MlperfInference,
     NasLatency,
     Ncpp,
     NeuSight,
     TimmBench,
     TorchOpEnergy,
     WaHls4ml,
+    ZeusPowerCap,
 )
 
 

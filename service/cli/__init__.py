@@ -13,8 +13,10 @@ from forerun.service.cli import (
     evaluate,
     leaderboard,
     predict,
+    rank,
     registry,
     serve,
+    sweep,
     trace,
     train,
 )
@@ -28,6 +30,8 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
+app.command("rank")(rank.rank)
+app.command("sweep")(sweep.sweep)
 app.command("devices")(devices.devices)
 app.add_typer(data.app, name="data")
 app.command("trace")(trace.trace)

@@ -37,7 +37,7 @@ def adapt(
     """Adapt to a device by measurements: what they gain on rows held out, and what was kept."""
     from forerun.data.errors import InputError
     from forerun.service.adaptation_store import AdaptationStore
-    from forerun.service.cli.predict import checked
+    from forerun.service.cli.options import checked
     from forerun.service.cli.suggestions import show_suggestions
     from forerun.service.settings import Settings
 
@@ -50,7 +50,7 @@ def adapt(
     if device is None:
         raise InputError("Name the device with --device.")
     if suggest is not None:
-        checked(InputError, precision=precision, runtime=runtime)
+        checked({"precision": precision, "runtime": runtime})
         how = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
         show_suggestions(settings, device, sources or [], suggest, how, json)
         return

@@ -17,48 +17,86 @@ def show_one(source: str, answer: dict[str, Any]) -> None:
     """Every metric with its interval and bound, where the time goes, and the limits."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
-    table = _table("", "estimate", "90 % interval", "bound")
+    rows = table("", "estimate", "90 % interval", "bound")
     for name in SHOWN:
         estimate = answer["metrics"].get(name)
         if estimate is None:
-            table.add_row(name, "not known", "", answer["missing"].get(name, ""))
+            rows.add_row(name, "not known", "", answer["missing"].get(name, ""))
             continue
         bound = answer["roofline"].get(name)
         shown = "" if bound is None else metric(name).text(bound)
-        table.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
-    out.print(table)
+        rows.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
+    out.print(rows)
     total = sum(answer["breakdown_ms"].values())
     if total:
         parts = sorted(answer["breakdown_ms"].items(), key=lambda item: -item[1])
         shares = [f"{op} {100 * ms / total:.0f} %" for op, ms in parts if ms > LEAST_SHARE * total]
         out.print(f"where the time goes: {', '.join(shares)}")
+    _memory(answer)
+    _power(answer["power"])
     _notes([answer])
+
+
+def _memory(answer: dict[str, Any]) -> None:
+    """What takes the memory, and whether the device has it."""
+    out, fits = screen(), answer["fits"]
+    if answer["breakdown_mib"]:
+        parts = ", ".join(f"{part} {mib:,.0f}" for part, mib in answer["breakdown_mib"].items())
+        out.print(f"what takes memory, MiB: {parts}")
+    if fits is not None:
+        needed, usable = f"{fits['needed_mib']:,.0f}", f"{fits['usable_mib']:,.0f}"
+        out.print(f"fits: {fit_word(fits)}, up to {needed} of {usable} usable MiB ({fits['risk']})")
+
+
+def _power(facts: dict[str, Any]) -> None:
+    """Energy of a sample, and the device's own figures."""
+    shown = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
+    parts = [f"{name} {watts:,.4g}" for name, watts in shown.items() if watts is not None]
+    if facts["energy_per_sample_j"] is not None:
+        parts.insert(0, f"{facts['energy_per_sample_j']['value']:,.4g} J a sample")
+    if parts:
+        screen().print(f"power: {', '.join(parts)}")
+
+
+def fit_word(fits: dict[str, Any] | None) -> str:
+    """`yes` where even the upper end fits, `perhaps` where the best estimate does."""
+    if fits is None:
+        return "not known"
+    return "yes" if fits["fits"] else "perhaps" if fits["fits_at_value"] else "no"
 
 
 def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
     """One row a device."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold]")
-    table = _table("device", "latency", "90 % interval", "bound", "memory", "power", "energy")
+    rows = table("device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy")
     for answer in answers:
         latency = answer["metrics"]["latency_ms"]
-        rest = (answer["metrics"].get(name) for name in SHOWN[1:])
-        table.add_row(
+        memory, *drawn = (metric(n).text(_value(answer, n)) for n in SHOWN[1:])
+        rows.add_row(
             answer["device"]["name"],
             metric("latency_ms").text(latency and latency["value"]),
             _interval("latency_ms", latency),
-            metric("latency_ms").text(answer["roofline"]["latency_ms"]),
-            *(metric(n).text(e and e["value"]) for n, e in zip(SHOWN[1:], rest, strict=True)),
+            metric("latency_ms").text(answer["roofline"].get("latency_ms")),
+            memory,
+            fit_word(answer["fits"]),
+            *drawn,
         )
-    out.print(table)
+    out.print(rows)
     _notes(answers)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _value(answer: dict[str, Any], name: str) -> float | None:
+    estimate = answer["metrics"].get(name)
+    return None if estimate is None else float(estimate["value"])
+
+
+def table(*headings: str) -> Table:
+    """An empty table, its first column to the left."""
+    made = Table(box=None, pad_edge=False)
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    return table
+        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    return made
 
 
 def _interval(name: str, estimate: dict[str, Any] | None) -> str:

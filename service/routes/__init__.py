@@ -10,7 +10,9 @@ from forerun.service.routes import (
     measurements,
     models,
     pages,
+    power,
     predict,
+    rank,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
@@ -18,6 +20,8 @@ UPLOADS = ("/v1/graphs", "/v1/predict/model")
 
 ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
+    rank.router,
+    power.router,
     graphs.router,
     devices.router,
     measurements.router,

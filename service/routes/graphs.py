@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.query_table import graph_table
-from forerun.service.answers import readable, unknown_operators
+from forerun.service.answer_content import readable, unknown_operators
 from forerun.service.schemas import LARGEST_BATCH, LONGEST_NAME, GraphOut
 from forerun.service.state import TheAnswers, TheState
 from forerun.service.upload import BINARY, graph_in, received

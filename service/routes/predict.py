@@ -7,16 +7,13 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import ValidationError
 
 from forerun.data.errors import InputError
-from forerun.data.query import Query as DomainQuery
-from forerun.data.software import Layout, Runtime, Software
-from forerun.data.workload import Network, NumberFormat, Phase
-from forerun.service.answers import Answers, Question, question_about
+from forerun.service.answers import Answers
 from forerun.service.graph_store import StoreFull
+from forerun.service.model_question import ModelQuestion
 from forerun.service.problems import content, problem_of, unfit
+from forerun.service.question import Question, question_about
 from forerun.service.schemas import (
     EXAMPLES,
-    LARGEST_BATCH,
-    LONGEST_NAME,
     BatchIn,
     BatchOut,
     PredictIn,
@@ -57,30 +54,21 @@ async def predict_model(
     request: Request,
     answers: TheAnswers,
     state: TheState,
-    device: Annotated[
-        str, Query(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
-    ],
-    batch_size: Annotated[int, Query(ge=1, le=LARGEST_BATCH, description="samples")] = 1,
-    precision: Annotated[NumberFormat, Query(description="number format")] = "fp32",
-    phase: Annotated[Phase, Query(description="inference or training")] = "inference",
-    runtime: Annotated[Runtime, Query(description="how the graph is executed")] = "eager",
-    layout: Annotated[Layout, Query(description="layout of image tensors")] = "nchw",
-    sequence_length: Annotated[
-        int | None, Query(ge=1, le=2**20, description="bound to free sequence dimensions")
-    ] = None,
+    asked: Annotated[ModelQuestion, Query()],
 ) -> Response:
     """One question in one call: the body is an ONNX file or an operator graph."""
-    sheet = await state.run(lambda: answers.devices.get(device))
-    software = Software(runtime=runtime, layout=layout)
+    sheet = await state.run(lambda: answers.devices.get(asked.device))
+    training = asked.training()
     async with received(request, state.settings) as file:
 
         def answer() -> bytes:
-            graph = graph_in(file, batch_size=batch_size, sequence_length=sequence_length)
+            graph = graph_in(
+                file, batch_size=asked.batch_size, sequence_length=asked.sequence_length
+            )
             # The answer stands without the graph; only asking again by digest needs it kept.
             with suppress(StoreFull):
                 answers.graphs.put(graph)
-            network = Network(graph, batch_size, precision, phase)
-            question = question_about(DomainQuery(network, sheet, software))
+            question = question_about(asked.query(graph, sheet, training))
             return _known_or_new(question, answers, state.telemetry)
 
         return Response(await state.run(answer), media_type="application/json")

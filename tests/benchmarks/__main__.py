@@ -46,6 +46,7 @@ def in_process() -> dict[str, float]:
     """Times of one question inside one process, without a socket."""
     from forerun.features.readers import read_graph
     from forerun.models.bundled import bundled
+    from forerun.service.adaptation import Adaptation
     from forerun.service.answers import Answers
     from forerun.service.device_store import DeviceStore
     from forerun.service.graph_store import GraphStore
@@ -57,7 +58,8 @@ def in_process() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         devices, graphs = DeviceStore(home / "devices"), GraphStore(home / "graphs", 100)
-        answers = Answers(bundled(), devices, graphs, 50_000)
+        adaptation = Adaptation(bundled(), home / "measurements", devices, graphs.get, 100)
+        answers = Answers(adaptation, devices, graphs, 50_000)
         digest = answers.graphs.put(read_graph(content))
 
         def ask(batch: int) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
+from tests.contracts.tiny_mlperf import mlperf_inference
+from tests.contracts.tiny_power import zeus_powercap
 from tests.contracts.tiny_serving import mlenergy
 
 DIMS = {
@@ -148,12 +150,14 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
     "mlenergy": mlenergy,
+    "mlperf_inference": mlperf_inference,
     "nas_latency": _nas_latency,
     "ncpp": ncpp,
     "neusight": _neusight,
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
     "wa_hls4ml": wa_hls4ml,
+    "zeus_powercap": zeus_powercap,
 }
 
 

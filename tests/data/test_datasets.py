@@ -17,6 +17,7 @@ from forerun.data.datasets.neusight import (
 )
 from forerun.data.datasets.timm_bench import TimmBench, family
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy, physical_devices
+from forerun.data.datasets.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import BadTable, UnknownDataset
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
@@ -27,6 +28,7 @@ NOT_DOWNLOADED = {
     ("ncpp", "qdf_specs"),
     ("ncpp", "train"),
     ("ncpp", "test"),
+    ("mlperf_inference", "mlperf_inference_v2.0_v4.1"),
     ("nas_latency", "nb201_archs"),
     ("nas_latency", "fbnet_archs"),
     ("nas_latency", "nb201_edge360"),
@@ -35,7 +37,7 @@ NOT_DOWNLOADED = {
 }
 """Graphs of image models are traced, not downloaded; the reference adds columns to architectures, a
 category without rows, and two tables of its own; sessions of ncpp are numbered anew and its parts
-stand in a workbook."""
+stand in a workbook; open and network divisions of MLPerf are not in the bundle."""
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +234,28 @@ class TestTorchOpEnergy(DatasetContract):
         split = next(s for s in TorchOpEnergy().splits(bundle) if s.protocol == "unseen_device/A30")
         assert set(ops["device"][split.judged]) == {"A30_tf32", "A30_fp32"}
         assert set(ops["device"][split.train]) == {"RTX2080Ti_fp32"}
+
+
+class TestZeusPowerCap(DatasetContract):
+    cls = ZeusPowerCap
+
+    def test_the_gpu_stands_in_the_name_of_the_file(self, tables):
+        assert tables["power_trace_3gpus"]["gpu"].unique().tolist() == ["A40", "P100", "V100"]
+
+    def test_energy_is_of_all_gpus_and_power_of_one(self, tables):
+        first = tables["power_limit_sweep_v100_a40"].iloc[0]
+        assert (first["num_gpus"], first["power_limit_w"], first["energy_j"]) == (2, 250, 3040.0)
+        assert first["avg_power_w_per_gpu"] == 190.0
+
+    def test_a_run_that_misses_the_target_has_no_epoch(self, tables):
+        assert tables["train_trace"]["target_epoch"].isna().tolist() == [False, False, True]
+
+    def test_each_gpu_is_judged_by_the_others(self, bundle):
+        splits = {s.protocol: s for s in ZeusPowerCap().splits(bundle)}
+        gpus = bundle.table("power_trace_3gpus")["gpu"]
+        judged = splits["unseen_device/V100"]
+        assert set(gpus[judged.judged]) == {"V100"}
+        assert set(gpus[judged.train]) == {"A40", "P100"}
 
 
 class TestGpuMemNet(DatasetContract):

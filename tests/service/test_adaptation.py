@@ -13,10 +13,11 @@ from forerun.features.reference_operators import reference_operators
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
 from forerun.service.adaptation import Adaptation, in_use_of
-from forerun.service.answers import answer_of, question_about
+from forerun.service.answer_content import answer_of
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
 from forerun.service.measured_rows import MeasuredRow, queries_of
+from forerun.service.question import question_about
 from forerun.service.settings import Settings
 from tests.service.conftest import GRAPH, kernel_row, linear_row
 

@@ -53,5 +53,8 @@ def test_a_fault_of_ours_says_nothing_of_our_insides(client, monkeypatch):
 
 
 def test_the_front_page_shows_how_to_ask(client):
-    assert "curl" in client.get("/").text
+    page = client.get("/").text
+    assert "curl" in page
+    assert all(f'name="{name}"' in page for name in ("file", "device", "phase", "optimizer"))
+    assert all(path in page for path in ("/v1/predict/model", "/v1/power/sweep"))
     assert client.get("/docs").status_code == 200

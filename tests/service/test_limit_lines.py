@@ -13,8 +13,9 @@ from forerun.features.reference_operators import reference_operators
 from forerun.models.bundled import bundled
 from forerun.models.domain import FeatureRange
 from forerun.service.adaptation import InUse
-from forerun.service.answers import answer_of, question_about
+from forerun.service.answer_content import answer_of
 from forerun.service.limit_lines import limit_line
+from forerun.service.question import question_about
 
 
 @pytest.mark.parametrize(

@@ -132,9 +132,11 @@ def test_a_black_box_is_no_fault_once_the_memory_of_another_device_is_known(adap
     body = {"measurements": [{"workload": network, "metrics": {"peak_memory_mib": 900.0}}]}
     assert adapting.post(PATH, json=body).status_code == 201
     box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
-    refused = adapting.post("/v1/predict", json={"workload": network, "device": box})
-    assert refused.status_code == 422
-    assert refused.json()["type"] == "/problems/unknown-bandwidth"
+    body = adapting.post("/v1/predict", json={"workload": network, "device": box}).json()
+    assert body["metrics"]["latency_ms"] is None
+    assert "no spec sheet" in body["missing"]["latency_ms"]
+    assert body["metrics"]["peak_memory_mib"]["value"] > 0
+    assert body["fits"] is None, "its memory is not known"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -107,6 +108,13 @@ def test_shots_adapt_and_are_not_scored(toy):
 
 def test_only_the_protocols_asked_for_are_run(toy):
     assert list(sit_exams(Toy(), toy, protocols=["other"])) == []
+
+
+def test_a_protocol_that_there_is_not_is_refused_with_the_names_of_those_there_are(toy):
+    record = TrainingRecord({"toy": toy.digest})
+    assert run(toy, record, protocols=["folds"])["tasks"]
+    with pytest.raises(InputError, match=r"No protocol 'nope' in toy; there are folds\."):
+        run(toy, record, protocols=["folds", "nope"])
 
 
 def test_a_record_survives_its_file(tmp_path, toy):

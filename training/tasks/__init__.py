@@ -4,6 +4,7 @@ from forerun.data.errors import UnknownDataset
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
 from forerun.training.tasks.mlenergy import MlEnergyExaminer
+from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
@@ -11,17 +12,20 @@ from forerun.training.tasks.task import Exam, Examiner, Task
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
 from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
+from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 
 EXAMINERS: tuple[type[Examiner], ...] = (
     GpuMemNetExaminer,
     HLSynExaminer,
     MlEnergyExaminer,
+    MlperfInferenceExaminer,
     NasLatencyExaminer,
     NcppExaminer,
     NeuSightExaminer,
     TimmBenchExaminer,
     TorchOpEnergyExaminer,
     WaHls4mlExaminer,
+    ZeusPowerCapExaminer,
 )
 
 

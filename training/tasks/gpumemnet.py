@@ -197,9 +197,23 @@ def _usable(rows: Measurements) -> NDArray[np.bool_]:
 
 
 def _vision_task(protocol: str, judged: Measurements) -> Task:
-    published = {"faketensor": judged.values[FAKETENSOR]}
+    published = {
+        "faketensor": judged.values[FAKETENSOR],
+        "accelerate": np.array([_accelerate_mib(q.run) for q in judged.queries]),
+    }
     name = f"{protocol}/training_peak"
     return Task(name, PEAK, judged, published=published, bin_width=VISION_BIN_MIB)
+
+
+def _accelerate_mib(network: object) -> float:
+    """What `accelerate estimate-memory` says of training in fp32, MiB: weights four times.
+
+    Weights, gradients and two moments, at any batch size (accelerate 1.15,
+    `estimate_training_usage`).
+    """
+    assert isinstance(network, Network)
+    weights = memory_plan(network).parts["weights"]
+    return 4.0 * weights
 
 
 def _across_kinds(vision: Measurements) -> Iterator[Exam]:

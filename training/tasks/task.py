@@ -12,6 +12,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.models.predictor import Predictor
+from forerun.training.choices import Alternatives
 
 Column = NDArray[np.float64]
 
@@ -26,11 +27,13 @@ class Task:
         judged: rows to answer for.
         device: the one device judged, or None for several.
         published: other systems' predictions of the same rows, NaN where they give none.
+        baselines: what simple rules answer for the same rows, by name; NaN where nothing.
         shots: rows that the protocol itself gives to adapt on.
         pool: rows that shots are drawn from; when None, from `judged`, and not scored.
         always: rows given to adapt on beside those drawn, whenever any are.
         bin_width: of the bins whose right one an answer may hit, in the metric's unit; 0 for none.
         scale: how values are seen where root mean square errors are judged; None: they are not.
+        alternatives: rows of `judged` of which the least is to be chosen; None: nothing is.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
     """
 
@@ -39,12 +42,14 @@ class Task:
     judged: Measurements
     device: str | None = None
     published: Mapping[str, Column] = field(default_factory=dict)
+    baselines: Mapping[str, Column] = field(default_factory=dict)
     shots: int = 0
     pool: Measurements | None = None
     always: Measurements | None = None
     suggested: bool = False
     bin_width: float = 0.0
     scale: Callable[[Column], Column] | None = None
+    alternatives: Alternatives | None = None
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,16 @@
 """`forerun adapt`: learn from a file, say what to measure next, list, and go back."""
 
 import json
-import sys
 
 import pandas as pd
 import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurement import write_measurements
-from forerun.service import cli
 from forerun.service.cli.adapt import show_errors
 from forerun.service.held_out import HeldOut, MetricError
 from forerun.service.measured_rows import MeasuredRow, queries_of
 from tests.service.conftest import GRAPH, linear_row
-
-
-@pytest.fixture
-def forerun(tmp_path, monkeypatch, capsys):
-    """`forerun` in this process: exit code, standard output, standard error."""
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("FORERUN_PREDICTOR_FOLDER", raising=False)
-    monkeypatch.delenv("FORERUN_REGISTRY_URI", raising=False)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        shown = capsys.readouterr()
-        return int(left.value.code or 0), shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""`forerun sweep`: time against energy over power limits."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli import options as o
+from forerun.service.cli.output import print_json, progress
+
+SHOWN = {
+    "latency_ms": "time",
+    "power_w": "power",
+    "energy_j": "energy",
+    "energy_per_sample_j": "a sample",
+}
+
+
+def sweep(
+    source: o.Source,
+    device: Annotated[str, typer.Option(help="name")],
+    limits: Annotated[
+        str | None, typer.Option(help="watts: 150,200,250; 40 to 100 % of the TDP when absent")
+    ] = None,
+    slowdown: Annotated[str, typer.Option(help="what saving may cost: 10% or 0.1")] = "10%",
+    picture: Annotated[Path | None, typer.Option(help="SVG file to draw")] = None,
+    batch_size: o.BatchSize = 1,
+    precision: o.Precision = "fp32",
+    phase: o.Phase = "inference",
+    runtime: o.Runtime = "eager",
+    layout: o.Layout = "nchw",
+    sequence_length: o.SequenceLength = None,
+    json: o.Json = False,
+) -> None:
+    """Time, power and energy at several power limits: which are worth setting."""
+    given = locals()
+    from forerun.service.sweep import swept
+    from forerun.service.sweep_picture import sweep_picture
+
+    most, watts = _share(slowdown), _watts(limits)
+    devices, in_use = o.answering()
+    query = o.query_of(given)(devices.get(device))
+    found = swept(query, watts, most, in_use)
+    if picture is not None:
+        picture.write_text(sweep_picture(found, f"{source.name} on {device}"), encoding="utf-8")
+        progress(f"drawn: {picture}")
+    if json:
+        print_json(found)
+    else:
+        _show(source.name, found)
+
+
+def _share(text: str) -> float:
+    """A share from `10%` or `0.1`.
+
+    Raises:
+        InputError: it is neither.
+    """
+    try:
+        share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 10.0:
+        raise InputError(f"--slowdown {text!r} is no share of the time; write 10% or 0.1.")
+    return share
+
+
+def _watts(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--limits {text!r}: write watts as 150,200,250.") from None
+
+
+def _show(source: str, found: dict[str, Any]) -> None:
+    from forerun.service.cli.answer_table import table
+    from forerun.service.cli.output import screen
+
+    out = screen()
+    out.print(f"\n[bold]{source}[/bold] on [bold]{found['device']['name']}[/bold]")
+    rows = table("limit", *SHOWN.values(), "energy, range", "slower", "saved", "front")
+    for run in found["runs"]:
+        low, high = run["energy_j"]["low"], run["energy_j"]["high"]
+        rows.add_row(
+            f"{run['limit_w']:,.4g} W",
+            *(f"{run[name]['value']:,.4g} {run[name]['unit']}" for name in SHOWN),
+            "" if low is None else f"{low:,.3g} to {high:,.3g} J",
+            f"{100 * run['slow_down']:.1f} %",
+            f"{100 * run['saving']:.1f} %",
+            "*" if run["on_front"] else "",
+        )
+    out.print(rows)
+    for title, advice in (
+        ("least energy", found["least_energy"]),
+        (f"at most {100 * found['slow_down']:.3g} % slower", found["within_slow_down"]),
+    ):
+        saved, slower = 100 * advice["saving"], 100 * advice["slow_down"]
+        watts = f"{advice['limit_w']:,.4g} W"
+        out.print(f"{title}: {watts}, saves {saved:.1f} %, {slower:.1f} % slower")
+    for line in found["limits"]:
+        out.print("[yellow]to know:[/yellow]", end=" ")
+        out.print(line, markup=False)

@@ -1,0 +1,36 @@
+"""Query parameters: those that nobody reads are refused, so that a misspelt one is noticed."""
+
+import difflib
+from collections.abc import Collection
+
+from fastapi import Request
+
+from forerun.data.errors import InputError
+
+
+class UnknownParameter(InputError):
+    """The path takes no query parameter of that name."""
+
+    slug = "unknown-parameter"
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""
+        listed = f"There are {', '.join(known)}" if known else "The path takes none"
+        super().__init__(f"No query parameter {name!r:.80}. {hint}{listed}.")
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse what the OpenAPI document does not list, under `/v1`.
+
+    Raises:
+        UnknownParameter: names it and what is close.
+    """
+    if not request.scope["query_string"] or not request.url.path.startswith("/v1/"):
+        return
+    path = request.app.openapi()["paths"].get(request.scope["route"].path, {})
+    listed = path.get(request.method.lower(), {}).get("parameters", ())
+    known = [parameter["name"] for parameter in listed if parameter["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            raise UnknownParameter(name, known)

@@ -1,0 +1,57 @@
+"""A request with its names looked up, and what its answer is kept under."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from forerun.data.graph import OperatorGraph
+from forerun.data.metrics import METRICS
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+
+UNITS = {m.name: m.unit for m in METRICS}
+_BULKY = ("graph", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        query: the workload, the device, and how both are run.
+        metrics: those wanted.
+        graph: digest of a network's graph.
+        key: equal for equal questions.
+    """
+
+    query: Query
+    metrics: tuple[str, ...]
+    graph: str | None
+    key: Hashable
+
+
+def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
+    """A question that needs no names looked up; equal content gives an equal key.
+
+    The key holds every field of the query and its workload, the graph by its digest.
+    """
+    given = query.run
+    graph = OperatorGraph((given.operator,)) if isinstance(given, Kernel) else given.graph
+    digest = graph.digest
+    key = (digest, *(_plain(given, name) for name in _SMALL[type(given)]), *_rest(query), metrics)
+    return Question(query, metrics, None if given.kind == "kernel" else digest, key)
+
+
+_SMALL: dict[type, tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind) if f.name not in _BULKY) for kind in (Kernel, Network)
+}
+_REST = tuple(f.name for f in fields(Query) if f.name != "workload")
+
+
+def _plain(workload: Kernel | Network, name: str) -> Hashable:
+    value: Hashable = getattr(workload, name)
+    return value
+
+
+def _rest(query: Query) -> tuple[Any, ...]:
+    return tuple(getattr(query, name) for name in _REST)

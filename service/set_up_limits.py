@@ -1,0 +1,55 @@
+"""What no predictor knows of a set-up: of training on several devices, and of what is left out."""
+
+from forerun.data.query import Query
+from forerun.data.workload import Network, TrainingSetup
+
+TIMES = ("latency_ms", "utilisation")
+DRAWN = ("power_w", "energy_j")
+
+
+def not_known(query: Query) -> dict[str, str]:
+    """Metric -> why a predictor's answer about one device must not be given for it."""
+    setup = _setup(query)
+    if setup is None or _devices(setup) == 1:
+        return {}
+    count = _devices(setup)
+    drawn = f"what {count} devices draw together was not measured"
+    if setup.tensor_parallel == setup.pipeline_parallel == 1:
+        return dict.fromkeys(DRAWN, drawn)
+    time = f"no predictor knows the time of a network divided among {count} devices"
+    return dict.fromkeys(TIMES, time) | dict.fromkeys(DRAWN, drawn)
+
+
+def set_up_lines(query: Query) -> list[str]:
+    """Limits that follow from the set-up alone; those about memory begin with `memory:`."""
+    setup = _setup(query)
+    if setup is None:
+        return []
+    lines = []
+    if setup.data_parallel > 1:
+        lines.append(f"communication among {setup.data_parallel} devices is not in the time")
+    if setup.checkpoint_segments:
+        lines.append("computing activations again is not in the time")
+    if setup.accumulation > 1:
+        lines.append(f"the time is of one batch, not of {setup.accumulation} micro-batches")
+    if setup.lora_rank:
+        lines.append("the time is of training all weights, not adapters")
+    if beyond_measured(query):
+        lines.append("memory: checkpoints, adapters and several devices are reckoned, not measured")
+    return lines
+
+
+def beyond_measured(query: Query) -> bool:
+    """Whether the peak's range was calibrated on simpler set-ups than this."""
+    setup = _setup(query)
+    if setup is None:
+        return False
+    return bool(setup.checkpoint_segments or setup.lora_rank) or _devices(setup) > 1
+
+
+def _setup(query: Query) -> TrainingSetup | None:
+    return query.workload.training if isinstance(query.workload, Network) else None
+
+
+def _devices(setup: TrainingSetup) -> int:
+    return setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel

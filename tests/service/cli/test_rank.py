@@ -1,0 +1,50 @@
+"""`forerun rank`: devices in order, the others with their reasons."""
+
+import json
+
+import pytest
+
+from tests.service.conftest import GRAPH
+
+
+@pytest.fixture
+def graph(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(GRAPH.to_json()))
+    return path
+
+
+def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):
+    words = ("--device", "l4,t4,epyc-7742", "--batch-size", 64)
+    code, out, err = forerun("rank", graph, *words)
+    assert code == 0, err
+    assert out.index("  1 ") < out.index("  2 ")
+    assert "left out: epyc-7742: whether it fits is not known" in out
+    code, out, err = forerun("rank", graph, *words, "--no-fits", "--json")
+    assert len(json.loads(out)["ranked"]) == 3
+
+
+def test_limits_and_prices_count(forerun, graph):
+    code, out, err = forerun("rank", graph, "--max-power-w", 75, "--batch-size", 64, "--json")
+    found = json.loads(out)
+    assert code == 0, err
+    assert all(row["metrics"]["power_w"]["high"] <= 75 for row in found["ranked"])
+    assert any("the limit 75 W" in line for row in found["excluded"] for line in row["reasons"])
+    words = ("--device", "l4,t4", "--objective", "cost", "--price", "l4=9,t4=0.1", "--json")
+    found = json.loads(forerun("rank", graph, *words)[1])
+    assert [row["device"]["name"] for row in found["ranked"]] == ["t4", "l4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--objective", "speed"], "--objective 'speed' is none of latency_ms"),
+        (["--risk", "none"], "--risk 'none' is none of high, value"),
+        (["--price", "l4"], "write it as l4=0.71"),
+        (["--device", "rtx 4091"], "Did you mean rtx-4090"),
+    ],
+)
+def test_wrong_words_are_one_line(forerun, graph, words, said):
+    code, out, err = forerun("rank", graph, *words)
+    assert (code, out) == (2, "")
+    assert said in err

@@ -1,0 +1,165 @@
+"""Memory of training over HTTP: its upper end, its parts, what fits, and what is not known."""
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.bundled import LoadedPredictor
+from forerun.models.calibration import LogQuantiles
+from forerun.models.chosen import Chosen
+from forerun.models.memory import Memory
+from forerun.models.roofline import Roofline
+from forerun.service.app import create_app
+from tests.service.conftest import GRAPH
+
+PEAK = "peak_memory_mib"
+
+
+@pytest.fixture
+def client(settings):
+    loaded = LoadedPredictor(Chosen((Roofline(), Memory())), "test", "2026-01-01", "")
+    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+        yield client
+
+
+def ask(client, device="l4", operation=None, **workload):
+    network = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64, "phase": "training"}
+    body = {"workload": network | workload, "device": device, "operation": operation or {}}
+    answer = client.post("/v1/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_parts_add_up_to_the_peak_and_the_upper_end_says_whether_it_fits(client):
+    body = ask(client, training={"optimizer": "adamw"})
+    peak = body["metrics"][PEAK]
+    assert sum(body["breakdown_mib"].values()) == pytest.approx(peak["value"])
+    assert {"weights", "optimizer", "activations", "context"} <= set(body["breakdown_mib"])
+    assert peak["value"] < peak["high"] == body["fits"]["needed_mib"]
+    assert body["fits"]["fits"] is True
+    assert peak["p95"] is None, "this predictor was taught no training peaks"
+
+
+def test_each_way_of_training_is_another_question_with_another_peak(client):
+    ways = [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "momentum"}]
+    ways += [{"data_parallel": 8, "zero_stage": stage} for stage in (1, 2, 3)]
+    peaks = [ask(client, training=way)["metrics"][PEAK]["value"] for way in ways]
+    sgd, adamw, momentum, *zero = peaks
+    assert sgd < momentum < adamw
+    assert adamw > zero[0] >= zero[1] >= zero[2]
+
+
+def test_a_model_as_the_body_takes_the_same_options(client):
+    import json
+
+    query = {"device": "l4", "batch_size": 64, "phase": "training"}
+    options = {"optimizer": "adam8bit", "data_parallel": 4, "zero_stage": 2}
+    content = json.dumps(GRAPH.to_json())
+    answer = client.post("/v1/predict/model", params=query | options, content=content)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["metrics"] == ask(client, training=options)["metrics"]
+
+
+def test_a_batch_takes_the_same_options(client):
+    network = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64}
+    ways = [{"phase": "training", "training": {"lora_rank": 8}}, {"training": {"lora_rank": 8}}]
+    items = [{"workload": network | way, "device": "l4"} for way in ways]
+    first, second = client.post("/v1/predict:batch", json={"items": items}).json()["items"]
+    assert first["metrics"][PEAK]["value"] > 0
+    assert second["type"] == "/problems/bad-training-setup"
+    assert "ask for the phase training" in second["detail"]
+
+
+def test_what_several_devices_take_together_is_null_with_a_reason(client):
+    split = ask(client, training={"tensor_parallel": 2})
+    assert split["metrics"]["latency_ms"] is None
+    assert "divided among 2 devices" in split["missing"]["latency_ms"]
+    assert split["breakdown_ms"] == {}
+    assert split["metrics"][PEAK]["value"] < ask(client)["metrics"][PEAK]["value"]
+
+
+def test_data_parallel_time_says_that_communication_is_not_in_it(client):
+    one, many = ask(client), ask(client, training={"data_parallel": 8})
+    assert many["metrics"]["latency_ms"]["value"] == one["metrics"]["latency_ms"]["value"]
+    assert not many["metrics"]["latency_ms"]["in_domain"]
+    assert "communication among 8 devices is not in the time" in many["limits"]
+    assert "draw together" in many["missing"]["power_w"]
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"checkpoint_segments": 2}, "computing activations again"),
+        ({"accumulation": 4}, "4 micro-batches"),
+        ({"lora_rank": 8}, "not adapters"),
+    ],
+)
+def test_what_times_leave_out_is_said(client, training, said):
+    body = ask(client, training=training)
+    assert any(said in line for line in body["limits"])
+    assert not body["metrics"]["latency_ms"]["in_domain"]
+
+
+def test_memory_is_answered_where_no_time_is(client):
+    """A sheet without figures to reckon time with, and one without the precision asked for."""
+    bare = {"name": "box", "vendor": "me", "kind": "gpu", "memory_gib": 4}
+    half = bare | {"memory_bandwidth_gbs": 300, "peak_tflops": {"fp16": 9}}
+    for sheet, said in ((bare, "no spec sheet"), (half, "no arithmetic peak for fp32")):
+        body = ask(client, device=sheet)
+        assert body["metrics"]["latency_ms"] is None
+        assert said in body["missing"]["latency_ms"]
+        assert body["metrics"][PEAK]["value"] > 0
+        assert body["roofline"] == {}
+        assert body["fits"]["fits"] is True
+
+
+def test_time_is_answered_where_no_memory_is(client):
+    body = ask(client, device="epyc-7742")
+    assert body["metrics"]["latency_ms"]["value"] > 0
+    assert body["metrics"][PEAK] is None
+    assert body["fits"] is None
+    assert body["breakdown_mib"] == {}
+
+
+def test_nothing_is_answered_where_neither_is_known(client):
+    kernel = {"kind": "kernel", "operator": GRAPH.to_json()["operators"][0]}
+    kernel["operator"].pop("inputs", None)
+    sheet = {"name": "box", "vendor": "me", "kind": "gpu", "memory_gib": 4}
+    refused = client.post("/v1/predict", json={"workload": kernel, "device": sheet})
+    assert refused.status_code == 422
+    assert refused.json()["type"] == "/problems/unknown-bandwidth"
+
+
+def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
+    """Of training alone: no predictor was calibrated on the memory of inference."""
+    taught = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}))
+    loaded = LoadedPredictor(Chosen((Roofline(), taught)), "test", "2026-01-01", "")
+    with TestClient(create_app(settings, loaded)) as client:
+        trained, answered = ask(client), ask(client, phase="inference")
+    peak = trained["metrics"][PEAK]
+    assert peak["p95"] == peak["high"] == pytest.approx(peak["value"] * np.exp(0.2))
+    assert "5 %" in trained["fits"]["risk"]
+    assert answered["metrics"][PEAK]["p95"] is None
+    assert "not known" in answered["fits"]["risk"]
+
+
+def test_a_limit_on_power_is_part_of_the_question(adapting):
+    """The time's parts still add up, and what the sheet and the data do not tell is null."""
+    free = ask(adapting, "a100-pcie-80gb", batch_size=65536)
+    body = ask(adapting, "a100-pcie-80gb", {"power_limit_w": 120}, batch_size=65536)
+    time, power = body["metrics"]["latency_ms"]["value"], body["metrics"]["power_w"]["value"]
+    assert time > free["metrics"]["latency_ms"]["value"]
+    assert power <= 120 < free["metrics"]["power_w"]["value"]
+    assert sum(body["breakdown_ms"].values()) == pytest.approx(time)
+    assert body["power"]["power_limit_w"] == 120
+    assert body["power"]["peak_power_w"] is None
+    assert body["power"]["missing"]["peak_power_w"].startswith("not measured")
+    each = body["power"]["energy_per_sample_j"]["value"]
+    assert each == pytest.approx(power * time / 1e3 / 65536)
+
+
+def test_a_set_up_that_was_not_measured_makes_no_claim_of_coverage(adapting):
+    for training in ({"checkpoint_segments": 2}, {"lora_rank": 4}, {"data_parallel": 2}):
+        peak = ask(adapting, training=training)["metrics"][PEAK]
+        assert peak["coverage"] is None
+        assert peak["p95"] is None

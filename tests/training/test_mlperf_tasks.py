@@ -1,0 +1,108 @@
+"""mlperf_inference as exams: what teaches, what is judged, and what simple rules answer."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.mlperf_inference import CLOSED, MlperfInference, round_numbers
+from forerun.data.device import DeviceCatalog
+from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
+from forerun.training.tasks.mlperf_rows import (
+    framework_family,
+    gflop_per_sample,
+    run_measurements,
+    tokens_per_unit,
+)
+from tests.contracts.tiny_upstream import tiny_upstream
+
+CATALOG = DeviceCatalog.load()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mlperf")
+    tables = MlperfInference().tidy(tiny_upstream("mlperf_inference", folder / "upstream"))
+    return Bundle.write(folder / "bundle", "mlperf_inference", tables, as_csv=tuple(tables))
+
+
+def test_rounds_are_pooled_and_taught_by_earlier_ones(bundle):
+    exams = list(MlperfInferenceExaminer().exams(bundle, CATALOG))
+    later = [exam for exam in exams if exam.protocol == "later_rounds"]
+    assert len(later) == 2
+    for exam in later:
+        newest = round_numbers(exam.train.groups["round"]).max()
+        for task in exam.tasks:
+            assert newest < round_numbers(task.judged.groups["round"]).min()
+    names = {task.name for exam in later for task in exam.tasks}
+    assert {f"later_rounds/{p}" for p in ("throughput", "latency", "throughput_cpu")} <= names
+
+
+def test_an_accelerator_unseen_teaches_nothing_of_itself(bundle):
+    for exam in MlperfInferenceExaminer().exams(bundle, CATALOG):
+        if exam.protocol == "unseen_accelerator":
+            for task in exam.tasks:
+                taught = set(exam.train.groups["device"])
+                assert not taught & set(task.judged.groups["device"])
+
+
+def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
+    for exam in MlperfInferenceExaminer().exams(bundle, CATALOG):
+        for task in exam.tasks:
+            if task.name == "later_rounds/throughput":
+                median = task.baselines["median"]
+                assert np.isfinite(median).all()
+                assert median == pytest.approx(task.judged.values["samples_per_s"], rel=0.1)
+            if task.name.endswith("throughput_new"):
+                assert np.isnan(task.baselines["median"]).all()
+
+
+def test_a_folder_of_rounds_unseen_is_judged(bundle):
+    judge = MlperfInferenceExaminer()
+    taught = judge.teaching(bundle, CATALOG)
+    old = taught.take(taught.groups["round"] != "v3.1")
+    seen = {key: sorted(set(old.groups[key].tolist())) for key in ("round", "question")}
+    tasks = {task.name: task for task in judge.judged_only(bundle, CATALOG, seen)}
+    assert set(tasks["later_rounds/throughput"].judged.groups["round"]) == {"v3.1"}
+    nobody = {task.name for task in judge.judged_only(bundle, CATALOG, {})}
+    assert "later_rounds/throughput_new" in nobody
+    assert "later_rounds/throughput" not in nobody
+    assert not list(
+        judge.judged_only(bundle, CATALOG, {"round": np.unique(taught.groups["round"])})
+    )
+
+
+def test_settings_hold_no_outcome(bundle):
+    rows = bundle.table(CLOSED)
+    doubled = rows.assign(result=2 * rows["result"], accuracy=0.1)
+    one, other = (run_measurements(frame, CATALOG) for frame in (rows, doubled))
+    assert list(one.queries) == list(other.queries)
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [
+        ("TensorRT 9.0.0, CUDA 12.2", "vendor"),
+        ("NGC MLPerf v3.0.2", "vendor"),
+        ("MLCommons reference implementation with CM API, Onnxruntime v1.15.1", "onnx"),
+        ("PyTorch", "pytorch"),
+        (float("nan"), "vendor"),
+    ],
+)
+def test_frameworks_are_the_vendor_s_or_portable(text, family):
+    assert framework_family(text) == family
+
+
+def test_the_longest_name_says_a_model_s_arithmetic():
+    assert gflop_per_sample("dlrm-v2-99.9") > gflop_per_sample("dlrm-99.9")
+    assert np.isnan(gflop_per_sample("something-new"))
+
+
+@pytest.mark.reference
+def test_tokens_become_samples_by_what_the_reference_writes(reference):
+    """Without it, the same system would be seventy to three hundred times as fast as before."""
+    rows = Bundle.open(reference / "mlperf_inference").table(CLOSED)
+    unit = tokens_per_unit(rows)
+    mine = (rows["model"] == "gptj-99") & (rows["scenario"] == "Offline")
+    mine &= rows["platform"].str.contains("H100") & (rows["accelerators_per_node"] == 8)
+    rate = (rows["result"] / unit)[mine].groupby(rows["round"]).median()
+    assert 1.0 < rate["v4.1"] / rate["v4.0"] < 2.0
