@@ -1,6 +1,7 @@
 """What a user reads in the public config.json of served models: inputs of a workload, by model.
 
-The bundle does not hold them. A model that is not here is asked without: every fact has a usual
+The bundle does not hold them; they were written down without the files at hand and are to be
+checked against them. A model that is not here is asked without: every fact has a usual
 value. Keys and values of a token are 2 x layers x key-value heads x head size x 2 bytes; DeepSeek
 keeps one latent of 576 a layer, Nemotron attends in 6 of 62 layers, half of gpt-oss's layers see
 128 tokens (not counted).
