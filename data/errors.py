@@ -16,6 +16,7 @@
     ├── MissingData
     ├── DamagedData
     ├── MissingExtra
+    ├── MissingTool
     └── BadArtifact
 
 The same object becomes the command line's one line and the service's problem+json. Anything that
@@ -157,6 +158,12 @@ class MissingExtra(InputError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the {extra!r} extra: pip install 'forerun[{extra}]'.")
+
+
+class MissingTool(InputError):
+    """A program that a collector needs is not on this machine."""
+
+    slug, status = "missing-tool", 501
 
 
 class BadArtifact(InputError):

@@ -1,6 +1,7 @@
 """Datasets that can be pulled, one file each."""
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.contention import Contention
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.gpumemnet import GpuMemNet
 from forerun.data.datasets.hlsyn import HLSyn
@@ -16,6 +17,7 @@ from forerun.data.datasets.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (
+    Contention,
     GpuMemNet,
     HLSyn,
     MlEnergy,

@@ -8,6 +8,7 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import (
     adapt,
+    collect,
     data,
     devices,
     evaluate,
@@ -34,6 +35,7 @@ app.command("rank")(rank.rank)
 app.command("sweep")(sweep.sweep)
 app.command("devices")(devices.devices)
 app.add_typer(data.app, name="data")
+app.add_typer(collect.app, name="collect")
 app.command("trace")(trace.trace)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)

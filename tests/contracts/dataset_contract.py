@@ -7,6 +7,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.measured import MeasuredDataset
 from forerun.data.quality import FLAGS, row_weights
 from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -42,6 +43,9 @@ class DatasetContract:
     def test_it_says_where_it_is_from_and_under_which_licence(self):
         for field in ("name", "title", "licence", "citation", "published"):
             assert getattr(self.cls, field)
+        if issubclass(self.cls, MeasuredDataset):
+            assert self.cls.collector.startswith("forerun collect ")
+            return
         assert re.fullmatch(r"[0-9a-f]{40}", self.cls.upstream.commit)
         assert self.cls.upstream.files
         for path, checksum in self.cls.upstream.files.items():
@@ -56,7 +60,9 @@ class DatasetContract:
 
     def test_the_datasheet_names_source_licence_and_tables(self, tables):
         sheet = self.cls().datasheet(tables)
-        for part in (self.cls.upstream.commit, self.cls.licence, *tables):
+        measured = issubclass(self.cls, MeasuredDataset)
+        source = self.cls.collector if measured else self.cls.upstream.commit
+        for part in (source, self.cls.licence, *tables):
             assert part in sheet
 
     def test_files_that_are_not_there_are_passed_over(self, raw):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
@@ -147,6 +148,7 @@ def _plain(content: object) -> bytes:
 
 
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "contention": contention,
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
     "mlenergy": mlenergy,

@@ -8,7 +8,9 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
+from forerun.data.datasets.measured import MeasuredDataset
 from forerun.data.datasets.neusight import NeuSight
+from forerun.data.errors import MissingData
 from forerun.data.split import LeakedRows
 from tests.contracts.tiny_upstream import tiny_upstream
 
@@ -20,13 +22,23 @@ def bundle_of(request, tmp_path):
     """A function from a dataset to its bundle, of made-up rows or the reference."""
     if request.param == "reference":
         root = request.getfixturevalue("reference")
-        return lambda dataset: Bundle.open(root / dataset.name)
+        return lambda dataset: real_bundle(dataset, root)
 
     def made_up(dataset):
         tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / "upstream"))
         return Bundle.write(tmp_path / "bundle", dataset.name, tables, as_csv=dataset.csv_tables)
 
     return made_up
+
+
+def real_bundle(dataset, root):
+    """The reference bundle of a dataset, or the rows that come along with one of our own."""
+    if not isinstance(dataset, MeasuredDataset):
+        return Bundle.open(root / dataset.name)
+    try:
+        return Bundle.open(dataset.packaged().folder, dataset.name)
+    except MissingData as error:
+        pytest.skip(str(error))
 
 
 def checked_splits(dataset, bundle):

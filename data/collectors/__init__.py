@@ -1,0 +1,1 @@
+"""Measuring on this machine: collectors of rows that no public dataset has."""

@@ -1,0 +1,66 @@
+"""Cumulative counters and gauges, and what becomes of counters between two readings."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+WIDTHS = (2.0**32, 2.0**64)
+WRAP_SHARE = 0.25
+"""A counter that falls has wrapped only where it moved less than this share of its width."""
+
+LATE = 1.5
+"""Readings further apart than this many intervals of the clock leave a gap."""
+
+
+@dataclass
+class Reading:
+    """What sources said at one time, by name; what could not be read is not there.
+
+    Attributes:
+        cumulative: counters that only grow.
+        gauges: values of the moment.
+    """
+
+    cumulative: dict[str, float] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: "Reading") -> None:
+        """Take over what another reading holds."""
+        self.cumulative |= other.cumulative
+        self.gauges |= other.gauges
+
+
+def growth(before: float, after: float) -> float:
+    """How far a counter moved, through a wrap of 32 or 64 bits; NaN where it was set back."""
+    if after >= before:
+        return after - before
+    for width in WIDTHS:
+        moved = (width - before) + after
+        if before < width and moved <= WRAP_SHARE * width:
+            return moved
+    return math.nan
+
+
+def rates(
+    before: Mapping[str, float], after: Mapping[str, float], seconds: float
+) -> dict[str, float]:
+    """Growth a second of every counter of the later reading; NaN where the earlier one lacks it.
+
+    Args:
+        before: name -> value of cumulative counters.
+        after: the same, later.
+        seconds: monotonic time between them; rates of no time are NaN.
+    """
+    if not seconds > 0:
+        return dict.fromkeys(after, math.nan)
+    return {
+        name: growth(before.get(name, math.nan), value) / seconds for name, value in after.items()
+    }
+
+
+def is_gap(seconds: float, interval_s: float) -> bool:
+    """Whether readings that should be one interval apart are so far apart that some are missing.
+
+    Time that ran backwards is a gap too.
+    """
+    return not 0 < seconds <= LATE * interval_s

@@ -1,0 +1,153 @@
+"""Fixed work beside neighbours on a virtual machine, seen from inside: our own measurements.
+
+One row of `runs` is one run of a victim beside one neighbour; P is what it took alone over what it
+took. `samples` are readings of the machine on a clock of their own, `probe` ticks of the cache
+probe. Protocols follow Alioth (IPDPS 2023), which leaves applications out.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.measured import MeasuredDataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+TARGETS: Final = ("p_cpu", "p_wall")
+ISOLATED: Final = "none"
+QUESTION: Final = ("victim", "neighbour", "intensity", "placement", "mode")
+KEYS: Final = ("run", "session", "family", "repeat", "order", "started_at", "status", *QUESTION)
+"""Columns of `runs` to group and split by, none of which is a feature; all others are outcomes."""
+
+PLACES: Final = ("session", "run", "phase", "second", "from_s", "to_s", "gap", "cost_ms")
+"""Columns of `samples` that say where a reading belongs, none of which is a feature."""
+
+FEATURE_GROUPS: Final = (
+    *("cpu.", "pressure.", "probe.", "task.", "disk.in_flight", "disk.io_share"),
+    *("disk.weighted_share", "stat.procs_", "load.running", "sched.wait_share", "cgroup.pressure."),
+)
+"""Beginnings of columns of `samples` that may be features: shares of time, lengths of queues, and
+what the probe timed. Rates of counts are not among them: a victim's work is fixed, so its faults,
+forks, switches, interrupts, packets and bytes a second tell how long it took, which is the label.
+"""
+
+
+class Contention(MeasuredDataset):
+    """Families of victims left out, neighbours left out, dynamic neighbours from static ones."""
+
+    name = "contention"
+    title = "fixed work beside neighbours on a virtual machine, seen from inside"
+    citation = "measured by forerun collect contention; protocols after Alioth (IPDPS 2023)"
+    published = (
+        "none on these rows; elsewhere, applications left out: CloudFormer MAE 7.8 % on 206 host "
+        "metrics, Alioth .108, XGBoost .168, CART .324"
+    )
+    collector = "forerun collect contention"
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas; which sources `samples` holds depends on the machine, so these are not named."""
+        import pandera.pandas as pa
+
+        runs: dict[str, Any] = {n: text() for n in ("victim", "family", "neighbour", "session")}
+        runs |= {n: text() for n in ("intensity", "started_at", "status")}
+        runs["placement"] = text(values=("none", "other", "same"))
+        runs["mode"] = text(values=("static", "dynamic"))
+        runs |= {n: number("int64", low=0) for n in ("run", "repeat", "order")}
+        times = ("cpu_s", "wall_s", "reference_cpu_s", "reference_wall_s", *TARGETS)
+        runs |= {n: number(above=0, nullable=True) for n in times}
+        shares = ("ambient_share", "others_share", "on_share", "run_delay_s", "neighbour_cpu_s")
+        runs |= {n: number(nullable=True) for n in shares}
+        where = {"session": text(), "run": number(nullable=True), "phase": text()}
+        samples = {**where, "second": number(nullable=True)}
+        samples |= {n: number() for n in ("from_s", "to_s")}
+        probe = {**where, "t_s": number()}
+        probe |= {n: number("float32", low=0) for n in ("latency_ns", "near_ns", "evicted")}
+        schemas = {"runs": runs, "samples": samples, "probe": probe}
+        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`leave_one_family_out/FAMILY` (primary), `leave_one_corunner_out/NEIGHBOUR`,
+        `static_to_dynamic`.
+
+        Runs that failed or have no reference take no part. Isolated runs teach, where their family
+        does; judged are runs beside a neighbour alone.
+        """
+        if not bundle.has("runs"):
+            return []
+        runs = bundle.table("runs")
+        known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
+        beside = known & (runs["neighbour"] != ISOLATED).to_numpy()
+        found = _left_out("leave_one_family_out", runs, "family", known, beside)
+        found += _left_out("leave_one_corunner_out", runs, "neighbour", known, beside)
+        dynamic = (runs["mode"] == "dynamic").to_numpy()
+        found.append(
+            Split("static_to_dynamic", "runs", known & ~dynamic, beside & dynamic, ("mode",))
+        )
+        return [split for split in found if split.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Runs that failed."""
+        runs = bundle.table("runs")
+        wall_ms = runs["wall_s"].to_numpy(dtype=np.float64) * 1e3
+        return check(runs, Quantities(time_ms=wall_ms))
+
+
+def features(samples: "pd.DataFrame") -> list[str]:
+    """Columns of `samples` that may be features, in order.
+
+    Args:
+        samples: the table.
+    """
+    return [str(name) for name in samples.columns if str(name).startswith(FEATURE_GROUPS)]
+
+
+def windows(
+    runs: "pd.DataFrame",
+    samples: "pd.DataFrame",
+    seconds: int,
+    columns: Sequence[str] | None = None,
+) -> NDArray[np.float32]:
+    """The first seconds strictly inside each run, as many for every run.
+
+    Equal length, because the number of readings inside a run tells how long it took.
+
+    Args:
+        runs: n runs.
+        samples: readings of those runs, and maybe of others.
+        seconds: readings of each run, t.
+        columns: c columns; those of `features` when None.
+
+    Returns:
+        n x t x c values; NaN where a reading or a source is missing, or the run was too short.
+    """
+    names = features(samples) if columns is None else list(columns)
+    inside = samples[(samples["phase"] == "inside") & ~samples["gap"]]
+    inside = inside.sort_values(["run", "from_s"], kind="stable")
+    values = inside[names].to_numpy(dtype=np.float32)
+    nth = inside.groupby("run").cumcount().to_numpy()
+    position = {run: row for row, run in enumerate(runs["run"])}
+    window = np.full((len(runs), seconds, len(names)), np.nan, dtype=np.float32)
+    for run, step, row in zip(inside["run"], nth, values, strict=True):
+        if step < seconds and run in position:
+            window[position[run], step] = row
+    return window
+
+
+def _left_out(
+    protocol: str, runs: "pd.DataFrame", key: str, known: Mask, beside: Mask
+) -> list[Split]:
+    """One split a value of a column: its runs beside a neighbour are judged, other values teach."""
+    values = runs[key].astype(str).to_numpy()
+    found = []
+    for value in np.unique(values[beside]):
+        out = values == value
+        found.append(Split(f"{protocol}/{value}", "runs", known & ~out, beside & out, (key,)))
+    return found
