@@ -22,9 +22,11 @@ from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
+from forerun.models.serving_power import ServingPower
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
@@ -57,6 +59,7 @@ COURSES: tuple[Course, ...] = (
     Course(BenchmarkBoost(), NcppExaminer()),
     Course(BenchmarkHistory(), MlperfInferenceExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
+    Course(ServingPower(), MlEnergyExaminer()),
     Course(PowerCap(), ZeusPowerCapExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""

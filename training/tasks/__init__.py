@@ -3,6 +3,7 @@
 from forerun.data.errors import UnknownDataset
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
@@ -16,6 +17,7 @@ from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 EXAMINERS: tuple[type[Examiner], ...] = (
     GpuMemNetExaminer,
     HLSynExaminer,
+    MlEnergyExaminer,
     MlperfInferenceExaminer,
     NasLatencyExaminer,
     NcppExaminer,
