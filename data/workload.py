@@ -1,4 +1,4 @@
-"""What is run: operators, a network, an architecture, a design, a test of a suite, a neighbour."""
+"""What is run: operators, networks, architectures, serving, designs, suites, neighbours."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +13,15 @@ NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "am
 
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit"]
 """How weights are stepped: `momentum` is SGD with momentum, `adam8bit` keeps 8-bit moments."""
+
+WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4"]
+"""How weights are stored; `mxfp4` is four bits with a shared exponent for every 32 weights."""
+
+RequestKind = Literal["chat", "reasoning", "code", "image_chat", "video_chat"]
+"""What is asked of a language model: it says how long questions and answers are."""
+
+LlmArchitecture = Literal["dense", "experts", "hybrid"]
+"""`experts`: a token passes some experts of many; `hybrid`: attention and state-space layers."""
 
 Space = Literal["nb201", "fbnet", "ofa"]
 """Architecture search space."""
@@ -168,7 +177,81 @@ class Colocation:
     kind: Literal["colocation"] = "colocation"
 
 
+@dataclass(frozen=True, slots=True)
+class LlmServing:
+    """A language model that answers requests without pause, as many at a time as it may.
+
+    The devices are those of the query's `operation`.
+
+    Attributes:
+        total_parameters: weights of the model.
+        active_parameters: weights that one token passes; fewer than all where there are experts.
+        request: kind of requests.
+        max_sequences: requests that are answered at a time, on all devices together.
+        weights: how weights are stored.
+        architecture: kind of layers.
+        tensor_parallel, expert_parallel, data_parallel: devices that share a layer's products,
+            that experts are spread over, that hold attention whole. Their product may pass the
+            number of devices: experts and attention are spread apart.
+        experts, experts_per_token: routed experts of a layer, and how many of them a token takes;
+            0 where that is not known.
+        cache_bytes_per_token: keys and values of one token over all layers, bytes; None where that
+            is not known.
+    """
+
+    total_parameters: float
+    active_parameters: float
+    request: RequestKind = "chat"
+    max_sequences: int = 1
+    weights: WeightFormat = "bf16"
+    architecture: LlmArchitecture = "dense"
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    data_parallel: int = 1
+    experts: int = 0
+    experts_per_token: int = 0
+    cache_bytes_per_token: float | None = None
+    kind: Literal["llm_serving"] = "llm_serving"
+
+
+@dataclass(frozen=True, slots=True)
+class Diffusion:
+    """A diffusion model that draws images or videos, batch after batch.
+
+    Attributes:
+        parameters: weights of the denoising network.
+        height, width: of a picture, pixels.
+        frames: of a video; 1 for images.
+        steps: denoising steps.
+        batch_size: pictures or videos drawn at a time.
+        weights: how weights are stored.
+        ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
+            over.
+        pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
+            None where that is not known.
+        frames_per_token: of a video, likewise: 4 x 1 of most.
+        passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
+            guidance is distilled into the network; None likewise.
+    """
+
+    parameters: float
+    height: int
+    width: int
+    frames: int = 1
+    steps: int = 50
+    batch_size: int = 1
+    weights: WeightFormat = "bf16"
+    ring_parallel: int = 1
+    ulysses_parallel: int = 1
+    pixels_per_token: int | None = None
+    frames_per_token: int | None = None
+    passes: int | None = None
+    kind: Literal["diffusion"] = "diffusion"
+
+
 OperatorWorkload = Kernel | Network
 """What runs operators in a precision."""
 
-Workload = OperatorWorkload | Architecture | Design | Benchmark | Colocation
+Workload = (
+    OperatorWorkload | Architecture | LlmServing | Diffusion | Design | Benchmark | Colocation
+)

@@ -14,6 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog, DeviceKind, Precision
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
@@ -21,7 +22,6 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.operators import IS_GEMM
 from forerun.features.query_table import query_table
-from forerun.features.reference_operators import reference_operators
 from forerun.features.roofline import COMPUTE_PRECISION, traffic_bytes
 
 Column = NDArray[np.float64]

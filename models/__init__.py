@@ -16,6 +16,7 @@ from forerun.models.power import OperatorPower
 from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
+from forerun.models.serving_power import ServingPower
 
 PREDICTORS: tuple[type[Predictor], ...] = (
     Constant,
@@ -26,6 +27,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     GraphNetwork,
     OperatorPower,
     Memory,
+    ServingPower,
     DesignBoost,
     BenchmarkBoost,
     ColocationBoost,

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import Device
 from forerun.data.errors import InputError, MissingData
 from forerun.data.query import Query
 from forerun.data.software import Runtime, Software
 from forerun.data.workload import Kernel, Network, NumberFormat
 from forerun.features.readers import read_graph
-from forerun.features.reference_operators import reference_operators
 from forerun.service.log import log
 from forerun.service.measurement_files import model_files
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,6 +17,9 @@ from forerun.features.readers import read_graph
 from forerun.service.log import log
 from forerun.service.measured_rows import MOST_ROWS, MeasuredRow
 from forerun.service.problems import unfit
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODEL_FILES = (".json", ".onnx", ".pt2")
 SOFTWARE = {
@@ -37,7 +40,8 @@ class NamedRows:
     Attributes:
         rows: runs that went well.
         names: one each, such as `row 3`.
-        left_out: rows of other devices, runs that failed or were throttled, nothing filled in yet.
+        left_out: rows of other devices, runs that failed, were throttled or recorded as CUDA
+            graphs, nothing filled in yet.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -152,12 +156,19 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
         raise BadTable(
             f"{path}: no row is of {device.name}; column 'device' has {', '.join(sorted(names))}."
         )
-    mine = frame["device"].map(names) & (frame["status"] == "ok")
+    mine = frame["device"].map(names) & (frame["status"] == "ok") & ~_recorded(frame)
     rows, called = [], []
     for place, row in frame[mine].astype(object).where(frame[mine].notna(), None).iterrows():
         called.append(f"{path}: row {int(str(place)) + 1}")
         rows.append(_row({str(k): v for k, v in row.items()}, called[-1]))
     return NamedRows(tuple(rows), tuple(called), len(frame) - len(rows))
+
+
+def _recorded(frame: "pd.DataFrame") -> "pd.Series[bool]":
+    """Runs launched as one CUDA graph, which `Software` has no word for."""
+    if "cuda_graph" not in frame:
+        return frame["status"] == ""
+    return frame["cuda_graph"].astype(str).str.lower() == "true"
 
 
 def _is(name: str, device: Device, catalog: DeviceCatalog) -> bool:

@@ -23,10 +23,12 @@ from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.power_cap import PowerCap
 from forerun.models.predictor import Predictor
+from forerun.models.serving_power import ServingPower
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.contention import ContentionExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
@@ -60,6 +62,7 @@ COURSES: tuple[Course, ...] = (
     Course(BenchmarkHistory(), MlperfInferenceExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
     Course(ColocationBoost(), ContentionExaminer()),
+    Course(ServingPower(), MlEnergyExaminer()),
     Course(PowerCap(), ZeusPowerCapExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked."""

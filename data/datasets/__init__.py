@@ -5,6 +5,7 @@ from forerun.data.datasets.contention import Contention
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.gpumemnet import GpuMemNet
 from forerun.data.datasets.hlsyn import HLSyn
+from forerun.data.datasets.mlenergy import MlEnergy
 from forerun.data.datasets.mlperf_inference import MlperfInference
 from forerun.data.datasets.nas_latency import NasLatency
 from forerun.data.datasets.ncpp import Ncpp
@@ -19,6 +20,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     Contention,
     GpuMemNet,
     HLSyn,
+    MlEnergy,
     MlperfInference,
     NasLatency,
     Ncpp,

@@ -11,6 +11,7 @@ from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
+from tests.contracts.tiny_serving import mlenergy
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -150,6 +151,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "contention": contention,
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
+    "mlenergy": mlenergy,
     "mlperf_inference": mlperf_inference,
     "nas_latency": _nas_latency,
     "ncpp": ncpp,

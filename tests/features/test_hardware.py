@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
@@ -17,7 +18,6 @@ from forerun.features.hardware import (
     fingerprint,
     sheet_vector,
 )
-from forerun.features.reference_operators import reference_operators
 from forerun.models.roofline import Roofline
 
 CATALOG = DeviceCatalog.load()

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery, UnknownBandwidth, UnknownDevice
 from forerun.data.query import Query
-from forerun.features.reference_operators import reference_operators
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
 from forerun.service.adaptation import Adaptation, in_use_of

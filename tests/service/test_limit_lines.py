@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features import network_features, operator_features
-from forerun.features.reference_operators import reference_operators
 from forerun.models.bundled import bundled
 from forerun.models.domain import FeatureRange
 from forerun.service.adaptation import InUse

@@ -114,3 +114,11 @@ def test_graphs_are_found_by_digest_and_by_file_name(tmp_path, light):
     for name in ("0" * 32, "../m-graphs/mine.json", ""):
         with pytest.raises(UnknownGraph):
             graphs.get(name)
+
+
+def test_runs_recorded_as_cuda_graphs_are_left_out(tmp_path):
+    rows = [{"workload": OPERATOR, "cuda_graph": recorded} for recorded in (True, None)]
+    for name in ("t.parquet", "t.csv"):
+        write_measurements(table(*rows), tmp_path / name)
+        found = read_rows(tmp_path / name, L4, CATALOG)
+        assert (len(found.rows), found.left_out) == (1, 1)

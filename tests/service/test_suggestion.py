@@ -1,10 +1,10 @@
 """Which to measure next: the predictor says where it knows, else they are spread."""
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.operators import KINDS
-from forerun.features.reference_operators import reference_operators
 from forerun.models.roofline import Roofline
 from forerun.service.suggestion import suggested
 

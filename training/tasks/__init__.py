@@ -5,6 +5,7 @@ from forerun.training.tasks.contention import ContentionExaminer
 from forerun.training.tasks.contention_pilot import ContentionPilotExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
@@ -20,6 +21,7 @@ EXAMINERS: tuple[type[Examiner], ...] = (
     ContentionPilotExaminer,
     GpuMemNetExaminer,
     HLSynExaminer,
+    MlEnergyExaminer,
     MlperfInferenceExaminer,
     NasLatencyExaminer,
     NcppExaminer,

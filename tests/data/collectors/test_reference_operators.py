@@ -1,12 +1,12 @@
 """Reference operators: of every common class, small to large, and what they say they are."""
 
+from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.operators import KINDS
 from forerun.features.readers.operator_json import graph_of
-from forerun.features.reference_operators import reference_operators
 from forerun.models.roofline import Roofline
 
 

@@ -1,0 +1,55 @@
+"""Collects measurements of operators and networks on this machine's processor."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from forerun.data.collectors.cpu_run import CpuRun
+from forerun.data.collectors.host import host_columns, library, load, usable_cpus
+from forerun.data.collectors.trial import Row, Trial
+
+PROCESS_S = 1.0
+"""Start of an interpreter with its runtime."""
+
+
+@dataclass(frozen=True)
+class CpuCollector:
+    """Runs trials one by one, each in a process of its own, with as many threads as it is told.
+
+    Attributes:
+        device: what rows call this machine.
+        trials: what to measure; runtimes that are not installed are passed over.
+        how: threads and windows.
+    """
+
+    name: ClassVar[str] = "cpu"
+    rate: ClassVar[float] = 5e9
+
+    device: str = "my-cpu"
+    trials: tuple[Trial, ...] = ()
+    how: CpuRun = field(default_factory=lambda: CpuRun(usable_cpus()))
+
+    @property
+    def fixed_s(self) -> float:
+        """A process, warm-up and window."""
+        return PROCESS_S + self.how.warm_up_s + self.how.window_s
+
+    def available(self) -> str | None:
+        """Why nothing can be measured here; None where something can."""
+        if any(library(name) for name in ("onnxruntime", "torch")):
+            return None
+        return "neither onnxruntime nor torch is installed"
+
+    def plan(self) -> tuple[Trial, ...]:
+        """The trials whose runtime is installed."""
+        return tuple(trial for trial in self.trials if library(trial.framework))
+
+    def about(self) -> dict[str, Any]:
+        """Device, host and settings."""
+        return {"device": self.device, "threads": self.how.threads, **host_columns()}
+
+    def measure(self, trial: Trial) -> Row:
+        """One row, measured in a process of its own."""
+        load_before = load()
+        row = self.how.apart(trial)
+        row |= {"framework_version": library(trial.framework), "layout": "nchw"}
+        return row | {"load_1m": load_before}

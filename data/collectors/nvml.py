@@ -1,0 +1,228 @@
+"""What an NVIDIA GPU tells of itself: memory, power, energy, clocks, temperature, why it slows.
+
+Through NVML, by the package nvidia-ml-py. What a device does not support is None. The energy
+counter moves every 20 to 100 ms, and power is sampled only part of the time on A100 and H100, so
+both are taken over seconds.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+MIB = 2**20
+POWER_CAP = 0x4
+SLOWED: Mapping[int, str] = {
+    0x8: "hardware slowdown",
+    0x20: "thermal, by software",
+    0x40: "thermal, by hardware",
+    0x80: "power brake",
+}
+"""Reasons that are no part of a device at its own power limit: a run under them is `throttled`."""
+_SM, _MEMORY = 1, 2
+_GPU_TEMPERATURE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at a device; None where it does not tell."""
+
+    power_w: float | None
+    sm_mhz: float | None
+    memory_mhz: float | None
+    temperature_c: float | None
+    utilisation: float | None
+    reasons: int
+
+
+@dataclass(frozen=True)
+class Nvml:
+    """One device.
+
+    Attributes:
+        library: the module `pynvml`, initialised.
+        handle: the device's.
+    """
+
+    library: Any
+    handle: Any
+
+    @classmethod
+    def visible(cls, index: int = 0) -> "Nvml | str":
+        """The device that CUDA counts as `index`; why there is none where there is none.
+
+        CUDA counts those that CUDA_VISIBLE_DEVICES lists, by number or UUID, where it is set.
+        """
+        try:
+            import pynvml
+        except ImportError:
+            return "the package nvidia-ml-py is not installed"
+        library: Any = pynvml
+        listed = [n.strip() for n in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+        named = listed[index] if listed != [""] and index < len(listed) else str(index)
+        try:
+            library.nvmlInit()
+            if named.isdigit():
+                return cls(library, library.nvmlDeviceGetHandleByIndex(int(named)))
+            return cls(library, library.nvmlDeviceGetHandleByUUID(named))
+        except library.NVMLError as error:
+            return f"NVML: {error}"
+
+    def used_mib(self) -> float | None:
+        """Memory in use on the device by all processes, as nvidia-smi shows it."""
+        found = self._ask("nvmlDeviceGetMemoryInfo")
+        return None if found is None else found.used / MIB
+
+    def energy_j(self) -> float | None:
+        """The energy counter."""
+        found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if found is None else found / 1e3
+
+    def power_limit_w(self) -> float | None:
+        """The limit in force."""
+        found = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        return None if found is None else found / 1e3
+
+    def driver(self) -> str | None:
+        """Version of the driver."""
+        try:
+            found = self.library.nvmlSystemGetDriverVersion()
+        except self.library.NVMLError:
+            return None
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def sample(self) -> Sample:
+        """One look."""
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        busy = self._ask("nvmlDeviceGetUtilizationRates")
+        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:
+            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return Sample(
+            power_w=None if power is None else power / 1e3,
+            sm_mhz=self._ask("nvmlDeviceGetClockInfo", _SM),
+            memory_mhz=self._ask("nvmlDeviceGetClockInfo", _MEMORY),
+            temperature_c=self._ask("nvmlDeviceGetTemperature", _GPU_TEMPERATURE),
+            utilisation=None if busy is None else busy.gpu / 100,
+            reasons=int(reasons or 0),
+        )
+
+    def _ask(self, function: str, *arguments: int) -> Any:
+        call = getattr(self.library, function, None)
+        if call is None:
+            return None
+        try:
+            return call(self.handle, *arguments)
+        except self.library.NVMLError:
+            return None
+
+
+@dataclass
+class Watch:
+    """Samples of a device, taken by a thread while a `with` block runs.
+
+    Attributes:
+        device: that is looked at.
+        every_s: between looks.
+        samples: in the order they were taken.
+    """
+
+    device: Nvml
+    every_s: float = 0.05
+    samples: list[Sample] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Watch":
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.is_set():
+            self.samples.append(self.device.sample())
+            self._over.wait(self.every_s)
+
+    def columns(self) -> dict[str, Any]:
+        """Means over the samples, the highest temperature, and what slowed the device."""
+        seen = 0
+        for sample in self.samples:
+            seen |= sample.reasons
+        capped = [bool(sample.reasons & POWER_CAP) for sample in self.samples]
+        row: dict[str, Any] = {
+            "sampled_power_w": _mean([s.power_w for s in self.samples]),
+            "sm_clock_mhz": _mean([s.sm_mhz for s in self.samples]),
+            "memory_clock_mhz": _mean([s.memory_mhz for s in self.samples]),
+            "utilisation": _mean([s.utilisation for s in self.samples]),
+            "power_capped_share": fmean(capped) if capped else None,
+        }
+        warm = [s.temperature_c for s in self.samples if s.temperature_c is not None]
+        row["temperature_c"] = max(warm, default=None)
+        row["throttle"] = ", ".join(text for bit, text in SLOWED.items() if seen & bit) or None
+        return row
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerWindow:
+    """Energy of runs between two steps of the counter.
+
+    Attributes:
+        seconds: shortest window.
+        step_s: longest wait for a step; a counter that stands still that long is not there.
+        clock: seconds.
+    """
+
+    seconds: float
+    step_s: float = 0.5
+    clock: Callable[[], float] = time.perf_counter
+
+    def measure(self, batch: Callable[[], int], device: Nvml) -> dict[str, Any]:
+        """Run batches until the window ends.
+
+        Args:
+            batch: runs some tens of milliseconds of work to its end; how many runs that was.
+            device: whose counter and samples count.
+
+        Returns:
+            `energy_j` of one run, `power_w`, `queued_ms` (wall time of one run where many follow
+            each other), `power_window_s`, and the columns of `Watch`.
+        """
+        with Watch(device) as watch:
+            has_counter = device.energy_j() is not None
+            start_j, _ = self._step(batch, device) if has_counter else (None, 0)
+            start, runs = self.clock(), 0
+            while self.clock() - start < self.seconds or not runs:
+                runs += batch()
+            end_j, more = self._step(batch, device) if has_counter else (None, 0)
+            runs, took = runs + more, self.clock() - start
+        row = watch.columns() | {"queued_ms": 1e3 * took / runs, "power_window_s": took}
+        power = row["sampled_power_w"]
+        row["power_source"] = "samples"
+        if start_j is not None and end_j is not None and end_j > start_j:
+            power, row["power_source"] = (end_j - start_j) / took, "energy counter"
+        if not power:
+            return row | {"power_source": None, "energy_reason": "the device tells no power"}
+        return row | {"power_w": power, "energy_j": power * took / runs}
+
+    def _step(self, batch: Callable[[], int], device: Nvml) -> tuple[float | None, int]:
+        """Run until the counter moves: its new value, and the runs that it took."""
+        before, start, runs = device.energy_j(), self.clock(), 0
+        while self.clock() - start < self.step_s:
+            runs += batch()
+            now = device.energy_j()
+            if now != before:
+                return now, runs
+        return None, runs

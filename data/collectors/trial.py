@@ -1,0 +1,104 @@
+"""One thing to measure: a workload, how it is run, and the row that it becomes."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from forerun.data.graph import Operator, OperatorGraph
+
+Row = dict[str, Any]
+"""Column of a table of measurements -> value; what is not there is null."""
+
+Executor = Literal["torch", "onnxruntime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A whole network that can be run.
+
+    Attributes:
+        name: in the zoo of `torch_networks`, or what the table calls it.
+        file: an ONNX file that holds it; empty for the zoo.
+        graph: digest of its operator graph, or the name of the graph's file; the name when empty.
+        flops: of one run at batch size 1; 0 where not known.
+    """
+
+    name: str
+    file: str = ""
+    graph: str = ""
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A measurement to take.
+
+    Attributes:
+        subject: operator, or network.
+        precision, batch_size, phase: as in a table of measurements; operators hold their batch.
+        framework: what runs it.
+        runtime: `eager`, `compiled` or `onnxruntime`.
+        cuda_graph: launched as one recorded CUDA graph.
+        group: trials of a group tell nearly the same; a plan begins with one of each.
+        flops: of a forward pass at batch size 1, for a guess at its time; 0 where not known.
+        setup_s: a guess at what must be done before it runs, such as compilation.
+    """
+
+    subject: Operator | Source
+    precision: str = "fp32"
+    batch_size: int = 1
+    phase: str = "inference"
+    framework: Executor = "torch"
+    runtime: str = "eager"
+    cuda_graph: bool = False
+    group: str = ""
+    flops: float = 0.0
+    setup_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        how = self.runtime + (" in a CUDA graph" if self.cuda_graph else "")
+        if isinstance(self.subject, Operator):
+            return f"{self.subject.name}, {self.precision}, {how}"
+        return f"{self.subject.name} x{self.batch_size}, {self.precision}, {self.phase}, {how}"
+
+    @property
+    def key(self) -> str:
+        """Stable: 16 hexadecimal digits of what is run and how."""
+        content = sorted(self.columns().items())
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+    def columns(self) -> Row:
+        """What a table of measurements says of the run before it took place."""
+        is_kernel = isinstance(self.subject, Operator)
+        row: Row = {"workload": _workload(self.subject), "label": self.subject.name}
+        row |= {"kind": "kernel" if is_kernel else "network", "precision": self.precision}
+        row |= {"framework": self.framework, "runtime": self.runtime}
+        row |= {"cuda_graph": True} if self.cuda_graph else {}
+        return row if is_kernel else row | {"batch_size": self.batch_size, "phase": self.phase}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, ready for `json.dumps`."""
+        fields = {f: getattr(self, f) for f in self.__slots__ if f != "subject"}
+        if isinstance(self.subject, Source):
+            return fields | {"source": {f: getattr(self.subject, f) for f in Source.__slots__}}
+        return fields | {"operator": OperatorGraph((self.subject,)).to_json()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Trial":
+        """The trial that `to_json` wrote."""
+        fields = dict(content)
+        if "source" in fields:
+            return cls(Source(**fields.pop("source")), **fields)
+        return cls(OperatorGraph.from_json(fields.pop("operator")).operators[0], **fields)
+
+
+def _workload(subject: Operator | Source) -> str:
+    """A kernel is its operator as JSON, a network its graph."""
+    if isinstance(subject, Source):
+        return subject.graph or subject.name
+    (row,) = OperatorGraph((subject,)).to_json()["operators"]
+    fields = ("kind", "name", "input_shapes", "output_shapes", "parameter_elements", "attributes")
+    return json.dumps({name: row[name] for name in fields if name in row})

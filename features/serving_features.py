@@ -1,0 +1,268 @@
+"""Generative models as numbers: what one cycle must read and compute, and how it is spread.
+
+A cycle is one decoding step of all sequences of a language model, or one batch of a diffusion
+model. Its bound adds the terms that cannot overlap for long; what is left out (kernels, scheduling,
+vision encoders) is what a predictor learns. Sizes that no asker knows (layers, width, cache of a
+token) are taken from how they grow with active weights over public models: width about
+35 * weights ** 0.21, layers about 14 * (weights / 1e9) ** 0.4.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from forerun.data.device import Device, Precision
+from forerun.data.query import Query
+from forerun.data.workload import Diffusion, LlmServing, RequestKind, WeightFormat
+
+Generative = LlmServing | Diffusion
+
+WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = MappingProxyType(
+    {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "mxfp4": 0.53}
+)
+ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = MappingProxyType(
+    {
+        "fp32": "fp32",
+        "fp16": "fp16",
+        "bf16": "bf16",
+        "fp8": "fp8",
+        "int8": "int8",
+        "mxfp4": "fp8",
+    }
+)
+"""The fastest arithmetic that weights of a format are multiplied in."""
+TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = MappingProxyType(
+    {
+        "chat": (200.0, 650.0),
+        "reasoning": (250.0, 5800.0),
+        "code": (500.0, 250.0),
+        "image_chat": (1500.0, 870.0),
+        "video_chat": (8000.0, 390.0),
+    }
+)
+"""Tokens of a question and of an answer, as is usual for the kind; pictures count as tokens."""
+
+CACHE_BYTES: Final = 64e3
+"""Keys and values of one token, for a billion active weights; grows as their 0.4th power."""
+USUAL_TAKEN: Final = 1 / 16
+"""Experts that a token takes, of all, where that is not known: 8 of 128."""
+MOST_TAKEN: Final = 0.95
+"""Of the active share: attention and shared experts are never nothing."""
+USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
+"""Of most diffusion models: pixels and frames of a token, passes a step."""
+LAYERS: Final = 14.0
+HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
+"""What a server spends on a step beside the devices: scheduling, sampling, writing text."""
+HOP_S: Final = 8e-6
+"""Least time of one exchange between devices."""
+GIB: Final = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class CycleBound:
+    """Least seconds of one cycle on each of `devices` devices, by what they are spent on.
+
+    Attributes:
+        weights: reading weights; of experts, those that some sequence takes.
+        arithmetic: products with the weights.
+        sequence: reading keys and values (language), products of attention (diffusion).
+        questions: products of the questions' tokens.
+        exchange: between devices.
+        covered: share of the weights that a cycle reads.
+    """
+
+    weights: float
+    arithmetic: float
+    sequence: float
+    questions: float
+    exchange: float
+    covered: float
+
+    @property
+    def seconds(self) -> float:
+        """Sum of the terms."""
+        return self.weights + self.arithmetic + self.sequence + self.questions + self.exchange
+
+
+def cycle_bound(query: Query) -> CycleBound:
+    """The bound of a query's cycle.
+
+    Raises:
+        TypeError: the workload is no generative model.
+        UnknownBandwidth, UnknownPrecision: the device's sheet does not say.
+    """
+    workload = query.workload
+    count = query.operation.device_count
+    if isinstance(workload, LlmServing):
+        return _step(workload, query.device, count)
+    if isinstance(workload, Diffusion):
+        return _batch(workload, query.device, count)
+    raise TypeError(f"a workload of kind {workload.kind!r} generates nothing")
+
+
+def outputs(workload: Generative) -> float:
+    """What one cycle gives: a token a sequence, or the batch."""
+    if isinstance(workload, LlmServing):
+        return float(workload.max_sequences)
+    return float(workload.batch_size)
+
+
+def picture_tokens(workload: Diffusion) -> float:
+    """Tokens that one image or video is made of."""
+    side, span = (
+        workload.pixels_per_token or USUAL_PIXELS,
+        workload.frames_per_token or USUAL_FRAMES,
+    )
+    return workload.height * workload.width / side**2 * float(np.ceil(workload.frames / span))
+
+
+def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
+    total, active = workload.total_parameters, workload.active_parameters
+    batch, width = float(workload.max_sequences), WEIGHT_BYTES[workload.weights]
+    bytes_s = count * device.bandwidth_gbs * 1e9
+    flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
+    covered = _covered(workload, batch)
+    question, answer = TOKENS[workload.request]
+    billions = active / 1e9
+    token = workload.cache_bytes_per_token or CACHE_BYTES * billions**0.4
+    cache = token * batch * (question + answer / 2.0)
+    return CycleBound(
+        weights=total * width * covered / bytes_s,
+        arithmetic=2.0 * active * batch / flops_s,
+        sequence=cache / bytes_s,
+        questions=2.0 * active * batch * question / answer / flops_s,
+        exchange=_exchange(batch * 0.1 * active**0.5, LAYERS * billions**0.4, device, count),
+        covered=covered,
+    )
+
+
+def _covered(workload: LlmServing, batch: float) -> float:
+    """Share of the weights that some of `batch` tokens passes, experts drawn evenly.
+
+    Total and active weights are those that every token passes, plus all experts or those of one
+    token; so the share of experts that a token takes tells both apart.
+    """
+    share = min(workload.active_parameters / workload.total_parameters, 1.0)
+    if share >= 1.0:
+        return 1.0
+    taken = USUAL_TAKEN
+    if workload.experts and workload.experts_per_token:
+        taken = workload.experts_per_token / workload.experts
+    taken = min(taken, MOST_TAKEN * share)
+    common = (share - taken) / (1.0 - taken)
+    return float(common + (1.0 - common) * (1.0 - (1.0 - taken) ** batch))
+
+
+def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
+    weights, batch = (
+        workload.parameters,
+        float(workload.batch_size * (workload.passes or USUAL_PASSES)),
+    )
+    tokens, steps = picture_tokens(workload), float(workload.steps)
+    flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
+    read = weights * WEIGHT_BYTES[workload.weights]
+    return CycleBound(
+        weights=steps * read / (device.bandwidth_gbs * 1e9),
+        arithmetic=2.0 * weights * tokens * batch * steps / flops_s,
+        sequence=4.8 * tokens**2 * weights**0.5 * batch * steps / flops_s,
+        questions=0.0,
+        exchange=0.0,
+        covered=1.0,
+    )
+
+
+def _exchange(step_bytes: float, layers: float, device: Device, count: int) -> float:
+    """Seconds of two exchanges a layer; none on one device."""
+    if count == 1:
+        return 0.0
+    link = (device.interconnect_gbs or 64.0) * 1e9
+    return 2.0 * layers * (HOP_S + step_bytes / link * (count - 1) / count)
+
+
+LLM_FEATURES: Final = (
+    *("log_total_parameters", "log_active_parameters", "log_active_share", "log_sequences"),
+    *("log_sequences_per_device", "log_devices", "log_weight_bytes", "experts", "hybrid"),
+    *("reasoning", "code", "image", "video", "log_tensor_parallel", "log_expert_parallel"),
+    *("log_data_parallel", "log_bandwidth", "log_weight_time", "log_product_time"),
+    *("log_cache_time", "log_bound", "weight_time_share", "product_time_share"),
+    *("cache_time_share", "exchange_time_share", "covered_share", "log_intensity"),
+    *("log_cache_fill", "weight_fill", "log_weights_per_device", "log_active_per_device"),
+    *("log_host_over_bound", "host_share"),
+)
+"""Columns of `llm_features`."""
+
+DIFFUSION_FEATURES: Final = (
+    *("log_batch", "log_devices", "log_step_time", "log_bandwidth", "log_tokens_per_device"),
+    *("log_ring_parallel", "log_ulysses_parallel", "log_parameters", "log_steps", "log_tokens"),
+    *("weight_time_share", "attention_time_share", "log_bound"),
+)
+"""Columns of `diffusion_features`."""
+
+
+def llm_features(workload: LlmServing, device: Device, count: int) -> tuple[float, ...]:
+    """The row of `LLM_FEATURES`, natural logarithms."""
+    bound, width = _step(workload, device, count), WEIGHT_BYTES[workload.weights]
+    total, active = workload.total_parameters, workload.active_parameters
+    batch, whole = float(workload.max_sequences), bound.seconds
+    memory = count * (device.memory_gib or 1.0) * GIB
+    cache = bound.sequence * count * device.bandwidth_gbs * 1e9
+    free = max(0.9 * memory - total * width, 0.02 * memory)
+    logs = np.log
+    products, host = bound.arithmetic + bound.questions, HOST_S + HOST_S_PER_SEQUENCE * batch
+    return (
+        float(logs(total)),
+        float(logs(active)),
+        float(logs(active / total)),
+        float(logs(batch)),
+        float(logs(batch / count)),
+        float(logs(count)),
+        float(logs(width)),
+        *(float(workload.architecture == one) for one in ("experts", "hybrid")),
+        *(float(workload.request == one) for one in ("reasoning", "code")),
+        *(float(workload.request == one) for one in ("image_chat", "video_chat")),
+        float(logs(workload.tensor_parallel)),
+        float(logs(workload.expert_parallel)),
+        float(logs(workload.data_parallel)),
+        float(logs(device.bandwidth_gbs)),
+        float(logs(bound.weights)),
+        float(logs(bound.arithmetic)),
+        float(logs(bound.sequence)),
+        float(logs(whole)),
+        bound.weights / whole,
+        products / whole,
+        bound.sequence / whole,
+        bound.exchange / whole,
+        bound.covered,
+        float(logs(bound.arithmetic / bound.weights)),
+        float(logs(cache / free)),
+        total * width / memory,
+        float(logs(total * width / count)),
+        float(logs(active * width / count)),
+        float(logs(host / whole)),
+        host / (host + whole),
+    )
+
+
+def diffusion_features(workload: Diffusion, device: Device, count: int) -> tuple[float, ...]:
+    """The row of `DIFFUSION_FEATURES`, natural logarithms."""
+    bound = _batch(workload, device, count)
+    tokens, logs = picture_tokens(workload), np.log
+    batch = float(workload.batch_size * (workload.passes or USUAL_PASSES))
+    return (
+        float(logs(workload.batch_size)),
+        float(logs(count)),
+        float(logs(bound.seconds / workload.steps)),
+        float(logs(device.bandwidth_gbs)),
+        float(logs(batch * tokens / count)),
+        float(logs(workload.ring_parallel)),
+        float(logs(workload.ulysses_parallel)),
+        float(logs(workload.parameters)),
+        float(logs(workload.steps)),
+        float(logs(tokens)),
+        bound.weights / bound.seconds,
+        bound.sequence / bound.seconds,
+        float(logs(bound.seconds)),
+    )

@@ -1,0 +1,53 @@
+"""`forerun collect gpu`: measure operators and networks on an NVIDIA GPU."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forerun.service.cli.output import progress
+
+
+def gpu(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
+    ],
+    budget_minutes: Annotated[
+        float, typer.Option(help="no trial is begun that would end later", min=0.05)
+    ] = 30.0,
+    device: Annotated[str, typer.Option(help="what rows call it [the product's name]")] = "",
+    index: Annotated[int, typer.Option("--gpu", help="index of the GPU", min=0)] = 0,
+    step: Annotated[
+        int, typer.Option(help="of operators' sizes, from one to the next", min=2, max=64)
+    ] = 4,
+    power_seconds: Annotated[
+        float, typer.Option(help="window of power, 0 for none", min=0, max=600)
+    ] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling."""
+    from forerun.data.collectors.gpu import GpuCollector
+    from forerun.data.collectors.torch_networks import NETWORKS
+    from forerun.service.cli.collecting import check_can, run_collector
+    from forerun.service.local_device import nvidia_gpu
+    from forerun.service.measured_networks import keep_zoo_graphs
+
+    collector = GpuCollector(index, device, None, step, power_seconds)
+    check_can(collector, output)
+    progress(f"tracing {len(NETWORKS)} networks")
+    keep_zoo_graphs(NETWORKS, output)
+    run_collector(collector, output, budget_minutes, nvidia_gpu, json)
+
+
+def graphs(
+    table: Annotated[Path, typer.Argument(help="table that names networks of the zoo")],
+) -> None:
+    """Trace the zoo's networks that a table names, as one measured without forerun's readers."""
+    from forerun.data.collectors.torch_networks import NETWORKS
+    from forerun.data.measurement import read_measurements
+    from forerun.service.measured_networks import keep_zoo_graphs
+    from forerun.service.measurement_files import graph_folder_of
+
+    named = [str(name) for name in read_measurements(table)["workload"] if name in NETWORKS]
+    keep_zoo_graphs(named, table)
+    progress(f"{len(set(named))} graphs in {graph_folder_of(table)}")

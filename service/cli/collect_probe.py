@@ -1,0 +1,54 @@
+"""`forerun collect probe`: a one-minute fingerprint of this machine's GPU or processor."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.service.cli.output import progress
+
+if TYPE_CHECKING:
+    from forerun.data.collectors.trial import Trial
+
+
+def probe(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
+    ],
+    device: Annotated[str, typer.Option(help="what rows call it [the GPU's name, or my-cpu]")] = "",
+    threads: Annotated[
+        int | None, typer.Option(help="of a processor [all this process may use]", min=1)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """What every device is asked: a minute of reference operators and small networks."""
+    from forerun.data.collectors.gpu import GpuCollector
+    from forerun.data.collectors.host import usable_cpus
+    from forerun.data.collectors.probe import ProbeCollector
+    from forerun.service.cli.collecting import check_can, run_collector
+    from forerun.service.local_device import nvidia_gpu, this_cpu
+
+    collector = ProbeCollector.here(device, threads)
+    check_can(collector, output)
+    on_gpu = isinstance(collector.inner, GpuCollector)
+    collector = ProbeCollector(collector.inner, _networks(on_gpu, output))
+    count = threads or usable_cpus()
+    progress(f"probing the {'GPU' if on_gpu else f'processor with {count} threads'} into {output}")
+    sheet = nvidia_gpu if on_gpu else this_cpu
+    run_collector(collector, output, 1.0, sheet, json)
+
+
+def _networks(on_gpu: bool, output: Path) -> "tuple[Trial, ...]":
+    from forerun.data.collectors.host import library
+    from forerun.data.collectors.probe import zoo_trials
+    from forerun.service.measured_networks import (
+        keep_zoo_graphs,
+        onnx_trials,
+        reference_networks,
+    )
+
+    if on_gpu:
+        trials = zoo_trials()
+        keep_zoo_graphs((trial.subject.name for trial in trials), output)
+        return trials
+    return onnx_trials(reference_networks()[:2], output) if library("onnxruntime") else ()

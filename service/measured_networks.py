@@ -1,0 +1,100 @@
+"""Networks to measure, joined with their operator graphs, which stand beside the table."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from forerun.data.collectors.torch_networks import NETWORKS
+from forerun.data.collectors.trial import Source, Trial
+from forerun.data.graph import OperatorGraph
+from forerun.features.costs import operator_cost
+from forerun.features.readers import read_graph
+from forerun.service.measurement_files import graph_folder_of
+
+REFERENCE_NETWORKS = (
+    "light_squeezenet",
+    "light_shufflenet",
+    "light_inception_v1",
+    "light_resnet50",
+)
+"""Networks that come with the onnx package, with weights made up: small to middle."""
+
+
+def reference_networks() -> tuple[Path, ...]:
+    """Files of `REFERENCE_NETWORKS`; empty where this build of the onnx package lacks them."""
+    import onnx
+
+    folder = Path(onnx.__file__).parent / "backend/test/data/light"
+    files = (folder / f"{name}.onnx" for name in REFERENCE_NETWORKS)
+    return tuple(file for file in files if file.is_file())
+
+
+def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
+    """ONNX files as trials at the batch size that each has; their graphs are put beside the table.
+
+    Raises:
+        UnreadableModel: a file is no sound model.
+    """
+    trials = []
+    for file in files:
+        graph = read_graph(file)
+        keep_graph(graph, file.stem, table)
+        each = flops_of(graph) / graph.batch_size
+        trials.append(
+            Trial(
+                Source(file.stem, str(file.resolve()), graph.digest),
+                batch_size=graph.batch_size,
+                framework="onnxruntime",
+                runtime="onnxruntime",
+                group=f"network {file.stem}",
+                flops=each,
+            )
+        )
+    return tuple(trials)
+
+
+def keep_zoo_graphs(names: Iterable[str], table: Path) -> None:
+    """Put the graphs of the zoo's networks beside the table, by name; what is there stays.
+
+    Raises:
+        MissingExtra: torch is not installed.
+    """
+    folder = graph_folder_of(table)
+    for name in dict.fromkeys(names):
+        if not (folder / f"{name}.json").is_file():
+            keep_graph(zoo_graph(name), name, table)
+
+
+def zoo_graph(name: str) -> OperatorGraph:
+    """The graph of a network of the zoo at batch size 1; nothing is computed.
+
+    Raises:
+        MissingExtra: torch is not installed.
+    """
+    from forerun.features.readers.torch_trace import trace_module
+
+    definition = NETWORKS[name]
+
+    def parts() -> tuple[object, Sequence[object]]:
+        import torch
+
+        with torch.device("meta"):
+            return definition.build(), (definition.example(1, "meta"),)
+
+    try:
+        module, inputs = parts()
+    except ImportError:
+        module, inputs = None, ()
+    return trace_module(module, inputs)
+
+
+def keep_graph(graph: OperatorGraph, name: str, table: Path) -> None:
+    """Write a graph where `forerun adapt` looks for it: `<table>-graphs/<name>.json`."""
+    folder = graph_folder_of(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(graph.to_json()) + "\n")
+
+
+def flops_of(graph: OperatorGraph) -> float:
+    """FLOPs of one run at the graph's batch size."""
+    return sum(operator_cost(operator).flops * operator.repeat for operator in graph.operators)

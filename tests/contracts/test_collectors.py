@@ -1,0 +1,65 @@
+"""Every collector keeps the contract."""
+
+import pytest
+
+from forerun.data.collectors.cpu import CpuCollector
+from forerun.data.collectors.cpu_run import CpuRun
+from forerun.data.collectors.gpu import GpuCollector
+from forerun.data.collectors.gpu_run import GpuRun
+from forerun.data.collectors.nvml import Nvml
+from forerun.data.collectors.probe import ProbeCollector
+from forerun.data.collectors.single_operators import linear, rows
+from forerun.data.collectors.trial import Trial
+from tests.contracts.collector_contract import CollectorContract
+from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda
+
+OPERATORS = (linear(8, 16, 32), rows("softmax", 4, 8))
+QUICK = CpuRun(1, window_s=0.01, warm_up_s=0.0)
+
+
+def trials(framework, runtime):
+    return tuple(Trial(op, framework=framework, runtime=runtime) for op in OPERATORS)
+
+
+class TestCpu(CollectorContract):
+    cls = CpuCollector
+
+    def make(self):
+        return CpuCollector("mine", trials("onnxruntime", "onnxruntime"), QUICK)
+
+
+class OnFakeGpu(CollectorContract):
+    """Of collectors that measure a GPU; the contract itself runs in subclasses alone."""
+
+    __test__ = False
+
+    @pytest.fixture(autouse=True)
+    def _cuda(self, monkeypatch):
+        pytest.importorskip("torch")
+        fake_cuda(monkeypatch)
+
+    def gpu(self):
+        collector = GpuCollector(device="h200", trials=trials("torch", "eager"))
+        nvml = Nvml(FakeNvml(), "handle")
+        collector.__dict__["_gpu_run"] = GpuRun("cpu", 0.01, 0.0, 0.02, 0.0, nvml, 400.0)
+        return collector
+
+
+class TestGpu(OnFakeGpu):
+    __test__ = True
+    cls = GpuCollector
+
+    def make(self):
+        return self.gpu()
+
+
+class TestProbe(OnFakeGpu):
+    __test__ = True
+    cls = ProbeCollector
+
+    @pytest.fixture(autouse=True)
+    def _few(self, monkeypatch):
+        monkeypatch.setattr("forerun.data.collectors.probe.reference_operators", lambda: OPERATORS)
+
+    def make(self):
+        return ProbeCollector(self.gpu())

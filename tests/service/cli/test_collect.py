@@ -1,0 +1,122 @@
+"""`forerun collect`: from this machine to a table that `forerun adapt` learns from."""
+
+import json
+
+import pytest
+
+from forerun.data.collectors import probe
+from forerun.data.collectors.sweep import operator_sweep
+from forerun.data.measurement import read_measurements
+from forerun.service import measured_networks
+from forerun.service.cli import collect_cpu, collecting
+from forerun.service.collection_plan import CollectionPlan, read_plan
+from tests.house.sources import REPOSITORY
+
+KINDS = ("linear", "softmax", "layer_norm", "elementwise")
+SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)[:6]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small operators in short windows, in place of the reference operators."""
+    monkeypatch.setattr(probe, "reference_operators", lambda: SMALL)
+    monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
+    monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
+    monkeypatch.setattr(measured_networks, "REFERENCE_NETWORKS", ("light_squeezenet",))
+
+
+def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
+    forerun, small, tmp_path
+):
+    table = tmp_path / "q.parquet"
+    code, out, err = forerun(
+        "collect", "cpu", "--quick", "-o", table, "--threads", 1, "--json", "--device", "my-cpu"
+    )
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["rows"] == facts["status"]["ok"] == len(SMALL) + 1
+    assert facts["median_spread"] >= 0
+    assert "my-cpu is registered" in err
+    rows = read_measurements(table)
+    assert set(rows["kind"]) == {"kernel", "network"}
+    assert (rows["runtime"] == "onnxruntime").all()
+    assert (rows["threads"] == 1).all()
+    code, out, err = forerun("adapt", table, "--device", "my-cpu", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] == len(SMALL) + 1
+    again = forerun("collect", "cpu", "--quick", "-o", table, "--threads", 1, "--json")
+    assert json.loads(again[1])["resumed"] == len(SMALL) + 1
+
+
+def test_without_torch_onnxruntime_measures_and_says_so(forerun, monkeypatch, tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "window_s: 0.01\nreference_networks: false\n"
+        "operators: {step: 64, largest_mib: 0.3, runtimes: [onnxruntime, eager]}\n"
+        "networks: [{names: [resnet18]}]\n"
+    )
+    from forerun.data.collectors import cpu, host
+
+    known = host.library
+    without = lambda name: None if name == "torch" else known(name)  # noqa: E731
+    for module in (cpu, host):
+        monkeypatch.setattr(module, "library", without)
+    table = tmp_path / "t.csv"
+    budget = ("--budget-minutes", 0.05)
+    code, _, err = forerun("collect", "cpu", "--plan", plan, "-o", table, *budget)
+    assert code == 0, err
+    assert "torch is not installed" in err
+    assert set(read_measurements(table)["framework"]) == {"onnxruntime"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("cpu", "-o", "t.txt"), "ends in .parquet or .csv"),
+        (("cpu", "-o", "t.csv", "--plan", "none.yaml"), "No plan none.yaml"),
+        (("cpu", "-o", "t.csv", "--plan", "p.yaml", "--quick"), "not both"),
+        (("gpu", "-o", "t.csv"), "Cannot measure here: torch"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(forerun, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = forerun("collect", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_a_plan_that_is_wrong_is_refused(tmp_path):
+    plan = tmp_path / "p.yaml"
+    for text, says in (
+        ("networks: [{names: [nothing]}]", "no network 'nothing'"),
+        ("onnx_files: [gone.onnx]", "gone.onnx"),
+    ):
+        plan.write_text(text)
+        with pytest.raises(Exception, match=says):
+            read_plan(plan).trials(tmp_path / "t.csv", tmp_path)
+    plan.write_text("networks: [{names: [x], batch_size: 3}]")
+    with pytest.raises(Exception, match="batch_size"):
+        read_plan(plan)
+
+
+def test_the_standard_plan_is_sound_and_covers_runtimes_and_phases(tmp_path, small):
+    plan = read_plan(REPOSITORY / "plans/cpu-standard.yaml")
+    assert plan == CollectionPlan.standard()
+    trials = plan.trials(tmp_path / "t.csv", tmp_path)
+    assert {t.runtime for t in trials} == {"onnxruntime", "eager", "compiled"}
+    assert {t.phase for t in trials} == {"inference", "training"}
+    assert len({t.key for t in trials}) == len(trials) > 200
+
+
+def test_graphs_of_a_table_measured_elsewhere_are_added(forerun, tmp_path):
+    pytest.importorskip("torch")
+    table = tmp_path / "h200.csv"
+    table.write_text(
+        "workload,kind,batch_size,device,status,latency_ms\n"
+        "squeezenet,network,1,l4,ok,0.6\nsqueezenet,network,16,l4,ok,2.6\n"
+    )
+    assert forerun("collect", "graphs", table)[0] == 0
+    assert (tmp_path / "h200-graphs" / "squeezenet.json").is_file()
+    code, out, err = forerun("adapt", table, "--device", "l4", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] == 2
