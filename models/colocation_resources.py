@@ -9,19 +9,20 @@ from forerun.features.windows import RESOURCES, Resource, level, metrics_of, win
 from forerun.models.colocation_rows import colocation_of
 from forerun.models.colocator import Colocator
 
+WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
 LEAST = 0.02
 """Gain in P below which no resource is said to dominate."""
 
 
-def gains(
-    predictor: Colocator, queries: Sequence[Query], metric: str = "p_cpu"
-) -> list[Mapping[Resource, float]]:
+def gains(predictor: Colocator, queries: Sequence[Query]) -> list[Mapping[Resource, float]]:
     """How much P would gain if one resource were as it is when the program runs alone.
+
+    What slows CPU time is judged by the answer for CPU time. Waiting is what wall time lacks beyond
+    that, and can only be for a CPU or a disk; relief of those counts up to it.
 
     Args:
         predictor: fitted.
         queries: n programs beside neighbours.
-        metric: of the two.
 
     Returns:
         n mappings resource -> relieved P less P; resources that no metric tells of are left out.
@@ -37,10 +38,18 @@ def gains(
     found: list[dict[Resource, float]] = [{} for _ in queries]
     if not asked:
         return list(found)
-    now = predictor.predict(queries).values[metric]
-    then = predictor.predict(asked).values[metric]
-    for (row, resource), value in zip(places, then, strict=True):
-        found[row][resource] = float(value - now[row])
+    now, then = predictor.predict(queries).values, predictor.predict(asked).values
+    busy = now.get("p_cpu", now.get("p_wall"))
+    relieved_busy = then.get("p_cpu", then.get("p_wall"))
+    assert busy is not None
+    assert relieved_busy is not None
+    for place, (row, resource) in enumerate(places):
+        gain = float(relieved_busy[place] - busy[row])
+        if resource in WAITED_FOR and "p_wall" in now:
+            lacking = max(0.0, float(busy[row] - now["p_wall"][row]))
+            waited = float(then["p_wall"][place] - now["p_wall"][row])
+            gain += float(min(max(waited, 0.0), lacking))
+        found[row][resource] = gain
     return list(found)
 
 

@@ -149,8 +149,7 @@ def _together(candidate: ProgramIn, host: HostIn, part: Colocator) -> HostWindow
 def _told(
     programs: Sequence[ProgramIn], queries: Sequence[Query], part: Colocator
 ) -> list[dict[str, Any]]:
-    metric = "p_wall" if "p_wall" in part.metrics else "p_cpu"
-    answers, found = part.predict(queries), gains(part, queries, metric)
+    answers, found = part.predict(queries), gains(part, queries)
     told = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
         wanted = [n for n in part.taught if not n.startswith(OWN)]

@@ -136,10 +136,10 @@ class ProgramOut(BaseModel):
     p_cpu: PerformanceOut | None = Field(description="P of CPU time")
     p_wall: PerformanceOut | None = Field(description="P of wall time")
     dominant_resource: Resource | None = Field(
-        description="whose relief would help wall time most; null where none would"
+        description="whose relief would help most; null where none would"
     )
     gains: dict[Resource, float] = Field(
-        description="by how much P of wall time would rise with one resource as it is alone"
+        description="by how much P would rise with one resource as it is alone"
     )
     missing_metrics: list[str] = Field(
         description="metrics that training had and this question has not"

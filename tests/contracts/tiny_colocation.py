@@ -27,7 +27,7 @@ class Program:
 PROGRAMS = {
     "spin": Program("compute", 1.0, 0.0, 0.6, 0.0),
     "matrix": Program("compute", 1.0, 0.1, 0.6, 0.1),
-    "chase": Program("cache", 0.9, 0.3, 0.3, 1.6),
+    "chase": Program("cache", 0.9, 0.3, 0.0, 1.6),
     "table": Program("cache", 0.8, 0.4, 0.1, 1.2),
     "sweep": Program("memory", 0.9, 0.5, 0.0, 0.3),
 }

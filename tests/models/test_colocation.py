@@ -141,8 +141,8 @@ def test_the_dominant_resource_is_what_the_truth_was_made_from():
     found = gains(boost(), [asked()])
     assert dominant(found[0]) == "cache"
     spinning = [q for q in colocations(1).queries if q.workload.profile.program == "spin"]
-    assert dominant(gains(boost(), spinning[1:2], "p_wall")[0]) == "cpu"
-    assert dominant(gains(boost(), spinning[:1], "p_cpu")[0]) is None
+    assert dominant(gains(boost(), spinning[1:2])[0]) == "cpu"
+    assert dominant(gains(boost(), spinning[:1])[0]) is None
 
 
 def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neighbour():
