@@ -10,6 +10,7 @@ MOST_METRICS = 400
 MOST_SECONDS = 3_600
 MOST_RESIDENTS = 64
 MOST_HOSTS = 1_000
+MOST_PROGRAMS = 5_000
 LONGEST_NAME = 200
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
@@ -111,6 +112,13 @@ class RankIn(_Strict):
         description="which P the best host has most of: the least of all programs there, the "
         "candidate's, or the mean",
     )
+
+    @model_validator(mode="after")
+    def _is_answered_at_once(self) -> "RankIn":
+        """All programs of all hosts are answered in one call."""
+        if sum(1 + len(host.residents) for host in self.hosts) > MOST_PROGRAMS:
+            raise ValueError(f"more than {MOST_PROGRAMS:,} programs; rank fewer hosts at a time")
+        return self
 
 
 class NowIn(_Strict):

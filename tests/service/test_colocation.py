@@ -103,6 +103,15 @@ def test_hundreds_of_hosts_are_ranked_within_a_second(service):
     assert taken < 3.0  # Under a second on an idle machine.
 
 
+def test_too_many_programs_at_once_are_refused(service):
+    full = {"residents": [{"name": "x"}] * 60}
+    answer = service.post(
+        "/v1/colocation/rank", json={"candidate": {"name": "y"}, "hosts": [full] * 100}
+    )
+    assert answer.status_code == 422
+    assert "fewer hosts" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("objective", ["worst", "candidate", "mean"])
 def test_the_objective_decides_the_order(service, objective):
     hosts = [
