@@ -41,7 +41,8 @@ class Answered:
     """Answers to one task's rows by one fit.
 
     `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict; `shots`
-    is what was asked for, 0 for the task's own; `alternatives` are those of the rows answered.
+    is what was asked for, 0 for the task's own; `alternatives` and
+    `repeats` are those of the rows answered.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class Answered:
     predictor: str
     shots: int = 0
     alternatives: Alternatives | None = None
+    repeats: NDArray[np.str_] | None = None
 
 
 def evaluate(
@@ -220,7 +222,8 @@ def _answer(
             Constant().fit(given).predict(judged.queries).values[task.metric]
         )
     among = None if task.alternatives is None else task.alternatives.take(keep)
-    return Answered(task, seed, columns, baselines, predictor.name, shots, among)
+    again = None if task.repeats is None else task.repeats[keep]
+    return Answered(task, seed, columns, baselines, predictor.name, shots, among, again)
 
 
 def _draw(
@@ -267,7 +270,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
         if task.bin_width:
             fits = (columns["measured"], columns["predicted"], columns["high"])
             capacity.append(capacity_scores(*fits, task.bin_width))
-        if task.repeats is not None:
+        if mine[0].repeats is not None:
             contention.append(_contention(mine, columns))
         choices += [_choices(answer) for answer in mine if answer.alternatives is not None]
         others.append(
@@ -297,8 +300,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
 
 
 def _contention(mine: Sequence[Answered], columns: Mapping[str, Column]) -> dict[str, float | None]:
-    """Scores of P; no row of such a task is ever drawn as a shot but from a pool."""
-    repeats = np.concatenate([a.task.repeats for a in mine if a.task.repeats is not None])
+    repeats = np.concatenate([a.repeats for a in mine if a.repeats is not None])
     named = {s: np.concatenate([a.baselines[s] for a in mine]) for s in mine[0].baselines}
     return contention_scores(columns["measured"], columns["predicted"], repeats, named)
 

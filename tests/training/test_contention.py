@@ -119,6 +119,16 @@ def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monke
     assert row["auc_below_0.9"] > 0.7
 
 
+@pytest.mark.reference
+def test_shots_of_the_judged_rows_are_not_scored(pilot_exam, monkeypatch):
+    monkeypatch.setattr(colocation, "TREES", 20)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    judge = examiner("contention_pilot")
+    answered = list(sit_exam(judge, cpu_only(pilot_exam), (8,), predictors=("colocation_boost",)))
+    (row,) = rows(answered)
+    assert row["n"] == len(pilot_exam.tasks[0].judged) - 8
+
+
 def with_windows(measured, columns):
     """The same rows, with other numbers in place of what the host showed."""
     queries = []
