@@ -27,6 +27,7 @@ FEWEST_RUNS = 3
 PRIOR_RUNS = 2.0
 """Imagined runs at the level and spread of all programs, that its own are shrunk by."""
 LEAST_SPREAD = 0.005
+LONGEST_WAIT = -4.0
 _LEAST_MIB = 0.03
 
 
@@ -91,6 +92,18 @@ class ColocationRows:
         """Whether a row's window holds anything, shape (n,)."""
         found: NDArray[np.bool_] = np.isfinite(self.found[:, 0]).sum(axis=1) > 0
         return found
+
+    @property
+    def waiting(self) -> Column:
+        """Log of the CPU share that a program gets over that alone, shape (n,).
+
+        NaN where either was not read. CPU time divided by it is wall time, by definition; a program
+        cannot gain from others letting it run more than it asked for.
+        """
+        place = NAMES.index("task.cpu_share")
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = np.log(self.found[:, 0, place] / self.alone[:, place])
+        return np.where(np.isfinite(found), np.clip(found, LONGEST_WAIT, 0.0), np.nan)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
         """The rows at these positions, or where the mask is True."""

@@ -40,6 +40,8 @@ LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a known program's answer may be."""
 PRIOR_ROWS = 3.0
+ANYONE = ""
+"""In place of a program's name: all that were not measured."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 FEWEST_TRUSTED = 15
 """Runs held out from which on a program's share is chosen."""
@@ -127,15 +129,21 @@ class Colocator(ABC):
         fitted = self._fitted(rows, measurements)
         widths: dict[tuple[str, Mode], LogQuantiles] = {}
         trust: dict[tuple[str, str], float] = {}
+        busy: dict[Mode, Column] = {}
+        waits = np.isfinite(rows.waiting)
         for metric in fitted.metrics:
             target = log_p(measurements, metric)
             for mode in MODES:
-                answer, middle = self._held_out(rows, measurements, metric, mode)
-                if mode == "known":
-                    mine = trust_of(rows.programs, target, answer, middle)
+                if metric == "p_wall" and mode in busy and waits.mean() > 0.5:
+                    answer = busy[mode] + rows.waiting
+                else:
+                    answer, middle = self._held_out(rows, measurements, metric, mode)
+                    who = rows.programs if mode == "known" else np.full(len(rows), ANYONE)
+                    mine = trust_of(who, target, answer, middle)
                     trust |= {(metric, program): share for program, share in mine.items()}
-                    kept = np.array([mine.get(str(p), 1.0) for p in rows.programs])
+                    kept = np.array([mine.get(str(p), 1.0) for p in who])
                     answer = middle + kept * (answer - middle)
+                    busy |= {mode: answer} if metric == "p_cpu" else {}
                 strata = _strata(rows, answer, mode)
                 widths[metric, mode] = LogQuantiles.of(target - answer, strata)
         median = rows.found[:, 0]
@@ -205,19 +213,32 @@ class Colocator(ABC):
 
     def in_logarithms(self, rows: ColocationRows, metric: str) -> tuple[Column, NDArray[np.bool_]]:
         """Log P of n rows, and whether each program is known."""
+        answer, known = self._plain(rows, metric)
+        answer = answer + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
+        return np.clip(answer, LEAST_LOG, MOST_LOG), known
+
+    def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, NDArray[np.bool_]]:
+        """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
         middle, spread, known = self.levels[metric].rows(rows.programs)
         answer = middle.copy()
-        for mode, part in (("known", known & rows.seen), ("new", ~known & rows.seen)):
-            engine = self.engines.get((metric, mode))  # type: ignore[arg-type]
+        parts: tuple[tuple[Mode, NDArray[np.bool_]], ...]
+        parts = (("known", known & rows.seen), ("new", ~known & rows.seen))
+        for mode, part in parts:
+            engine = self.engines.get((metric, mode))
             if engine is None or not part.any():
                 continue
             found = engine.predict(rows.take(part))
             if mode == "known":
                 share = [self.trust.get((metric, str(p)), 1.0) for p in rows.programs[part]]
-                found = share * spread[part] * np.clip(found, -FARTHEST, FARTHEST) + middle[part]
-            answer[part] = found
-        answer += [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
-        return np.clip(answer, LEAST_LOG, MOST_LOG), known
+                found = spread[part] * np.clip(found, -FARTHEST, FARTHEST)
+            else:
+                share = [self.trust.get((metric, ANYONE), 1.0)] * int(part.sum())
+                found = found - middle[part]
+            answer[part] = middle[part] + share * found
+        if metric == "p_wall" and "p_cpu" in self.levels:
+            busy, _ = self._plain(rows, "p_cpu")
+            answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
+        return answer, known
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """P with intervals."""
