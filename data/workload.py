@@ -152,6 +152,8 @@ class ProgramProfile:
         without: metrics of the same host shortly before or after, with nothing of ours on it.
         working_set_mib: memory that it goes through again and again; None where not known.
         cpu_share: its CPU time over its wall time alone; None where not known.
+        cpu_spread: how far its CPU times alone lie from their median, as the median of absolute
+            logarithms of their ratios; None where not known.
     """
 
     program: str
@@ -159,6 +161,7 @@ class ProgramProfile:
     without: HostWindow = HostWindow()
     working_set_mib: float | None = None
     cpu_share: float | None = None
+    cpu_spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,15 @@ from forerun.features.windows import (
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 METRICS = ("p_cpu", "p_wall")
-FACTS = ("log_working_set", "cpu_share")
+FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
 FEWEST_RUNS = 3
 """Runs of a program from which on its own level and spread count."""
 PRIOR_RUNS = 2.0
 """Imagined runs at the level and spread of all programs, that its own are shrunk by."""
 LEAST_SPREAD = 0.005
 LONGEST_WAIT = -4.0
+TOUCHY_SPREAD = 0.04
+"""Scatter of CPU time alone from which on a program's answer counts in full."""
 _LEAST_MIB = 0.03
 
 
@@ -104,6 +106,15 @@ class ColocationRows:
         with np.errstate(invalid="ignore", divide="ignore"):
             found = np.log(self.found[:, 0, place] / self.alone[:, place])
         return np.where(np.isfinite(found), np.clip(found, LONGEST_WAIT, 0.0), np.nan)
+
+    @property
+    def touchy(self) -> Column:
+        """How much a program minds, 0 to 1, from how its times alone scatter; 1 where not known.
+
+        A guest is never quite alone: what other guests do to the caches shows in isolated runs too.
+        """
+        spread = np.exp(self.facts[:, FACTS.index("log_cpu_spread")])
+        return np.where(np.isnan(spread), 1.0, np.minimum(spread / TOUCHY_SPREAD, 1.0))
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
         """The rows at these positions, or where the mask is True."""
@@ -206,11 +217,12 @@ def _median(window: HostWindow, name: str) -> float:
     return float(np.median(values)) if values else float("nan")
 
 
-def _facts(profile: ProgramProfile) -> tuple[float, float]:
-    size, share = profile.working_set_mib, profile.cpu_share
+def _facts(profile: ProgramProfile) -> tuple[float, ...]:
+    size, share, spread = profile.working_set_mib, profile.cpu_share, profile.cpu_spread
     return (
         float("nan") if size is None else float(np.log(max(size, _LEAST_MIB))),
         float("nan") if share is None else share,
+        float("nan") if spread is None else float(np.log(max(spread, LEAST_SPREAD))),
     )
 
 

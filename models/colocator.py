@@ -233,7 +233,7 @@ class Colocator(ABC):
                 found = spread[part] * np.clip(found, -FARTHEST, FARTHEST)
             else:
                 share = [self.trust.get((metric, ANYONE), 1.0)] * int(part.sum())
-                found = found - middle[part]
+                found = rows.touchy[part] * (found - middle[part])
             answer[part] = middle[part] + share * found
         if metric == "p_wall" and "p_cpu" in self.levels:
             busy, _ = self._plain(rows, "p_cpu")

@@ -75,6 +75,12 @@ class ProgramIn(_Strict):
     cpu_share: float | None = Field(
         default=None, ge=0, le=1, description="its CPU time over its wall time, alone"
     )
+    cpu_spread: float | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="how its CPU times alone scatter: median of |log(time / median time)|",
+    )
 
 
 class HostIn(_Strict):

@@ -96,9 +96,19 @@ def _profiles(
         mine = alone & (victims == victim) & np.isfinite(share)
         usual = float(min(1.0, np.median(share[mine]))) if mine.any() else None
         window = HostWindow(tuple(names), _middle(values[mine & whole]))
-        facts = {"working_set_mib": sizes.get(str(victim)), "cpu_share": usual}
+        facts = {
+            "working_set_mib": sizes.get(str(victim)),
+            "cpu_share": usual,
+            "cpu_spread": _spread(runs["p_cpu"].to_numpy(dtype=np.float64)[mine]),
+        }
         found[str(victim)] = ProgramProfile(str(victim), window, empty, **facts)
     return found
+
+
+def _spread(p_cpu: NDArray[np.float64]) -> float | None:
+    """Median absolute logarithm of P of runs alone, each over those nearest in time."""
+    known = p_cpu[np.isfinite(p_cpu)]
+    return float(np.median(np.abs(np.log(known)))) if len(known) > 2 else None
 
 
 def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]) -> HostWindow:

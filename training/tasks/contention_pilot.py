@@ -102,4 +102,6 @@ def _profile(name: str, alone: pd.DataFrame) -> ProgramProfile:
     values = tuple(float(middle[c]) / unit for c, unit in PILOT_METRICS.values())
     share = float(min(1.0, alone["cpu"].median() / alone["wall"].median()))
     window = HostWindow(tuple(PILOT_METRICS), (values,))
-    return ProgramProfile(name, window, working_set_mib=WORKING_SETS_MIB.get(name), cpu_share=share)
+    spread = float(np.log(alone["cpu"] / alone["cpu"].median()).abs().median())
+    facts = {"working_set_mib": WORKING_SETS_MIB.get(name), "cpu_share": share}
+    return ProgramProfile(name, window, **facts, cpu_spread=spread)
