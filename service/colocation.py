@@ -184,8 +184,7 @@ def _query(program: ProgramIn, window: HostWindow, *, estimated: bool) -> Query:
 def _profile(program: ProgramIn) -> ProgramProfile:
     alone = _medians(program.alone)
     size, share = program.working_set_mib, program.cpu_share
-    facts = {"working_set_mib": size, "cpu_share": share, "cpu_spread": program.cpu_spread}
-    return ProgramProfile(program.name, alone, **facts)
+    return ProgramProfile(program.name, alone, HostWindow(), size, share, program.cpu_spread)
 
 
 def _shown(host: HostIn) -> HostWindow | None:

@@ -103,5 +103,5 @@ def _profile(name: str, alone: pd.DataFrame) -> ProgramProfile:
     share = float(min(1.0, alone["cpu"].median() / alone["wall"].median()))
     window = HostWindow(tuple(PILOT_METRICS), (values,))
     spread = float(np.log(alone["cpu"] / alone["cpu"].median()).abs().median())
-    facts = {"working_set_mib": WORKING_SETS_MIB.get(name), "cpu_share": share}
-    return ProgramProfile(name, window, **facts, cpu_spread=spread)
+    size = WORKING_SETS_MIB.get(name)
+    return ProgramProfile(name, window, HostWindow(), size, share, spread)
