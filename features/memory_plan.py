@@ -70,6 +70,31 @@ TRAITS: Final = (
     "convolutions",
 )
 """Names of `MemoryPlan.traits`: memory over `reserved`, then counts over all operators."""
+OVER_RESERVED: Final = TRAITS[:10]
+
+
+def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
+    """The plan of the same run with an optimizer of so many states a weight; sizes are shifted.
+
+    Args:
+        plan: of a training step.
+        slots: weights' size times this is what the optimizer keeps.
+    """
+    more = slots * plan.parts["weights"] - plan.parts["optimizer"]
+    live, reserved = plan.live + more, plan.reserved + more
+    if more == 0.0 or live <= 0.0 or reserved <= 0.0:
+        return plan
+    scale = max(plan.reserved, 1.0) / max(reserved, 1.0)
+    sizes = dict(zip(TRAITS, plan.traits, strict=True))
+    sizes |= {name: sizes[name] * scale for name in OVER_RESERVED}
+    sizes["live"] = live / max(reserved, 1.0)
+    return replace(
+        plan,
+        live=live,
+        reserved=reserved,
+        parts={**plan.parts, "optimizer": plan.parts["optimizer"] + more},
+        traits=tuple(sizes.values()),
+    )
 
 
 @lru_cache(maxsize=4 * GRAPHS_KEPT)

@@ -1,14 +1,16 @@
 """Predictors on disk: a folder of JSON and text, sealed with hashes. Nothing in it can run code.
 
-predictor.json      which class, its parameters, format version
-*.txt.gz            LightGBM boosters in their own text format, compressed
+predictor.json      which class, its parameters, format version (predictor.json.gz where it is long)
+*.txt.xz            LightGBM boosters in their own text format, compressed
 NAME/               parts of a composed predictor, each a folder like this one
 card.md             the model card
 manifest.json       SHA-256 of every file above; the version is the hash of these hashes
 """
 
+import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,9 @@ from forerun.models.predictor import Predictor
 FORMAT = "forerun.predictor/1"
 FORMER_NAMES = {"inference_memory": "memory"}
 """Names in artifacts of earlier versions -> what they are called now."""
-ALLOWED = (".json", ".txt", ".txt.gz", ".md", ".onnx", ".png")
+ALLOWED = (".json", ".json.gz", ".txt", ".txt.gz", ".txt.xz", ".md", ".onnx", ".png")
+LONG_BYTES = 100_000
+"""From which on parameters are compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,11 @@ def write_content(folder: Path, name: str, parameters: Mapping[str, Any]) -> Non
     """Write `predictor.json` of a predictor called `name`; the folder is made where missing."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {"format": FORMAT, "name": name, "parameters": parameters}
-    (folder / "predictor.json").write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    if len(text) < LONG_BYTES:
+        (folder / "predictor.json").write_text(text)
+    else:
+        (folder / "predictor.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def read_content(folder: Path, name: str) -> dict[str, Any]:
@@ -127,8 +135,12 @@ def check(folder: Path) -> Manifest:
 
 def _content(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / "predictor.json").read_text())
-    except (OSError, ValueError) as error:
+        packed = folder / "predictor.json.gz"
+        if packed.is_file():
+            content = json.loads(gzip.decompress(packed.read_bytes()))
+        else:
+            content = json.loads((folder / "predictor.json").read_text())
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise BadArtifact(f"{folder} has no readable predictor.json: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadArtifact(f"{folder}/predictor.json is not in format {FORMAT}.")

@@ -1,6 +1,7 @@
 """LightGBM boosters as a bag: several seeds, one averaged answer, one thread, text on disk."""
 
 import gzip
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,11 +82,9 @@ class BoosterBag:
         return np.column_stack(outputs)
 
     def save(self, folder: Path, name: str) -> None:
-        """One compressed text file a booster: `NAME-0.txt.gz`, `NAME-1.txt.gz`, ..."""
+        """One compressed text file a booster: `NAME-0.txt.xz`, `NAME-1.txt.xz`, ..."""
         for number, text in enumerate(self.texts):
-            # No time stamp: the same booster gives the same bytes.
-            packed = gzip.compress(text.encode(), mtime=0)
-            (folder / f"{name}-{number}.txt.gz").write_bytes(packed)
+            (folder / f"{name}-{number}.txt.xz").write_bytes(lzma.compress(text.encode()))
 
     @classmethod
     def load(cls, folder: Path, name: str, count: int) -> "BoosterBag":
@@ -95,9 +94,8 @@ class BoosterBag:
             BadArtifact: a file is missing.
         """
         try:
-            files = [folder / f"{name}-{number}.txt.gz" for number in range(count)]
-            texts = [gzip.decompress(file.read_bytes()).decode() for file in files]
-        except (OSError, EOFError, ValueError) as error:
+            texts = [_unpacked(folder / f"{name}-{number}") for number in range(count)]
+        except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
             raise BadArtifact(f"{folder} lacks a booster: {error}") from None
         return cls(tuple(texts))
 
@@ -116,3 +114,11 @@ class BoosterBag:
             np.array([first.get_leaf_output(number, leaf) for leaf in range(tree["num_leaves"])])
             for number, tree in enumerate(trees)
         )
+
+
+def _unpacked(stem: Path) -> str:
+    """Text of a booster; artifacts of earlier versions hold it as `.txt.gz`."""
+    former = stem.with_name(f"{stem.name}.txt.gz")
+    if former.is_file():
+        return gzip.decompress(former.read_bytes()).decode()
+    return lzma.decompress(stem.with_name(f"{stem.name}.txt.xz").read_bytes()).decode()

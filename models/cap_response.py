@@ -23,7 +23,7 @@ Column = NDArray[np.float64]
 POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")
 LOWEST: Final = 0.33
-"""Of the design power: nothing lower was measured, and boards rarely allow it."""
+"""Of the design power: nothing lower was measured, boards rarely allow it, and none is answered."""
 OVERSHOOT: Final = 1.05
 """Of a limit: 1.8 % of Zeus's averages are more than 2 % above theirs."""
 MOST_STATIC: Final = 0.6
@@ -37,6 +37,7 @@ BORROWED: Final = (
 )
 NO_POWER: Final = "power limit: left out, for no power is known here"
 NO_TDP: Final = "power limit: left out, for the device's design power is not known"
+NO_CUT: Final = "power limit: {limit:g} W is above the design power of {tdp:g} W: taken as none"
 
 _ERRORS: Final = {
     POWER: LogQuantiles(
@@ -109,7 +110,7 @@ class CapResponse:
             free: what is predicted for them at the devices' own limits; `power_w` and
                 `latency_ms` are changed, energy follows from them where it stands there.
         """
-        rows = [row for row, query in enumerate(queries) if binds(query)]
+        rows = [row for row, q in enumerate(queries) if q.operation.power_limit_w is not None]
         if not rows:
             return free
         answer = _Columns(free)
@@ -120,8 +121,16 @@ class CapResponse:
     def _cap(self, query: Query, row: int, answer: "_Columns") -> None:
         limit, tdp = query.operation.power_limit_w, query.device.tdp_w
         power = answer.at("values", POWER, row)
+        if limit is not None and tdp is not None and limit >= tdp:
+            if limit > tdp:
+                answer.limits[row] += (NO_CUT.format(limit=limit, tdp=tdp),)
+            return
         if limit is None or tdp is None or not power > 0.0:
             answer.limits[row] += (NO_TDP if tdp is None else NO_POWER,)
+            return
+        if limit < LOWEST * tdp:
+            answer.leave_out(row)
+            answer.limits[row] += too_low(limit, tdp)
             return
         ends = [answer.at(part, POWER, row) for part in ("low", "high")]
         around = np.array([power, *(end if end > 0.0 else power for end in ends)])
@@ -133,18 +142,12 @@ class CapResponse:
         highest = max(OVERSHOOT * limit, answer.at("values", POWER, row))
         answer.columns["high"][POWER][row] = min(answer.at("high", POWER, row), highest)
         answer.stretch(row, times, self._error(TIME, stratum))
-        answer.limits[row] += self.limits(limit / tdp, query.device)
+        answer.limits[row] += self.limits(query.device)
 
-    def limits(self, share: float, device: Device) -> tuple[str, ...]:
-        """What to know about a limit, given as a share of the design power."""
-        lines: tuple[str, ...] = ()
-        if share < LOWEST:
-            lines = (
-                f"power limit: {share:.0%} of the design power, nothing below {LOWEST:.0%} was "
-                "measured",
-            )
+    def limits(self, device: Device) -> tuple[str, ...]:
+        """What to know about a limit on a device."""
         known = device.has_sheet and any(same_sheet(sheet(device), one) for one in self.sheets)
-        return lines if known else (*BORROWED, *lines)
+        return () if known else BORROWED
 
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
         bounds = self.errors[metric].bounds
@@ -171,6 +174,14 @@ def binds(query: Query) -> bool:
     return limit is not None and (tdp is None or limit < tdp)
 
 
+def too_low(limit_w: float, tdp_w: float) -> tuple[str, ...]:
+    """A line where a limit is so low that nothing is answered; none where it is not."""
+    if limit_w >= LOWEST * tdp_w:
+        return ()
+    share = f"{limit_w:g} W is {limit_w / tdp_w:.0%} of the design power"
+    return (f"power limit: {share}, nothing below {LOWEST:.0%} was measured or is answered",)
+
+
 def depth(limit_w: float, power_w: float) -> str:
     """Stratum of the error: how deep a limit cuts into what a workload draws."""
     return f"depth/{int(np.searchsorted(DEPTHS, limit_w / power_w))}"
@@ -193,6 +204,13 @@ class _Columns:
     def at(self, part: str, metric: str, row: int) -> float:
         column = self.columns[part].get(metric)
         return float("nan") if column is None else float(column[row])
+
+    def leave_out(self, row: int) -> None:
+        """No time, power and energy in a row."""
+        for columns in self.columns.values():
+            for metric in (POWER, TIME, ENERGY):
+                if metric in columns:
+                    columns[metric][row] = np.nan
 
     def spread(self, metric: str, row: int, ratios: Column, error: tuple[float, float]) -> None:
         """Value times the first ratio; ends by the others (of the value) and the error."""
@@ -217,7 +235,7 @@ class _Columns:
             by_power = np.log(times[1:] / times[0])
             below = np.sqrt(np.log(low / value) ** 2 + min(by_power[0], 0.0) ** 2 + error[0] ** 2)
             above = np.sqrt(np.log(high / value) ** 2 + max(by_power[1], 0.0) ** 2 + error[1] ** 2)
-            self.columns["low"][TIME][row] = value * times[0] * np.exp(-below)
+            self.columns["low"][TIME][row] = max(value * times[0] * np.exp(-below), low)
             self.columns["high"][TIME][row] = value * times[0] * np.exp(above)
 
     def predictions(self, free: Predictions) -> Predictions:

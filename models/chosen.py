@@ -130,7 +130,7 @@ class Chosen:
     def _capped(self, queries: Sequence[Query], answers: Predictions) -> Predictions:
         """Power limits taken into account where the parts themselves do not know them."""
         plain = [q if q.workload.kind in CAPPED else replace(q, operation=FREE) for q in queries]
-        if not any(binds(query) for query in plain):
+        if all(query.operation.power_limit_w is None for query in plain):
             return answers
         return self.response.capped(plain, answers)
 

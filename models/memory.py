@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.features.memory_plan import MemoryPlan, memory_plan
+from forerun.features.memory_plan import MemoryPlan, memory_plan, with_optimizer_slots
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
@@ -66,6 +66,12 @@ SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
 }
 """Trees and their size. Networks of dense layers repeat to 0.2 %, so that much can be learnt of
 them; those with convolutions or attention scatter by their libraries' workspaces."""
+USUAL_SLOTS: Mapping[str, float] = {"dense": 2.0, "mixed": 1.0}
+"""Optimizer states a weight of GPUMemNet's rows: Adam and SGD with momentum."""
+
+LEAST_BEYOND = -0.9
+"""Of the mapped peak: what a measurement may lie below it, to keep logarithms finite."""
+
 FEWEST_ROWS = 100
 """Rows from which on a booster is worth its noise."""
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
@@ -286,8 +292,10 @@ class _Fit:
         found = MemoryMap.fit(plans, measured, at_least)
         known = np.flatnonzero(~np.isnan(measured))
         shown = [plans[i] for i in known.tolist()]
-        left = np.log(measured[known] / np.array([found.peak(plan) for plan in shown]))
-        features, kinds = _features(shown), _kinds(shown)
+        usual, kinds = _usual(shown), _kinds(shown)
+        beyond = measured[known] - _mapped(found, shown)
+        left = np.log1p(np.maximum(beyond / _mapped(found, usual), LEAST_BEYOND))
+        features = _features(usual)
         residuals = {}
         for kind, (trees, size) in SIZES.items():
             mine = kinds == kind
@@ -302,15 +310,31 @@ class _Fit:
         return cls(found, residuals)
 
     def peaks(self, plans: Sequence[MemoryPlan]) -> Column:
-        """Mapped peaks, corrected by the booster of each network's kind, MiB."""
-        mapped = np.array([self.map.peak(plan) for plan in plans])
+        """Mapped peaks plus what the booster of each network's kind adds, MiB.
+
+        The booster is asked about the kind's usual optimizer, so that another one changes the peak
+        by its own states and by nothing else.
+        """
+        mapped = _mapped(self.map, plans)
         kinds = _kinds(plans)
         for kind, bag in self.residuals.items():
-            mine = kinds == kind
-            if mine.any():
-                features = _features([p for p, own in zip(plans, mine, strict=True) if own])
-                mapped[mine] *= np.exp(bag.predict(features))
+            mine = np.flatnonzero(kinds == kind)
+            if len(mine):
+                usual = _usual([plans[row] for row in mine.tolist()])
+                mapped[mine] += _mapped(self.map, usual) * np.expm1(bag.predict(_features(usual)))
         return mapped
+
+
+def _mapped(known: MemoryMap, plans: Sequence[MemoryPlan]) -> Column:
+    return np.array([known.peak(plan) for plan in plans])
+
+
+def _usual(plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
+    kinds = _kinds(plans).tolist()
+    return [
+        with_optimizer_slots(plan, USUAL_SLOTS[kind])
+        for plan, kind in zip(plans, kinds, strict=True)
+    ]
 
 
 def _kinds(plans: Sequence[MemoryPlan]) -> NDArray[np.str_]:

@@ -85,8 +85,10 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
     answers = predictor.predict(asked)
     found = [answers[row] for row in range(len(asked))]
     for metric, words in (("latency_ms", "time"), ("power_w", "power")):
-        if any(metric not in one.estimates for one in found):
-            raise UnanswerableQuery(f"No {words} is known for this workload on this device.")
+        for limit, one in zip(wanted, found, strict=True):
+            if metric not in one.estimates:
+                why = "".join(f" ({line})" for line in one.limits if "is answered" in line)
+                raise UnanswerableQuery(f"No {words} is known for this at {limit:g} W{why}.")
     times = [one.estimates["latency_ms"] for one in found]
     powers = [one.estimates["power_w"] for one in found]
     energies = [

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 from forerun.data.device import Device
@@ -184,6 +185,8 @@ def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[st
             reasons.append(f"{name} is not known: {answer['missing'][name]}")
             continue
         judged = estimate[limits.risk]
+        if judged is not None and name == "power_w":
+            judged = min(judged, _enforced_w(answer))
         if judged is None:
             reasons.append(f"{name} has no upper end; risk `value` judges the estimate")
             continue
@@ -195,6 +198,12 @@ def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[st
     if limits.must_fit and answer["graph"] is not None:
         reasons += _does_not_fit(answer, limits.risk)
     return reasons, margins
+
+
+def _enforced_w(answer: dict[str, Any]) -> float:
+    """What the device itself holds its average power to, W; infinity where that is not known."""
+    known = (answer["power"][name] for name in ("power_limit_w", "tdp_w"))
+    return min((watts for watts in known if watts is not None), default=inf)
 
 
 def _does_not_fit(answer: dict[str, Any], risk: Risk) -> list[str]:

@@ -2,22 +2,29 @@
 
 from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
+from forerun.models.cap_response import too_low
 
 TIMES = ("latency_ms", "utilisation")
 DRAWN = ("power_w", "energy_j")
 
 
 def not_known(query: Query) -> dict[str, str]:
-    """Metric -> why a predictor's answer about one device must not be given for it."""
-    setup = _setup(query)
-    if setup is None or _devices(setup) == 1:
-        return {}
+    """Metric -> why there is no answer, or why one about one device must not be given for it."""
+    setup, below = _setup(query), _below_limits(query)
+    if below or setup is None or _devices(setup) == 1:
+        return below
     count = _devices(setup)
     drawn = f"what {count} devices draw together was not measured"
     if setup.tensor_parallel == setup.pipeline_parallel == 1:
         return dict.fromkeys(DRAWN, drawn)
     time = f"no predictor knows the time of a network divided among {count} devices"
     return dict.fromkeys(TIMES, time) | dict.fromkeys(DRAWN, drawn)
+
+
+def _below_limits(query: Query) -> dict[str, str]:
+    limit, tdp = query.operation.power_limit_w, query.device.tdp_w
+    lines = () if limit is None or tdp is None else too_low(limit, tdp)
+    return dict.fromkeys((*TIMES, *DRAWN), lines[0]) if lines else {}
 
 
 def set_up_lines(query: Query) -> list[str]:

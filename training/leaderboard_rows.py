@@ -53,12 +53,14 @@ def entries_of(
     return found
 
 
-def shipped_entries(evaluations: Sequence[Row], training: Row, manifest: Row) -> Iterator[Entry]:
+def shipped_entries(
+    evaluations: Sequence[Row], digests: Mapping[str, str], manifest: Row
+) -> Iterator[Entry]:
     """Entries of `scores.json`, which lies beside a saved predictor.
 
     Args:
         evaluations: content of `scores.json`.
-        training: content of `training.json`, which knows the bundles' digests.
+        digests: dataset -> digest of the bundle that taught.
         manifest: content of `manifest.json`, which knows the day.
     """
     for evaluation in evaluations:
@@ -71,7 +73,7 @@ def shipped_entries(evaluations: Sequence[Row], training: Row, manifest: Row) ->
                 "shots": evaluation.get("shots", 0),
                 "date": evaluation.get("date") or manifest.get("created"),
                 "commit": evaluation.get("commit"),
-                "digest": evaluation.get("digest") or training["digests"].get(dataset, "unknown"),
+                "digest": evaluation.get("digest") or digests.get(dataset, "unknown"),
             }
             protocol = row.get("protocol")
             mine = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)

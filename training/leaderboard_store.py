@@ -10,13 +10,14 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 from forerun.data.bundle import home
 from forerun.data.errors import BadTable
 from forerun.training.leaderboard import FORMAT, Entry, Leaderboard, cited
+from forerun.training.record import TrainingRecord
 
 FOLDER = "leaderboard"
 
@@ -121,14 +122,16 @@ def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
     """
     from forerun.training.leaderboard_rows import shipped_entries
 
-    place = files("forerun.models") / "pretrained" if folder is None else folder
-    texts: dict[str, Any] = {}
-    for name in ("scores", "training", "manifest"):
-        file = place / f"{name}.json"
-        if not file.is_file():
-            return ()
-        texts[name] = json.loads(file.read_text(encoding="utf-8"))
-    return tuple(shipped_entries(texts["scores"], texts["training"], texts["manifest"]))
+    with as_file(files("forerun.models") / "pretrained") as bundled:
+        place = bundled if folder is None else folder
+        texts: dict[str, Any] = {}
+        for name in ("scores", "manifest"):
+            file = place / f"{name}.json"
+            if not file.is_file():
+                return ()
+            texts[name] = json.loads(file.read_text(encoding="utf-8"))
+        digests = TrainingRecord.read(place).digests
+    return tuple(shipped_entries(texts["scores"], digests, texts["manifest"]))
 
 
 def _read(path: Path) -> dict[str, Any]:

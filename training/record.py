@@ -1,5 +1,6 @@
 """What a set of predictors was trained on: bundles by digest, and the values of grouping keys."""
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from typing import Any
 from forerun.data.bundle import Bundle
 from forerun.data.measurements import Measurements
 
-FILE = "training.json"
+FILE = "training.json.gz"
+FORMER_FILE = "training.json"
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,22 @@ class TrainingRecord:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `training.json` into a predictor's folder."""
+        """Write `training.json.gz` into a predictor's folder."""
         content: dict[str, Any] = {
             "digests": dict(self.digests),
             "keys": dict(self.keys),
             "rows": dict(self.rows),
         }
-        (folder / FILE).write_text(json.dumps(content, sort_keys=True) + "\n")
+        text = json.dumps(content, sort_keys=True) + "\n"
+        (folder / FILE).write_bytes(gzip.compress(text.encode(), mtime=0))
 
     @classmethod
     def read(cls, folder: Path) -> "TrainingRecord":
         """The record in a predictor's folder; empty where there is none."""
-        path = folder / FILE
-        if not path.is_file():
+        if (folder / FILE).is_file():
+            content = json.loads(gzip.decompress((folder / FILE).read_bytes()))
+        elif (folder / FORMER_FILE).is_file():
+            content = json.loads((folder / FORMER_FILE).read_text())
+        else:
             return cls()
-        content = json.loads(path.read_text())
         return cls(content["digests"], content["keys"], content.get("rows", {}))

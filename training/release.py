@@ -30,6 +30,10 @@ ANSWERS = (
     "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
     "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
     "peak memory on GPUs, by `memory`: training as measured on one device, inference analytic",
+    "power and throughput of generative models that serve requests, by `serving_power`",
+    "power and time of training jobs at a power limit, by `power_cap`, and how a limit acts on any "
+    "network",
+    "results of MLPerf Inference by model, scenario and accelerator, by `benchmark_history`",
 )
 LIMITS = (
     "Few devices taught each part (see the tables); on others the interval is wider and `limits` "

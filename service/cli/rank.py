@@ -114,7 +114,7 @@ def _show(source: str, found: dict[str, Any]) -> None:
         shown = (metric(n).text(e and e["value"]) for n, e in zip(SHOWN, metrics, strict=True))
         place = f"{row['rank']:>3} {row['device']['name']}"
         rows.add_row(place, f"{aim['value']:,.4g}", ends, *shown, fit_word(row["fits"]))
-    out.print(rows)
+    out.print(rows if found["ranked"] else "no device meets the limits")
     if any(row["objective"]["coverage"] is None for row in found["ranked"]):
         out.print(NOT_CALIBRATED)
     for row in found["excluded"]:

@@ -2,6 +2,7 @@
 
 import ast
 import gzip
+import lzma
 
 import pytest
 
@@ -60,6 +61,8 @@ def test_bundled_files_are_text_small_and_sealed():
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
+        elif path.suffix == ".xz":
+            content = lzma.decompress(content)
         assert path.name.endswith(ALLOWED), name_of(path)
         assert not content.startswith(MAGIC), f"{name_of(path)} is a pickle or an archive"
     assert sum(p.stat().st_size for p in files) <= MOST_BYTES

@@ -15,7 +15,15 @@ from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Kernel
-from forerun.models.cap_response import BORROWED, NO_POWER, NO_TDP, POWER, TIME, CapResponse
+from forerun.models.cap_response import (
+    BORROWED,
+    NO_CUT,
+    NO_POWER,
+    NO_TDP,
+    POWER,
+    TIME,
+    CapResponse,
+)
 from forerun.models.cap_response_fit import CappedRuns, fit_response
 from forerun.models.chosen import Chosen
 from forerun.models.prediction import Predictions
@@ -89,7 +97,7 @@ def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits,
 
 
 def test_without_a_limit_answers_are_untouched():
-    free = Chosen((Hot(),)).predict([asked(None), asked(400.0)])
+    free = Chosen((Hot(),)).predict([asked(None), asked(250.0)])
     np.testing.assert_array_equal(free.values[POWER], 240.0)
     np.testing.assert_array_equal(free.values[TIME], 2.0)
     assert list(free.limits) == [(), ()]
@@ -125,9 +133,21 @@ def test_a_cool_workload_does_not_feel_the_limit():
     assert answer.estimates[TIME].value == 2.0
 
 
-def test_a_limit_below_what_was_measured_is_said():
-    lines = Chosen((Hot(),)).predict([asked(50.0)])[0].limits
-    assert any("20% of the design power" in line for line in lines)
+def test_far_below_what_was_measured_nothing_is_answered():
+    answer = Chosen((Hot(),)).predict([asked(50.0)])[0]
+    assert not answer.estimates
+    assert any("20% of the design power" in line for line in answer.limits)
+
+
+def test_a_limit_above_the_design_power_is_taken_as_none_and_it_is_said():
+    answer = Chosen((Hot(),)).predict([asked(900.0)])[0]
+    assert answer.estimates[POWER].value == 240.0
+    assert answer.limits == (NO_CUT.format(limit=900.0, tdp=250.0),)
+
+
+def test_no_limit_makes_a_run_faster_than_it_could_be_without():
+    answers = Chosen((Hot(),)).predict([asked(None), asked(235.0), asked(120.0)])
+    assert (answers.low[TIME] >= answers.low[TIME][0]).all()
 
 
 def test_a_device_without_a_design_power_keeps_its_answer_and_says_so():
@@ -166,8 +186,8 @@ def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
 def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     response = fit_response(runs())
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
-    assert response.limits(0.5, mine) == ()
-    assert response.limits(0.5, other) == BORROWED
+    assert response.limits(mine) == ()
+    assert response.limits(other) == BORROWED
 
 
 def test_a_response_written_down_is_the_same():

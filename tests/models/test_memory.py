@@ -125,6 +125,15 @@ def test_the_map_is_found_again():
     assert found.context == pytest.approx(OWN_MIB, rel=0.01)
 
 
+@pytest.mark.parametrize("kind", ["sgd", "momentum", "adamw", "adam8bit"])
+def test_another_optimizer_adds_its_states_and_nothing_else(kind):
+    fitted, plain = Memory().fit(taught()), train(8, 2048, 512)
+    other = replace(plain, workload=replace(plain.workload, training=TrainingSetup(kind)))
+    less, more = fitted.predict([plain, other]).values[PEAK]
+    states = memory_plan(other.workload).reserved - memory_plan(plain.workload).reserved
+    assert more - less == pytest.approx(fitted.training.reserved * states, rel=0.1, abs=4.0)
+
+
 def test_a_peak_caught_in_the_act_does_not_pull_the_map():
     rows = taught(noise=0.0)
     peak = rows.values[PEAK].copy()

@@ -32,6 +32,7 @@ def answer(device, latency_ms=1.0, power_w=100.0, memory_mib=1000.0, fits=True, 
         "metrics": metrics,
         "missing": {name: "nobody knows" for name, found in metrics.items() if found is None},
         "fits": fit if memory_mib else None,
+        "power": {"power_limit_w": None, "tdp_w": device.tdp_w},
         "in_domain": True,
         "limits": [],
         "device": {"name": device.name, "origin": device.origin},
@@ -79,6 +80,14 @@ def test_limits_are_judged_by_the_upper_end_unless_the_risk_is_taken():
     bold = rank(answers, most={"latency_ms": 11.0}, risk="value")
     assert len(names(bold)) == 5
     assert bold["ranked"][0]["margins"]["latency_ms"] == pytest.approx(1.0)
+
+
+def test_average_power_is_held_to_what_the_device_itself_enforces():
+    device = DEVICES[0]
+    hot = [answer(device, power_w=0.95 * device.tdp_w)] + [answer(d) for d in DEVICES[1:]]
+    assert hot[0]["metrics"]["power_w"]["high"] > device.tdp_w
+    assert device.name in names(rank(hot, most={"power_w": device.tdp_w}))
+    assert device.name not in names(rank(hot, most={"power_w": 0.9 * device.tdp_w}))
 
 
 def test_what_may_not_fit_is_left_out_unless_the_risk_is_taken():
