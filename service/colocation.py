@@ -25,9 +25,9 @@ from forerun.models.predictor import Predictor
 from forerun.service.colocation_schemas import (
     ColocationIn,
     HostIn,
+    HostsIn,
     NowIn,
     ProgramIn,
-    RankIn,
     WindowIn,
 )
 
@@ -70,8 +70,8 @@ def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
     }
 
 
-def rank(asked: RankIn, loaded: LoadedPredictor) -> dict[str, Any]:
-    """The fields of `RankOut`; all programs of all hosts are answered in one call.
+def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """The fields of `HostsOut`; all programs of all hosts are answered in one call.
 
     Raises:
         UnanswerableQuery: no predictor in use was taught co-location, or not this metric.

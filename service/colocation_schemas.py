@@ -107,7 +107,7 @@ class ColocationIn(_Strict):
     host: HostIn = Field(description="where it would run")
 
 
-class RankIn(_Strict):
+class HostsIn(_Strict):
     """A program, and hosts that it could come to."""
 
     candidate: ProgramIn = Field(description="the program")
@@ -120,7 +120,7 @@ class RankIn(_Strict):
     )
 
     @model_validator(mode="after")
-    def _is_answered_at_once(self) -> "RankIn":
+    def _is_answered_at_once(self) -> "HostsIn":
         """All programs of all hosts are answered in one call."""
         if sum(1 + len(host.residents) for host in self.hosts) > MOST_PROGRAMS:
             raise ValueError(f"more than {MOST_PROGRAMS:,} programs; rank fewer hosts at a time")
@@ -162,7 +162,7 @@ class ProgramOut(BaseModel):
     limits: list[str] = Field(description="what the answer assumes or leaves out, a line each")
 
 
-class PredictorOut(BaseModel):
+class ColocatorOut(BaseModel):
     """Who answered."""
 
     name: str = Field(description="predictor")
@@ -176,7 +176,7 @@ class ColocationOut(BaseModel):
     residents: list[ProgramOut] = Field(description="those that are there, in order")
     worst: str = Field(description="name of the program with the least P of CPU time")
     assumed: list[str] = Field(description="how the host's metrics were put together")
-    predictor: PredictorOut = Field(description="who answered")
+    predictor: ColocatorOut = Field(description="who answered")
 
 
 class RankedHostOut(BaseModel):
@@ -189,17 +189,17 @@ class RankedHostOut(BaseModel):
     worst_program: str = Field(description="whose that is")
 
 
-class RankOut(BaseModel):
+class HostsOut(BaseModel):
     """Hosts, the best first."""
 
     hosts: list[RankedHostOut] = Field(description="by score, the best first")
     metric: ContentionMetric = Field(description="which P")
     assumed: list[str] = Field(description="how the hosts' metrics were put together")
-    predictor: PredictorOut = Field(description="who answered")
+    predictor: ColocatorOut = Field(description="who answered")
 
 
 class NowOut(BaseModel):
     """What a program pays now."""
 
     program: ProgramOut = Field(description="the program")
-    predictor: PredictorOut = Field(description="who answered")
+    predictor: ColocatorOut = Field(description="who answered")

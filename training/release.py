@@ -123,13 +123,14 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
+    taught = " ".join(dict.fromkeys(course.examiner.dataset for course in COURSES))
     return Card(
         title=TITLE,
         answers=ANSWERS,
         taught=taught_by(record, sources),
         evaluations=evaluations,
         limits=LIMITS,
-        command="forerun data pull neusight  # and timm_bench, torch_op_energy\nmake train",
+        command=f"for name in {taught}; do forerun data pull $name; done\nmake train",
         created=datetime.now(UTC).date().isoformat(),
         commit=tracking.git_commit(),
         versions=package_versions(),

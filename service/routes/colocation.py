@@ -6,10 +6,10 @@ from forerun.service import colocation as answered
 from forerun.service.colocation_schemas import (
     ColocationIn,
     ColocationOut,
+    HostsIn,
+    HostsOut,
     NowIn,
     NowOut,
-    RankIn,
-    RankOut,
 )
 from forerun.service.state import TheAnswers, TheState
 
@@ -25,10 +25,10 @@ async def colocation(asked: ColocationIn, answers: TheAnswers, state: TheState) 
 
 
 @router.post("/rank")
-async def rank_hosts(asked: RankIn, answers: TheAnswers, state: TheState) -> RankOut:
+async def rank_hosts(asked: HostsIn, answers: TheAnswers, state: TheState) -> HostsOut:
     """Hosts for a program, the best first."""
     loaded = answers.adaptation.current().loaded
-    return RankOut.model_validate(await state.run(lambda: answered.rank(asked, loaded)))
+    return HostsOut.model_validate(await state.run(lambda: answered.rank(asked, loaded)))
 
 
 @router.post("/now")
