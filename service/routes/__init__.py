@@ -14,6 +14,7 @@ from forerun.service.routes import (
     power,
     predict,
     rank,
+    serving,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
@@ -23,6 +24,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     predict.router,
     rank.router,
     power.router,
+    serving.router,
     graphs.router,
     devices.router,
     measurements.router,
