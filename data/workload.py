@@ -154,6 +154,9 @@ class ProgramProfile:
         cpu_share: its CPU time over its wall time alone; None where not known.
         cpu_spread: how far its CPU times alone lie from their median, as the median of absolute
             logarithms of their ratios; None where not known.
+        p_cpu_beside_cache: its CPU time alone over that beside one load that fills the caches from
+            another CPU (`stress-ng --cache 1`), as Bubble-Up (Mars et al., MICRO 2011) measures how
+            sensitive a program is; None where not measured.
     """
 
     program: str
@@ -162,6 +165,7 @@ class ProgramProfile:
     working_set_mib: float | None = None
     cpu_share: float | None = None
     cpu_spread: float | None = None
+    p_cpu_beside_cache: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

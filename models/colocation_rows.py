@@ -1,7 +1,7 @@
 """Programs beside neighbours as rows of numbers, and what was measured of each program before."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,10 +20,13 @@ from forerun.features.windows import (
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
+Names = NDArray[np.str_]
 METRICS = ("p_cpu", "p_wall")
 FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
 FEWEST_RUNS = 3
 """Runs of a program from which on its own level and spread count."""
+FEWEST_PROFILED = 3
+"""Programs measured beside the one load from which on others are placed by it."""
 PRIOR_RUNS = 2.0
 """Imagined runs at the level and spread of all programs, that its own are shrunk by."""
 LEAST_SPREAD = 0.005
@@ -49,6 +52,7 @@ class ColocationRows:
         found: n x len(STATISTICS) x m, statistics of the windows.
         alone: n x m, medians while the program ran alone.
         facts: n x len(FACTS).
+        beside: n, log P for CPU time beside one load that fills the caches; NaN where not measured.
     """
 
     programs: NDArray[np.str_]
@@ -56,6 +60,7 @@ class ColocationRows:
     found: Matrix
     alone: Matrix
     facts: Matrix
+    beside: Column
 
     @classmethod
     def of(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
@@ -84,6 +89,7 @@ class ColocationRows:
             found,
             np.array([known[id(one.profile)] for one in asked]).reshape(-1, len(NAMES)),
             np.array([_facts(one.profile) for one in asked]).reshape(-1, len(FACTS)),
+            np.array([_beside(one.profile) for one in asked]),
         )
 
     def __len__(self) -> int:
@@ -120,8 +126,12 @@ class ColocationRows:
         """The rows at these positions, or where the mask is True."""
         index = np.flatnonzero(rows) if rows.dtype == bool else rows
         windows = [self.windows[int(row)] for row in index]
-        rest = (self.found[index], self.alone[index], self.facts[index])
+        rest = (self.found[index], self.alone[index], self.facts[index], self.beside[index])
         return type(self)(self.programs[index], windows, *rest)
+
+    def unprofiled(self) -> Self:
+        """The same as if no program had been measured beside any load."""
+        return replace(self, beside=np.full(len(self), np.nan))
 
     def matrix(self, metrics: Sequence[int]) -> Matrix:
         """Statistics of some metrics, their change from alone, alone, and facts.
@@ -150,14 +160,22 @@ class Levels:
     Attributes:
         programs: key -> (median, spread).
         common: of all programs.
+        shares: median and spread, as shares of log P beside one load that fills the caches.
     """
 
     programs: Mapping[str, tuple[float, float]]
     common: tuple[float, float] = (0.0, 0.1)
+    shares: tuple[float, float] | None = None
 
     @classmethod
-    def of(cls, programs: NDArray[np.str_], log_p: Column) -> Self:
-        """From n runs; a program with fewer than FEWEST_RUNS has none of its own."""
+    def of(cls, programs: NDArray[np.str_], log_p: Column, beside: Column) -> Self:
+        """From n runs; a program with fewer than FEWEST_RUNS has none of its own.
+
+        Args:
+            programs: keys.
+            log_p: of each run.
+            beside: as in `ColocationRows`.
+        """
         each = {str(name): log_p[programs == name] for name in np.unique(programs)}
         if not each:
             return cls({})
@@ -170,24 +188,42 @@ class Levels:
                 middle = mine * float(np.median(values)) + (1.0 - mine) * common[0]
                 spread = spreads[name] ** mine * common[1] ** (1.0 - mine)
                 found[name] = middle, spread
-        return cls(found, common)
+        one = {str(name): value for name, value in zip(programs, beside, strict=True)}
+        return cls(found, common, _shares(found, one))
 
-    def rows(self, programs: NDArray[np.str_]) -> tuple[Column, Column, NDArray[np.bool_]]:
-        """Median, spread and whether the program is known, shapes (n,)."""
+    def rows(self, programs: NDArray[np.str_], beside: Column) -> tuple[Column, Column, Names]:
+        """Median, spread and mode of each program, shapes (n,).
+
+        The mode is `known` where the program was measured, `profiled` where it was beside one load
+        alone, which says how far from the common level its own is, else `new`.
+
+        Args:
+            programs: keys.
+            beside: as in `ColocationRows`.
+        """
         pairs = [self.programs.get(str(name), self.common) for name in programs]
         middle, spread = np.array(pairs).reshape(-1, 2).T
         known = np.array([str(name) in self.programs for name in programs], dtype=np.bool_)
-        return middle, spread, known
+        mode = np.where(known, "known", "new")
+        if self.shares is not None:
+            one = ~known & np.isfinite(beside)
+            mode = np.where(one, "profiled", mode)
+            middle = np.where(one, self.shares[0] * beside, middle)
+            own = np.maximum(LEAST_SPREAD, self.shares[1] * np.abs(beside))
+            spread = np.where(one, own, spread)
+        return middle, spread, mode
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists."""
-        return {"programs": {k: list(v) for k, v in self.programs.items()}, "common": self.common}
+        programs = {k: list(v) for k, v in self.programs.items()}
+        return {"programs": programs, "common": self.common, "shares": self.shares}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The levels that `to_json` wrote."""
         programs = {k: (float(v[0]), float(v[1])) for k, v in content["programs"].items()}
-        return cls(programs, (float(content["common"][0]), float(content["common"][1])))
+        common, shares = content["common"], content.get("shares")
+        return cls(programs, (float(common[0]), float(common[1])), shares and tuple(shares))
 
 
 def idle_window(queries: Sequence[Query]) -> HostWindow:
@@ -224,6 +260,30 @@ def _facts(profile: ProgramProfile) -> tuple[float, ...]:
         float("nan") if share is None else share,
         float("nan") if spread is None else float(np.log(max(spread, LEAST_SPREAD))),
     )
+
+
+def _beside(profile: ProgramProfile) -> float:
+    p_cpu = profile.p_cpu_beside_cache
+    return float("nan") if p_cpu is None else float(np.log(p_cpu))
+
+
+def _shares(
+    levels: Mapping[str, tuple[float, float]], beside: Mapping[str, float]
+) -> tuple[float, float] | None:
+    """Medians of level and spread over log P beside one load, by how much that is."""
+    one = np.array([beside[name] for name in levels], dtype=np.float64)
+    usable = np.isfinite(one) & (one != 0.0)
+    if usable.sum() < FEWEST_PROFILED:
+        return None
+    middle, spread = np.array(list(levels.values()))[usable].T
+    size = np.abs(one[usable])
+    return _weighted_median(middle / one[usable], size), _weighted_median(spread / size, size)
+
+
+def _weighted_median(values: Column, weights: Column) -> float:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) >= 0.5 * weights.sum()
+    return float(values[order][int(np.argmax(reached))])
 
 
 def _spread(values: Column) -> float:

@@ -2,7 +2,8 @@
 
 An engine answers log P. For a program that was measured before, it answers how many of its own
 spreads a run lies off its own level, so that programs which nothing slows teach as much as those
-which everything does; for any other, log P itself. Rows without a window get the level alone.
+which everything does; the same for one that was measured beside one load alone, whose level and
+spread follow from that; for any other, log P itself. Rows without a window get the level alone.
 """
 
 from abc import ABC, abstractmethod
@@ -26,28 +27,32 @@ from forerun.models.colocation_rows import (
     ColocationRows,
     Column,
     Levels,
+    Names,
     colocation_of,
     idle_window,
 )
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 
-Mode = Literal["known", "new"]
-MODES: tuple[Mode, ...] = ("known", "new")
-HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "new": "family"}
+Mode = Literal["known", "profiled", "new"]
+MODES: tuple[Mode, ...] = ("known", "profiled", "new")
+HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new": "family"}
 """Grouping key whose values are held out where intervals are measured."""
+ENGINES: Mapping[Mode, Mode] = {"known": "known", "profiled": "known", "new": "new"}
+"""Which engine answers."""
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a known program's answer may be."""
 PRIOR_ROWS = 3.0
-ANYONE = ""
-"""In place of a program's name: all that were not measured."""
+ANYONE: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
+"""In place of a program's name: all that were not measured, or beside one load alone."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 FEWEST_TRUSTED = 15
 """Runs held out from which on a program's share is chosen."""
 SEVERITIES = (-0.3, -0.1)
 
 NEW = "this program was not measured beside neighbours: the answer is from others like it"
+PROFILED = "this program was measured beside one load alone: the answer scales with what that did"
 NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
 ESTIMATED = "the host's metrics were put together from profiles, not measured"
 
@@ -127,6 +132,7 @@ class Colocator(ABC):
         idle = idle_window(measurements.queries)
         rows = ColocationRows.of(measurements.queries, idle)
         fitted = self._fitted(rows, measurements)
+        profiled = bool(np.isfinite(rows.beside).any())
         widths: dict[tuple[str, Mode], LogQuantiles] = {}
         trust: dict[tuple[str, str], float] = {}
         busy: dict[Mode, Column] = {}
@@ -134,11 +140,15 @@ class Colocator(ABC):
         for metric in fitted.metrics:
             target = log_p(measurements, metric)
             for mode in MODES:
+                if mode == "profiled" and not profiled:
+                    continue
                 if metric == "p_wall" and mode in busy and waits.mean() > 0.5:
                     answer = busy[mode] + rows.waiting
                 else:
                     answer, middle = self._held_out(rows, measurements, metric, mode)
-                    who = rows.programs if mode == "known" else np.full(len(rows), ANYONE)
+                    who = rows.programs
+                    if mode != "known":
+                        who = np.full(len(rows), ANYONE[mode])
                     mine = trust_of(who, target, answer, middle)
                     trust |= {(metric, program): share for program, share in mine.items()}
                     kept = np.array([mine.get(str(p), 1.0) for p in who])
@@ -166,15 +176,17 @@ class Colocator(ABC):
             known = np.isfinite(target)
             if not known.any():
                 continue
-            levels[metric] = Levels.of(rows.programs[known], target[known])
+            levels[metric] = Levels.of(rows.programs[known], target[known], rows.beside[known])
             teaches = known & rows.seen
             if not teaches.any():
                 continue
             mine, values = rows.take(teaches), target[teaches]
-            middle, spread, own = levels[metric].rows(mine.programs)
-            for mode in MODES if only is None else only[1:]:
+            middle, spread, modes = levels[metric].rows(mine.programs, mine.beside)
+            for mode in dict.fromkeys(
+                ENGINES[each] for each in (MODES if only is None else only[1:])
+            ):
                 wanted = (values - middle) / spread if mode == "known" else values
-                part = own if mode == "known" else np.ones(len(values), dtype=np.bool_)
+                part = modes == "known" if mode == "known" else np.ones(len(values), dtype=np.bool_)
                 if part.any():
                     engines[metric, mode] = self.engine(metric, mine.take(part), wanted[part])
         return replace(self, levels=levels, engines=engines, offsets={}, trust={})
@@ -187,6 +199,8 @@ class Colocator(ABC):
         target = log_p(measured, metric)
         answer, middle = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
         lighter = self.lighter()
+        if mode == "new":
+            rows = rows.unprofiled()
         for held in held_out_folds(groups, self.folds, self.seed):
             if held.all() or not np.isfinite(target[~held]).any():
                 continue
@@ -194,7 +208,7 @@ class Colocator(ABC):
             without = lighter._fitted(rows.take(~held), part, only=(metric, mode))
             mine = rows.take(held)
             answer[held], _ = without.in_logarithms(mine, metric)
-            middle[held], _, _ = without.levels[metric].rows(mine.programs)
+            middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.beside)
         return answer, middle
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -211,34 +225,32 @@ class Colocator(ABC):
                     offsets[metric, str(program)] = shrunk
         return replace(self, offsets=offsets)
 
-    def in_logarithms(self, rows: ColocationRows, metric: str) -> tuple[Column, NDArray[np.bool_]]:
-        """Log P of n rows, and whether each program is known."""
-        answer, known = self._plain(rows, metric)
+    def in_logarithms(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
+        """Log P of n rows, and the mode of each."""
+        answer, modes = self._plain(rows, metric)
         answer = answer + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
-        return np.clip(answer, LEAST_LOG, MOST_LOG), known
+        return np.clip(answer, LEAST_LOG, MOST_LOG), modes
 
-    def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, NDArray[np.bool_]]:
+    def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
         """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
-        middle, spread, known = self.levels[metric].rows(rows.programs)
+        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.beside)
         answer = middle.copy()
-        parts: tuple[tuple[Mode, NDArray[np.bool_]], ...]
-        parts = (("known", known & rows.seen), ("new", ~known & rows.seen))
-        for mode, part in parts:
-            engine = self.engines.get((metric, mode))
+        for mode in MODES:
+            part = (modes == mode) & rows.seen
+            engine = self.engines.get((metric, ENGINES[mode]))
             if engine is None or not part.any():
                 continue
             found = engine.predict(rows.take(part))
-            if mode == "known":
-                share = [self.trust.get((metric, str(p)), 1.0) for p in rows.programs[part]]
+            if ENGINES[mode] == "known":
                 found = spread[part] * np.clip(found, -FARTHEST, FARTHEST)
             else:
-                share = [self.trust.get((metric, ANYONE), 1.0)] * int(part.sum())
                 found = rows.touchy[part] * (found - middle[part])
-            answer[part] = middle[part] + share * found
+            who = [ANYONE.get(mode, str(program)) for program in rows.programs[part]]
+            answer[part] = middle[part] + [self.trust.get((metric, w), 1.0) for w in who] * found
         if metric == "p_wall" and "p_cpu" in self.levels:
             busy, _ = self._plain(rows, "p_cpu")
             answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
-        return answer, known
+        return answer, modes
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """P with intervals."""
@@ -246,21 +258,22 @@ class Colocator(ABC):
         values: dict[str, Column] = {}
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
-        known = np.zeros(len(rows), dtype=np.bool_)
+        modes = np.full(len(rows), "new")
         for metric in self.metrics:
-            answer, known = self.in_logarithms(rows, metric)
+            answer, modes = self.in_logarithms(rows, metric)
             values[metric] = np.exp(answer)
             ends = {}
             for mode in MODES:
                 width = self.widths.get((metric, mode), LogQuantiles({"all": (-1.0, 1.0)}))
                 ends[mode] = width.around(values[metric], _strata(rows, answer, mode).tolist())
+            cases = [modes == mode for mode in MODES]
             for place, kept in enumerate((low, high)):
-                kept[metric] = np.where(known, ends["known"][place], ends["new"][place])
-        limits = [self._limits(q, rows, i, bool(known[i])) for i, q in enumerate(queries)]
+                kept[metric] = np.select(cases, [ends[mode][place] for mode in MODES])
+        limits = [self._limits(q, rows, i, str(modes[i])) for i, q in enumerate(queries)]
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
 
-    def _limits(self, query: Query, rows: ColocationRows, row: int, known: bool) -> tuple[str, ...]:
-        lines = [] if known else [NEW]
+    def _limits(self, query: Query, rows: ColocationRows, row: int, mode: str) -> tuple[str, ...]:
+        lines = {"new": [NEW], "profiled": [PROFILED]}.get(mode, [])
         if not rows.seen[row]:
             return (*lines, NO_WINDOW)
         if colocation_of(query).estimated:

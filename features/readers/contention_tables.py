@@ -1,6 +1,7 @@
 """Tables of `contention` as programs beside neighbours: equal windows, profiles from runs alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
 SHARE_WITH = 0.98
 """Of the runs, that must have as many seconds as the windows are cut to."""
 MOST_SECONDS = 30
+ONE_LOAD = {"neighbour": "cache", "intensity": "high", "placement": "other", "mode": "static"}
+"""The load beside which a program is profiled."""
 KINDS = ("user", "nice", "system", "steal", "idle")
 
 
 def colocations(
-    runs: "pd.DataFrame", samples: "pd.DataFrame", seconds: int | None = None
+    runs: "pd.DataFrame",
+    samples: "pd.DataFrame",
+    seconds: int | None = None,
+    *,
+    profiled: bool = False,
 ) -> list[Colocation]:
     """One workload a run, in order.
 
@@ -32,6 +39,8 @@ def colocations(
         runs: n runs.
         samples: readings of those runs.
         seconds: length of the windows; as many as nearly all runs have when None.
+        profiled: whether profiles say what the runs beside ONE_LOAD showed. Then these runs are not
+            to be judged.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
     frame = with_own_cpu(samples)
@@ -40,10 +49,23 @@ def colocations(
     read = np.asarray(np.isfinite(values).any(axis=2), dtype=np.bool_)
     whole: NDArray[np.bool_] = read.sum(axis=1) == length
     profiles = _profiles(runs, values, whole, names, _empty_host(runs, frame, names))
+    if profiled:
+        profiles = {
+            name: replace(one, p_cpu_beside_cache=_beside(runs[runs["victim"] == name]))
+            for name, one in profiles.items()
+        }
     found = []
     for row, victim in enumerate(runs["victim"].astype(str)):
         seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
         found.append(Colocation(profiles[victim], HostWindow(names, seconds_of)))
+    return found
+
+
+def beside_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
+    """Whether each run was beside ONE_LOAD."""
+    found = np.ones(len(runs), dtype=np.bool_)
+    for column, value in ONE_LOAD.items():
+        found &= (runs[column] == value).to_numpy()
     return found
 
 
@@ -103,6 +125,12 @@ def _profiles(
         }
         found[str(victim)] = ProgramProfile(str(victim), window, empty, **facts)
     return found
+
+
+def _beside(runs: "pd.DataFrame") -> float | None:
+    """Median P for CPU time of one victim's runs beside ONE_LOAD."""
+    p_cpu = runs.loc[beside_one_load(runs), "p_cpu"].dropna()
+    return float(p_cpu.median()) if len(p_cpu) else None
 
 
 def _spread(p_cpu: NDArray[np.float64]) -> float | None:

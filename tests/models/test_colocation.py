@@ -1,5 +1,6 @@
 """Co-location: boosters and the network on a made-up host whose truth is known."""
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -174,9 +175,24 @@ def test_more_neighbours_never_show_less():
 
 def test_a_program_with_few_runs_has_no_level_of_its_own():
     programs = np.array(["a"] * 2 + ["b"] * 9)
-    levels = Levels.of(programs, np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)])
-    _, _, known = levels.rows(np.array(["a", "b", "c"]))
-    assert known.tolist() == [False, True, False]
+    log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
+    levels = Levels.of(programs, log_p, np.full(11, np.nan))
+    _, _, modes = levels.rows(np.array(["a", "b", "c"]), np.full(3, -1.0))
+    assert modes.tolist() == ["new", "known", "new"]
+
+
+def test_one_load_places_a_program_that_was_never_measured():
+    programs = np.repeat(["a", "b", "c", "d"], 9)
+    beside = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
+    log_p = beside * np.tile(np.linspace(0.0, 0.8, 9), 4)
+    levels = Levels.of(programs, log_p, beside)
+    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), np.array([-1.5, 0.0, np.nan]))
+    assert modes.tolist() == ["profiled", "profiled", "new"]
+    assert -0.75 < middle[0] < -0.35
+    assert middle[1] == 0.0
+    assert spread[0] > 10 * spread[1] > 0.0
+    again = Levels.from_json(json.loads(json.dumps(levels.to_json())))
+    assert again.shares == levels.shares
 
 
 def test_adapting_moves_the_program_and_no_other():

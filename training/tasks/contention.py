@@ -10,7 +10,7 @@ from forerun.data.datasets.contention import QUESTION, TARGETS, Contention
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.readers.contention_tables import colocations
+from forerun.features.readers.contention_tables import beside_one_load, colocations
 from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.predictor import Predictor
@@ -35,17 +35,27 @@ class ContentionExaminer(Examiner):
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with a reference."""
-        rows = contention_measurements(bundle)
+        rows = contention_measurements(bundle, profiled=True)
         return rows.take(np.isfinite(rows.values[TARGETS[0]]))
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
-        """One exam a split; what is left out in turn is pooled."""
+        """One exam a split; what is left out in turn is pooled.
+
+        `leave_one_family_out_profiled`: the same families, of which each program was run beside one
+        load before; those runs are not judged.
+        """
         rows = contention_measurements(bundle)
+        profiled = contention_measurements(bundle, profiled=True)
+        free = ~beside_one_load(bundle.table("runs"))
         for split in Contention().splits(bundle):
-            train, judged = rows.take(split.train), rows.take(split.judged)
-            if len(train) and len(judged):
-                protocol = split.protocol.partition("/")[0]
-                yield Exam(protocol, train, list(contention_tasks(protocol, train, judged)))
+            protocol = split.protocol.partition("/")[0]
+            exams = [(protocol, rows, split.judged)]
+            if protocol == "leave_one_family_out":
+                exams.append((f"{protocol}_profiled", profiled, split.judged & free))
+            for name, of, judged in exams:
+                train, asked = of.take(split.train), of.take(judged)
+                if len(train) and len(asked):
+                    yield Exam(name, train, list(contention_tasks(name, train, asked)))
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -79,10 +89,16 @@ def contention_tasks(
         yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats)
 
 
-def contention_measurements(bundle: Bundle) -> Measurements:
-    """Runs as measured programs beside neighbours, in the order of the table."""
+def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measurements:
+    """Runs as measured programs beside neighbours, in the order of the table.
+
+    Args:
+        bundle: with `runs` and `samples`.
+        profiled: whether programs come with what one load did to them.
+    """
     runs = bundle.table("runs")
-    queries = [Query(one, GUEST) for one in colocations(runs, bundle.table("samples"))]
+    beside = colocations(runs, bundle.table("samples"), profiled=profiled)
+    queries = [Query(one, GUEST) for one in beside]
     keys = {"victim": "program", "family": "family", "neighbour": "neighbour", "mode": "mode"}
     groups = {new: runs[old].astype(str).to_numpy(dtype=np.str_) for old, new in keys.items()}
     groups["session"] = (runs["session"] + " " + runs["started_at"].str[:10]).to_numpy(np.str_)

@@ -93,6 +93,20 @@ def test_a_run_that_fails_is_a_row_that_says_so(tmp_path, monkeypatch):
     assert frame["p_wall"].isna().all()
 
 
+def test_work_sized_while_other_guests_held_the_cache_is_sized_again(tmp_path, monkeypatch):
+    calls = []
+
+    def held_for_a_while(who, units, cpu, scratch):
+        calls.append(units)
+        return units * (1e-3 if len(calls) > 6 else 5e-3)
+
+    monkeypatch.setattr("forerun.data.collectors.contention.measured", held_for_a_while)
+    made = Collection(replace(PLAN, target_s=0.5), tmp_path / "out")
+    for _ in made.run(budget_minutes=1e-9):
+        raise AssertionError("no time for a run")
+    assert [row["units"] for row in made.work.rows()] == [500]
+
+
 def test_a_machine_of_one_cpu_is_told_what_it_cannot_do(tmp_path):
     other = Shared(State("cpu", "high", "other"))
     made = Collection(replace(PLAN, states=(other,)), tmp_path, cpus=(0,))

@@ -33,8 +33,9 @@ def test_plans_that_come_along_are_understood(path):
     assert ISOLATED in {run.state for run in found.runs()}
 
 
-def test_the_short_plan_has_what_it_takes():
-    runs = ContentionPlan.read(REPOSITORY / "plans" / "short.yaml").runs()
+@pytest.mark.parametrize("name", ["short", "standard"])
+def test_plans_for_publishing_have_what_it_takes(name):
+    runs = ContentionPlan.read(REPOSITORY / "plans" / f"{name}.yaml").runs()
     isolated = Counter(run.victim for run in runs if run.state == ISOLATED)
     assert min(isolated.values()) >= 10
     beside = [run for run in runs if run.state != ISOLATED]
@@ -42,6 +43,19 @@ def test_the_short_plan_has_what_it_takes():
     assert {run.state.placement for run in beside} == {"other", "same"}
     other = {run.state.neighbour for run in beside if run.state.placement == "other"}
     assert len([name for name in other if not name.startswith("victim:")]) == 7
+
+
+def test_the_standard_plan_has_three_intensities_of_all_loads_and_pairs_on_both_cpus():
+    runs = ContentionPlan.read(REPOSITORY / "plans" / "standard.yaml").runs()
+    states = {run.state for run in runs if run.state != ISOLATED}
+    static = [s for s in states if s.placement == "other" and s.mode == "static"]
+    loads = Counter(s.neighbour for s in static if not s.neighbour.startswith("victim:"))
+    assert len(loads) == 7
+    assert set(loads.values()) == {3}
+    pairs = {s.placement for s in states if s.neighbour.startswith("victim:")}
+    assert pairs == {"other", "same"}
+    often = Counter((r.victim, r.state) for r in runs if r.state.name == "cache-high-other-static")
+    assert set(often.values()) == {3}
 
 
 def test_every_run_has_a_key_of_its_own():
