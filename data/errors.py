@@ -17,6 +17,7 @@
     ├── DamagedData
     ├── MissingExtra
     ├── MissingTool
+    ├── FailedProgram
     └── BadArtifact
 
 The same object becomes the command line's one line and the service's problem+json. Anything that
@@ -164,6 +165,12 @@ class MissingTool(InputError):
     """A program that a collector needs is not on this machine."""
 
     slug, status = "missing-tool", 501
+
+
+class FailedProgram(InputError):
+    """A program that was to be measured ended with an error."""
+
+    slug = "failed-program"
 
 
 class BadArtifact(InputError):

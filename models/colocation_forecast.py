@@ -6,12 +6,13 @@ multiply. What a program sees of itself alone (its own CPU, its own times) is no
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level, window_of, window_values
 
@@ -86,6 +87,55 @@ def pairs_of(
     return np.array([row for row, _ in found], dtype=np.intp), [one for _, one in found]
 
 
+def put_together(
+    asked: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow, mixing: Mixing
+) -> tuple[NDArray[np.intp], list[Colocation]]:
+    """Runs beside programs with profiles as they would be asked about before they were run.
+
+    Args:
+        asked: n runs.
+        neighbours: of each.
+        idle: what an idle host shows.
+        mixing: how profiles add up; taught by others than these runs where they are judged.
+
+    Returns:
+        Positions of those runs, and each with a window made of the two profiles.
+    """
+    rows, beside = pairs_of(asked, neighbours)
+    found = []
+    for row, other in zip(rows, beside, strict=True):
+        profile = asked[row].profile
+        window = mixing.together([profile, other], idle, idle)
+        found.append(Colocation(profile, window, estimated=True))
+    return rows, found
+
+
+def asked_ahead(
+    queries: Sequence[Query], neighbours: NDArray[np.str_], idle: HostWindow
+) -> tuple[NDArray[np.intp], list[Query]]:
+    """Queries with a window put together wherever the neighbour is a program with a profile.
+
+    What adds up is taught by runs beside all neighbours but the one that is asked about.
+
+    Args:
+        queries: n runs.
+        neighbours: of each.
+        idle: what an idle host shows.
+
+    Returns:
+        Positions of those runs in rising order, and n queries.
+    """
+    asked = [_colocation(query) for query in queries]
+    coming = list(queries)
+    for name in np.unique(neighbours):
+        mixing = mixing_of(asked, np.where(neighbours == name, "", neighbours), idle)
+        only = np.where(neighbours == name, neighbours, "")
+        for row, one in zip(*put_together(asked, only, idle, mixing), strict=True):
+            coming[row] = replace(coming[row], workload=one)
+    rows, _ = pairs_of(asked, neighbours)
+    return rows, coming
+
+
 def mixing_of(
     asked: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow
 ) -> Mixing:
@@ -97,6 +147,11 @@ def mixing_of(
     windows = [level(asked[rows[i]].window) - level(asked[rows[i]].profile.alone) for i in whole]
     added = [level(beside[i].alone) - _before(beside[i], level(idle)) for i in whole]
     return Mixing.of(np.array(windows), np.array(added))
+
+
+def _colocation(query: Query) -> Colocation:
+    assert isinstance(query.workload, Colocation)
+    return query.workload
 
 
 def _before(program: ProgramProfile, idle: Column) -> Column:

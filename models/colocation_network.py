@@ -163,6 +163,7 @@ class ColocationNetwork(Colocator):
     """Attention over seconds and over metrics, fused."""
 
     name: ClassVar[str] = "colocation_network"
+    looks_ahead: ClassVar[bool] = False
     folds: ClassVar[int] = 3
     shape: WindowShape = field(default_factory=WindowShape)
 

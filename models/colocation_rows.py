@@ -273,7 +273,7 @@ def _shares(
     """Medians of level and spread over log P beside one load, by how much that is."""
     one = np.array([beside[name] for name in levels], dtype=np.float64)
     usable = np.isfinite(one) & (one != 0.0)
-    if usable.sum() < FEWEST_PROFILED:
+    if np.isfinite(one).sum() < FEWEST_PROFILED or not usable.any():
         return None
     middle, spread = np.array(list(levels.values()))[usable].T
     size = np.abs(one[usable])

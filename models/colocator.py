@@ -10,18 +10,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.windows import NAMES
 from forerun.models.artifact import read_content, write_content
-from forerun.models.calibration import LogQuantiles, held_out_folds
-from forerun.models.colocation_forecast import Mixing, mixing_of
+from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
+from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
+from forerun.models.colocation_held_out import (
+    ANYONE,
+    ENGINES,
+    HELD_OUT,
+    MADE_OF_IT,
+    MODES,
+    Mode,
+    groups_of,
+    log_p,
+    strata_of,
+    trust_of,
+)
+from forerun.models.colocation_limits import limits_of
 from forerun.models.colocation_rows import (
     METRICS,
     ColocationRows,
@@ -34,27 +46,12 @@ from forerun.models.colocation_rows import (
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 
-Mode = Literal["known", "profiled", "new"]
-MODES: tuple[Mode, ...] = ("known", "profiled", "new")
-HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new": "family"}
-"""Grouping key whose values are held out where intervals are measured."""
-ENGINES: Mapping[Mode, Mode] = {"known": "known", "profiled": "known", "new": "new"}
-"""Which engine answers."""
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a known program's answer may be."""
 PRIOR_ROWS = 3.0
-ANYONE: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
-"""In place of a program's name: all that were not measured, or beside one load alone."""
-SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-FEWEST_TRUSTED = 15
-"""Runs held out from which on a program's share is chosen."""
-SEVERITIES = (-0.3, -0.1)
-
-NEW = "this program was not measured beside neighbours: the answer is from others like it"
-PROFILED = "this program was measured beside one load alone: the answer scales with what that did"
-NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
-ESTIMATED = "the host's metrics were put together from profiles, not measured"
+FEWEST_PAIRS = 20
+"""Runs beside programs with profiles from which on intervals of what is to come are measured."""
 
 
 class Engine(Protocol):
@@ -84,10 +81,14 @@ class Colocator(ABC):
         idle: what an otherwise idle host shows.
         ranges: of the windows' medians in training.
         mixing: how profiles add up to what a host shows.
+        ahead: metric -> quantiles of what is missed where the host is put together from profiles,
+            in spreads of a program.
     """
 
     name: ClassVar[str]
     folds: ClassVar[int] = 10
+    looks_ahead: ClassVar[bool] = True
+    """Whether intervals of hosts put together are measured, which takes another round of fits."""
     seed: int = 0
     levels: Mapping[str, Levels] = field(default_factory=dict)
     engines: Mapping[tuple[str, Mode], Engine] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class Colocator(ABC):
     idle: HostWindow = field(default_factory=HostWindow)
     ranges: FeatureRange | None = None
     mixing: Mixing = field(default_factory=Mixing)
+    ahead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -146,6 +148,8 @@ class Colocator(ABC):
                     answer = busy[mode] + rows.waiting
                 else:
                     answer, middle = self._held_out(rows, measurements, metric, mode)
+                    if mode == "profiled":
+                        answer[groups_of(measurements, "profile") == MADE_OF_IT] = np.nan
                     who = rows.programs
                     if mode != "known":
                         who = np.full(len(rows), ANYONE[mode])
@@ -154,7 +158,7 @@ class Colocator(ABC):
                     kept = np.array([mine.get(str(p), 1.0) for p in who])
                     answer = middle + kept * (answer - middle)
                     busy |= {mode: answer} if metric == "p_cpu" else {}
-                strata = _strata(rows, answer, mode)
+                strata = strata_of(rows, answer, mode)
                 widths[metric, mode] = LogQuantiles.of(target - answer, strata)
         median = rows.found[:, 0]
         some = np.isfinite(median).sum(axis=0) > 0
@@ -163,7 +167,8 @@ class Colocator(ABC):
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
         fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
-        return replace(fitted, idle=idle, mixing=mixing)
+        fitted = replace(fitted, idle=idle, mixing=mixing)
+        return replace(fitted, ahead=fitted._missed_ahead(rows, measurements))
 
     def _fitted(
         self, rows: ColocationRows, measured: Measurements, only: tuple[str, Mode] | None = None
@@ -192,24 +197,57 @@ class Colocator(ABC):
         return replace(self, levels=levels, engines=engines, offsets={}, trust={})
 
     def _held_out(
-        self, rows: ColocationRows, measured: Measurements, metric: str, mode: Mode
+        self,
+        rows: ColocationRows,
+        measured: Measurements,
+        metric: str,
+        mode: Mode,
+        asked: ColocationRows | None = None,
     ) -> tuple[Column, Column]:
-        """Log P and the level of each program, by engines that did not see a row's group."""
-        groups = _groups(measured, HELD_OUT[mode])
+        """Log P and the level of each program, by engines that did not see a row's group.
+
+        `asked` are the same rows with other windows, where these are to be answered.
+        """
+        groups = groups_of(measured, HELD_OUT[mode])
         target = log_p(measured, metric)
         answer, middle = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
         lighter = self.lighter()
         if mode == "new":
             rows = rows.unprofiled()
+        asked = rows if asked is None else asked
         for held in held_out_folds(groups, self.folds, self.seed):
             if held.all() or not np.isfinite(target[~held]).any():
                 continue
             part = measured.take(~held)
             without = lighter._fitted(rows.take(~held), part, only=(metric, mode))
-            mine = rows.take(held)
+            mine = asked.take(held)
             answer[held], _ = without.in_logarithms(mine, metric)
             middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.beside)
         return answer, middle
+
+    def _missed_ahead(
+        self, rows: ColocationRows, measured: Measurements
+    ) -> dict[str, tuple[float, float]]:
+        """What is missed on runs beside programs with profiles, when asked before they meet.
+
+        By engines, and by weights of what adds up, that did not see the neighbour.
+        """
+        if not self.looks_ahead or "neighbour" not in measured.groups:
+            return {}
+        pairs, coming = asked_ahead(measured.queries, measured.groups["neighbour"], self.idle)
+        if len(pairs) < FEWEST_PAIRS:
+            return {}
+        forecast = ColocationRows.of(coming, self.idle)
+        found = {}
+        for metric in self.metrics:
+            answer, middle = self._held_out(rows, measured, metric, "known", forecast)
+            kept = np.array([self.trust.get((metric, str(p)), 1.0) for p in rows.programs])
+            answer = middle + kept * (answer - middle)
+            _, spread, _ = self.levels[metric].rows(rows.programs, rows.beside)
+            missed = ((log_p(measured, metric) - answer) / spread)[pairs]
+            everyone = np.full(len(missed), POOLED)
+            found[metric] = LogQuantiles.of(missed, everyone).bounds[POOLED]
+        return found
 
     def adapt(self, measurements: Measurements) -> Self:
         """One correction a program, shrunk to none."""
@@ -259,33 +297,23 @@ class Colocator(ABC):
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
         modes = np.full(len(rows), "new")
+        coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
         for metric in self.metrics:
             answer, modes = self.in_logarithms(rows, metric)
             values[metric] = np.exp(answer)
             ends = {}
             for mode in MODES:
-                width = self.widths.get((metric, mode), LogQuantiles({"all": (-1.0, 1.0)}))
-                ends[mode] = width.around(values[metric], _strata(rows, answer, mode).tolist())
+                width = self.widths.get((metric, mode), LogQuantiles({POOLED: (-1.0, 1.0)}))
+                ends[mode] = width.around(values[metric], strata_of(rows, answer, mode).tolist())
             cases = [modes == mode for mode in MODES]
-            for place, kept in enumerate((low, high)):
+            for place, (kept, hull) in enumerate(((low, np.minimum), (high, np.maximum))):
                 kept[metric] = np.select(cases, [ends[mode][place] for mode in MODES])
-        limits = [self._limits(q, rows, i, str(modes[i])) for i, q in enumerate(queries)]
+                if metric in self.ahead:
+                    _, spread, _ = self.levels[metric].rows(rows.programs, rows.beside)
+                    end = values[metric] * np.exp(spread * self.ahead[metric][place])
+                    kept[metric] = np.where(coming, hull(end, kept[metric]), kept[metric])
+        limits = limits_of(queries, rows, modes, self.taught, self.ranges)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
-
-    def _limits(self, query: Query, rows: ColocationRows, row: int, mode: str) -> tuple[str, ...]:
-        lines = {"new": [NEW], "profiled": [PROFILED]}.get(mode, [])
-        if not rows.seen[row]:
-            return (*lines, NO_WINDOW)
-        if colocation_of(query).estimated:
-            lines.append(ESTIMATED)
-        median = rows.found[row, 0]
-        lost = [n for n in self.taught if np.isnan(median[NAMES.index(n)])]
-        if lost:
-            lines.append(f"{len(lost)} metrics of the host are missing: {', '.join(lost)}")
-        if self.ranges is not None:
-            given = median[[NAMES.index(n) for n in self.ranges.names]]
-            lines += self.ranges.outside(given)
-        return tuple(lines)
 
     def save(self, folder: Path) -> None:
         """Engines in files of their own, the rest as JSON."""
@@ -303,6 +331,7 @@ class Colocator(ABC):
             "offsets": [[*key, value] for key, value in sorted(self.offsets.items())],
             "taught": self.taught,
             "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
+            "ahead": {metric: list(ends) for metric, ends in self.ahead.items()},
             "mixing": {"weights": dict(self.mixing.weights), "pairs": self.mixing.pairs},
             "ranges": None if self.ranges is None else self.ranges.to_json(),
         }
@@ -328,47 +357,11 @@ class Colocator(ABC):
             offsets={(m, program): value for m, program, value in content["offsets"]},
             taught=tuple(content["taught"]),
             idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
+            ahead={m: (one[0], one[1]) for m, one in content.get("ahead", {}).items()},
             mixing=Mixing(content["mixing"]["weights"], content["mixing"]["pairs"]),
             ranges=None if content["ranges"] is None else FeatureRange.from_json(content["ranges"]),
         )
 
 
-def log_p(measured: Measurements, metric: str) -> Column:
-    """Logarithm of a metric, shape (n,); NaN where it was not measured."""
-    values = measured.values.get(metric, np.full(len(measured), np.nan))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(values)
-    return np.where(np.isfinite(logs), logs, np.nan)
-
-
-def trust_of(
-    programs: NDArray[np.str_], target: Column, answer: Column, middle: Column
-) -> dict[str, float]:
-    """Share of each program's answer away from its level that P was nearest with, held out.
-
-    What nothing slows is all noise: there an engine that answers its level is better.
-    """
-    found = {}
-    for program in np.unique(programs):
-        mine = (programs == program) & np.isfinite(target + answer + middle)
-        if mine.sum() < FEWEST_TRUSTED:
-            continue
-        truth, away = np.exp(target[mine]), (answer - middle)[mine]
-        missed = [np.abs(np.exp(middle[mine] + s * away) - truth).mean() for s in SHARES]
-        found[str(program)] = SHARES[int(np.argmin(missed))]
-    return found
-
-
 def _first(window: HostWindow) -> dict[str, float]:
     return dict(zip(window.metrics, window.seconds[0], strict=True)) if window.seconds else {}
-
-
-def _groups(measured: Measurements, key: str) -> NDArray[np.str_]:
-    return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
-
-
-def _strata(rows: ColocationRows, answer: Column, mode: Mode) -> NDArray[np.str_]:
-    """A known program is a stratum of its own; others by how much they are slowed."""
-    if mode == "known":
-        return rows.programs
-    return np.searchsorted(SEVERITIES, answer).astype(np.str_)

@@ -135,7 +135,10 @@ def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
-    lines.append("intervals were calibrated on measured windows, not on ones put together")
+    told = "intervals were calibrated on measured windows, not on ones put together"
+    if part.ahead and shown is None:
+        told = f"intervals: from {part.mixing.pairs} runs of pairs asked about before they met"
+    lines.append(told)
     return lines
 
 
@@ -184,7 +187,8 @@ def _query(program: ProgramIn, window: HostWindow, *, estimated: bool) -> Query:
 def _profile(program: ProgramIn) -> ProgramProfile:
     alone = _medians(program.alone)
     size, share = program.working_set_mib, program.cpu_share
-    return ProgramProfile(program.name, alone, HostWindow(), size, share, program.cpu_spread)
+    spread, beside = program.cpu_spread, program.p_cpu_beside_cache
+    return ProgramProfile(program.name, alone, HostWindow(), size, share, spread, beside)
 
 
 def _shown(host: HostIn) -> HostWindow | None:

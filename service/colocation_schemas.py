@@ -81,6 +81,13 @@ class ProgramIn(_Strict):
         le=100,
         description="how its CPU times alone scatter: median of |log(time / median time)|",
     )
+    p_cpu_beside_cache: float | None = Field(
+        default=None,
+        ge=0.02,
+        le=50,
+        description="its CPU time alone over that beside one load that fills the caches from "
+        "another CPU (`stress-ng --cache 1`): how sensitive it is",
+    )
 
 
 class HostIn(_Strict):

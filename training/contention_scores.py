@@ -25,8 +25,9 @@ def contention_scores(
 
     Returns:
         `mae`, `rmse`, `mae_to_1.2` (both sides cut at 1.2), `auc_below_0.9` and further levels
-        (None where all or none are below), `mae_of_repeats` (mean distance to the mean of a run's
-        repeats: the noise floor), and `mae_NAME` of each baseline.
+        (None where all or none are below), `mae_of_repeats` (what an answer would miss that knew
+        the mean of a run's repeats: the noise floor; None without repeats), and `mae_NAME` of each
+        baseline.
     """
     known = np.isfinite(measured) & np.isfinite(predicted)
     truth, answer = measured[known], predicted[known]
@@ -39,9 +40,8 @@ def contention_scores(
         "mae_to_1.2": _cut(truth, answer),
     }
     found |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
-    middle = mean_of_repeats(truth, repeats[known])
-    found["mae_of_repeats"] = float(np.abs(truth - middle).mean())
-    found["mae_of_repeats_to_1.2"] = _cut(truth, mean_of_repeats(truth, repeats[known], MOST))
+    found["mae_of_repeats"] = noise(truth, repeats[known])
+    found["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
     for name, column in baselines.items():
         found[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
         found[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
@@ -59,12 +59,24 @@ def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
     return float(above / (count * (len(positive) - count)))
 
 
-def mean_of_repeats(values: Column, repeats: NDArray[np.str_], most: float = np.inf) -> Column:
-    """Mean of the rows that share each row's key, shape (n,), of values cut at `most`."""
+def noise(values: Column, repeats: NDArray[np.str_]) -> float | None:
+    """Mean distance of repeats to their true mean; None where no run was repeated.
+
+    Runs that were not repeated tell nothing about it. The mean of n repeats lies nearer to them
+    than the true one does, by the root of (n - 1) / n, which is made good.
+
+    Args:
+        values: n values of P.
+        repeats: n keys; rows of one key are repeats of one another.
+    """
     _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
-    sums = np.bincount(place, weights=np.minimum(values, most))
-    found: Column = (sums / counts)[place]
-    return found
+    middle = (np.bincount(place, weights=values) / counts)[place]
+    again = counts[place] > 1
+    if not again.any():
+        return None
+    count = counts[place][again]
+    away = np.abs(values - middle)[again] * np.sqrt(count / (count - 1.0))
+    return float(away.mean())
 
 
 def _cut(one: Column, other: Column) -> float:

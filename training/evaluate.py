@@ -93,7 +93,11 @@ def evaluate(
         answered = sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress)
     else:
         seen = record.seen(name)
-        answered = _judge_only(judge, bundle, current.predictor, seen, shots, seeds, progress)
+        tasks = list(judge.judged_only(bundle, DeviceCatalog.load(), seen))
+        named = [task.name.partition("/")[0] for task in tasks]
+        _check_known(judge, named, protocols)
+        wanted = [t for t, n in zip(tasks, named, strict=True) if not protocols or n in protocols]
+        answered = _judge_only(wanted, current.predictor, shots, seeds, progress)
     found = list(answered)
     return {
         "dataset": name,
@@ -166,24 +170,21 @@ def _check_protocols(judge: Examiner, bundle: Bundle, names: Sequence[str]) -> N
     """Refuse a wrong name before anything is fitted."""
     if not names:
         return
-    known = list(dict.fromkeys(e.protocol for e in judge.exams(bundle, DeviceCatalog.load())))
+    _check_known(judge, [e.protocol for e in judge.exams(bundle, DeviceCatalog.load())], names)
+
+
+def _check_known(judge: Examiner, found: Sequence[str], names: Sequence[str]) -> None:
+    known = list(dict.fromkeys(found))
     strange = [name for name in names if name not in known]
     if strange:
-        raise InputError(
-            f"No protocol {strange[0]!r} in {judge.dataset}; there are {', '.join(known)}."
-        )
+        there = f"there are {', '.join(known)}" if known else "its rows allow none"
+        raise InputError(f"No protocol {strange[0]!r} in {judge.dataset}; {there}.")
 
 
 def _judge_only(
-    judge: Examiner,
-    bundle: Bundle,
-    predictor: Predictor,
-    seen: Mapping[str, Sequence[str]],
-    shots: int,
-    seeds: int,
-    progress: Progress,
+    tasks: Sequence[Task], predictor: Predictor, shots: int, seeds: int, progress: Progress
 ) -> Iterator[Answered]:
-    for task in judge.judged_only(bundle, DeviceCatalog.load(), seen):
+    for task in tasks:
         progress(f"{task.name}, {task.device or 'all devices'}: {len(task.judged):,} rows")
         for seed in range(seeds if shots or task.shots else 1):
             answer = _answer(task, predictor, None, seed, shots)

@@ -7,7 +7,7 @@ was killed is readable and goes on with the next call. Tables are made from the 
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -20,7 +20,13 @@ from forerun.data.collectors.cache_probe import CacheProbe
 from forerun.data.collectors.contention_plan import ContentionPlan, PlannedRun, possible
 from forerun.data.collectors.contention_run import Places, perform
 from forerun.data.collectors.contention_tables import write_tables
-from forerun.data.collectors.guest import all_sources, availability, facts, usable_cpus
+from forerun.data.collectors.guest import (
+    all_sources,
+    availability,
+    facts,
+    hardware_counters,
+    usable_cpus,
+)
 from forerun.data.collectors.line_journal import LineJournal
 from forerun.data.collectors.native import program
 from forerun.data.collectors.neighbours import ISOLATED, Neighbour, State, stress_ng_version
@@ -107,10 +113,10 @@ class Collection:
         places = Places(self.cpus[-1], self.cpus[0], self.folder / "scratch")
         places.scratch.mkdir(exist_ok=True)
         try:
-            with _pinned(places.other):
+            with pinned(places.other):
                 units = self._units(places)
                 self._describe(session, places, units)
-                with self._watched(session, places) as sampler:
+                with watched(session, places.other, self.cpus, self.plan) as sampler:
                     for order, planned in enumerate(todo):
                         if deadline is not None and time.monotonic() > deadline:
                             return
@@ -131,23 +137,6 @@ class Collection:
         settle_s, seed = self.plan.settle_s, self.plan.seed
         return perform(planned, units, places, sampler, settle_s=settle_s, seed=seed)
 
-    @contextmanager
-    def _watched(self, session: Path, places: Places) -> Iterator[Sampler]:
-        """Sampler and probe, from some seconds before to some seconds after what is done inside."""
-        journal = LineJournal(session / "samples.jsonl")
-        sampler = Sampler(journal, all_sources(), interval_s=self.plan.clock_s)
-        probe = CacheProbe(session / "probe.csv", places.other, self.plan.probe_ms)
-        with ExitStack() as stack:
-            stack.callback(sampler.stop)
-            stack.callback(probe.stop)
-            sampler.start()
-            with suppress(MissingTool):
-                if self.plan.probe_ms > 0:
-                    probe.start()
-            time.sleep(self.plan.margin_s)
-            yield sampler
-            time.sleep(self.plan.margin_s)
-
     def _units(self, places: Places) -> dict[str, int]:
         """Work of each victim, sized once for the whole collection.
 
@@ -167,7 +156,8 @@ class Collection:
 
     def _describe(self, session: Path, places: Places, units: dict[str, int]) -> None:
         """Journal machine, sources, the cache alone and beside loads, what the probe costs."""
-        sources = availability(all_sources())
+        with hardware_counters(self.cpus) as counters:
+            sources = availability([*all_sources(), counters])
         curves: dict[str, list[dict[str, float]]] = {}
         slowdown: float | None = None
         try:
@@ -233,7 +223,35 @@ class Collection:
 
 
 @contextmanager
-def _pinned(cpu: int) -> Iterator[None]:
+def watched(
+    session: Path, cpu: int, cpus: Sequence[int], plan: ContentionPlan
+) -> Iterator[Sampler]:
+    """Sampler and probe, from some seconds before to some seconds after what is done inside.
+
+    Args:
+        session: folder that they journal into.
+        cpu: that the probe is pinned to.
+        cpus: whose hardware counters are read.
+        plan: clock, probe and margin.
+    """
+    journal = LineJournal(session / "samples.jsonl")
+    probe = CacheProbe(session / "probe.csv", cpu, plan.probe_ms)
+    with ExitStack() as stack:
+        listed = [stack.enter_context(hardware_counters(cpus)), *all_sources()]
+        sampler = Sampler(journal, listed, interval_s=plan.clock_s)
+        stack.callback(sampler.stop)
+        stack.callback(probe.stop)
+        sampler.start()
+        with suppress(MissingTool):
+            if plan.probe_ms > 0:
+                probe.start()
+        time.sleep(plan.margin_s)
+        yield sampler
+        time.sleep(plan.margin_s)
+
+
+@contextmanager
+def pinned(cpu: int) -> Iterator[None]:
     """This thread, and those it starts, on one CPU; as before afterwards."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
 WIDTHS = (2.0**32, 2.0**64)
 WRAP_SHARE = 0.25
@@ -28,6 +30,52 @@ class Reading:
         """Take over what another reading holds."""
         self.cumulative |= other.cumulative
         self.gauges |= other.gauges
+
+
+class Readable(Protocol):
+    """A source that is read on the clock.
+
+    Attributes:
+        name: as in `sources.json`.
+    """
+
+    @property
+    def name(self) -> str:
+        """As in `sources.json`."""
+        ...
+
+    def read(self, root: Path) -> Reading:
+        """Its numbers now.
+
+        Args:
+            root: root of the file system, another one in tests.
+
+        Raises:
+            OSError: it is not there or may not be read.
+            ValueError: its text is not understood.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A source that this machine has not.
+
+    Attributes:
+        name: as in `sources.json`.
+        reason: why.
+    """
+
+    name: str
+    reason: str
+
+    def read(self, root: Path) -> Reading:
+        """Nothing.
+
+        Raises:
+            OSError: always.
+        """
+        raise OSError(self.reason)
 
 
 def growth(before: float, after: float) -> float:

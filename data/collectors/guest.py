@@ -5,28 +5,44 @@ No host name, address or path of the machine is kept.
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from forerun.data.collectors.cgroup import layout, sources
-from forerun.data.collectors.counters import Reading
-from forerun.data.collectors.procfs import SOURCES, Source, task_times
+from forerun.data.collectors.counters import Missing, Readable, Reading
+from forerun.data.collectors.libvirt import Libvirt
+from forerun.data.collectors.perf_counters import PerfCounters, perf_counters
+from forerun.data.collectors.procfs import SOURCES, task_times
+from forerun.data.collectors.resctrl import Resctrl
 
 ROOT = Path("/")
 
 
-def all_sources(root: Path = ROOT) -> tuple[Source, ...]:
-    """Files of /proc and of this process's control groups."""
+def all_sources(root: Path = ROOT) -> tuple[Readable, ...]:
+    """Files of /proc and of this process's control groups, resctrl, and virtual machines."""
     try:
         mounts = (root / "proc/self/mounts").read_text(encoding="utf-8")
         membership = (root / "proc/self/cgroup").read_text(encoding="utf-8")
     except OSError:
-        return SOURCES
-    return SOURCES + sources(layout(mounts, membership))
+        return (*SOURCES, Resctrl(), Libvirt())
+    return (*SOURCES, *sources(layout(mounts, membership)), Resctrl(), Libvirt())
 
 
-def availability(listed: Sequence[Source], root: Path = ROOT) -> dict[str, dict[str, Any]]:
+@contextmanager
+def hardware_counters(cpus: Sequence[int]) -> Iterator[Readable]:
+    """Hardware counters of these CPUs while the block lasts; missing where there are none."""
+    with ExitStack() as stack:
+        found: Readable
+        try:
+            found = stack.enter_context(perf_counters(cpus))
+        except OSError as error:
+            found = Missing(PerfCounters.name, _reason(error))
+        yield found
+
+
+def availability(listed: Sequence[Readable], root: Path = ROOT) -> dict[str, dict[str, Any]]:
     """Source -> whether it can be read here, and why not."""
     found = {}
     for source in listed:
@@ -38,10 +54,10 @@ def availability(listed: Sequence[Source], root: Path = ROOT) -> dict[str, dict[
             fields = len(reading.cumulative) + len(reading.gauges)
             empty = {} if fields else {"reason": "it holds nothing"}
             found[source.name] = {"available": bool(fields), "fields": fields, **empty}
-    return found | _host_sources(root)
+    return found
 
 
-def read_all(listed: Sequence[Source], root: Path = ROOT) -> Reading:
+def read_all(listed: Sequence[Readable], root: Path = ROOT) -> Reading:
     """All that can be read now; a source that fails is missing from the reading."""
     found = Reading()
     for source in listed:
@@ -93,21 +109,6 @@ def usable_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def _host_sources(root: Path) -> dict[str, dict[str, Any]]:
-    """Sources that a guest seldom has: only whether they are there."""
-    places = {
-        "perf hardware counters": "sys/bus/event_source/devices/cpu",
-        "resctrl": "sys/fs/resctrl/info",
-        "libvirt": "run/libvirt/libvirt-sock",
-    }
-    return {
-        name: {"available": True, "reason": "present, not read"}
-        if (root / path).exists()
-        else {"available": False, "reason": f"no /{path}"}
-        for name, path in places.items()
-    }
-
-
 def _caches(root: Path) -> dict[str, str]:
     found = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
@@ -135,5 +136,5 @@ def _chosen(text: str) -> str | None:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
-        return (error.strerror or type(error).__name__).lower()
+        return (error.strerror or str(error) or type(error).__name__).lower()
     return "its text is not understood"

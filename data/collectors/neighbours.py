@@ -90,6 +90,9 @@ class State:
 
 ISOLATED = State()
 
+ONE_LOAD = State("cache", "high", "other")
+"""The load beside which a program is profiled: it fills the caches from another CPU."""
+
 
 def stress_ng() -> str | None:
     """Path of stress-ng; None where it is not installed."""

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from forerun.data.collectors.counters import Readable
 from forerun.data.collectors.guest import ROOT, read_all, read_task
 from forerun.data.collectors.line_journal import LineJournal
-from forerun.data.collectors.procfs import Source
 
 
 class Sampler:
@@ -23,7 +23,7 @@ class Sampler:
     def __init__(
         self,
         journal: LineJournal,
-        listed: Sequence[Source],
+        listed: Sequence[Readable],
         *,
         interval_s: float = 1.0,
         root: Path = ROOT,
@@ -54,8 +54,9 @@ class Sampler:
         """Read and append now."""
         process = self._watched
         begun, now = time.thread_time(), self._clock()
-        reading = read_all(self._listed, self._root)
+        # First, for its times go by those of the readings: a slow source comes later.
         task: Mapping[str, float] = {} if process is None else read_task(process, self._root)
+        reading = read_all(self._listed, self._root)
         row = {
             "t": round(now, 6),
             "cpu_ms": round(1e3 * (time.thread_time() - begun), 3),

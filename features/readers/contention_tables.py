@@ -1,12 +1,13 @@
 """Tables of `contention` as programs beside neighbours: equal windows, profiles from runs alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.collectors.neighbours import ONE_LOAD
 from forerun.data.collectors.victims import VICTIMS
 from forerun.data.datasets.contention import ISOLATED, windows
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 SHARE_WITH = 0.98
 """Of the runs, that must have as many seconds as the windows are cut to."""
 MOST_SECONDS = 30
-ONE_LOAD = {"neighbour": "cache", "intensity": "high", "placement": "other", "mode": "static"}
-"""The load beside which a program is profiled."""
 KINDS = ("user", "nice", "system", "steal", "idle")
 
 
@@ -64,7 +63,7 @@ def colocations(
 def beside_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
     """Whether each run was beside ONE_LOAD."""
     found = np.ones(len(runs), dtype=np.bool_)
-    for column, value in ONE_LOAD.items():
+    for column, value in asdict(ONE_LOAD).items():
         found &= (runs[column] == value).to_numpy()
     return found
 

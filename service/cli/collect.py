@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from forerun.service.cli import collect_cpu, collect_gpu, collect_probe
+from forerun.service.cli import collect_cpu, collect_gpu, collect_probe, collect_program
 from forerun.service.cli.output import progress, progress_bar
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
@@ -13,6 +13,7 @@ app.command("cpu")(collect_cpu.cpu)
 app.command("probe")(collect_probe.probe)
 app.command("gpu")(collect_gpu.gpu)
 app.command("graphs")(collect_gpu.graphs)
+app.command("program")(collect_program.program)
 
 
 @app.command("contention")

@@ -42,6 +42,8 @@ def evaluate(
     )
     if json:
         print_json(result)
+    elif any(task.get("score") == "mae" for task in result["tasks"]):
+        _show_p(result)
     else:
         _show(result)
 
@@ -67,6 +69,26 @@ def _show(result: dict[str, Any]) -> None:
             _figure(coverage),
             *(_figure(task["baselines"].get(name)) for name in names),
         )
+    screen().print(table)
+
+
+def _show_p(result: dict[str, Any]) -> None:
+    """Errors of P, a share itself: not in percent."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, mean error of P")
+    fields = {
+        "mae": "error",
+        "mae_of_repeats": "repeats",
+        "mae_program_mean": "program mean",
+        "auc_below_0.9": "AUC P < 0.9",
+    }
+    for heading in ("task", "predictor", "n", *fields.values(), "coverage 90"):
+        table.add_column(heading, justify="left" if heading in ("task", "predictor") else "right")
+    for task in result["tasks"]:
+        errors = [_figure(task.get(field), 3) for field in fields]
+        coverage = _figure(task["coverage_90"])
+        table.add_row(task["task"], task["predictor"], f"{task['n']:,}", *errors, coverage)
     screen().print(table)
 
 

@@ -23,7 +23,9 @@ def sweep(
     limits: Annotated[
         str | None, typer.Option(help="watts: 150,200,250; 40 to 100 % of the TDP when absent")
     ] = None,
-    slowdown: Annotated[str, typer.Option(help="what saving may cost: 10% or 0.1")] = "10%",
+    slow_down: Annotated[
+        str, typer.Option("--slow-down", "--slowdown", help="what saving may cost: 10% or 0.1")
+    ] = "10%",
     picture: Annotated[Path | None, typer.Option(help="SVG file to draw")] = None,
     batch_size: o.BatchSize = 1,
     precision: o.Precision = "fp32",
@@ -38,7 +40,7 @@ def sweep(
     from forerun.service.sweep import swept
     from forerun.service.sweep_picture import sweep_picture
 
-    most, watts = _share(slowdown), _watts(limits)
+    most, watts = _share(slow_down), _watts(limits)
     devices, in_use = o.answering()
     query = o.query_of(given)(devices.get(device))
     found = swept(query, watts, most, in_use)
@@ -62,7 +64,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 10.0:
-        raise InputError(f"--slowdown {text!r} is no share of the time; write 10% or 0.1.")
+        raise InputError(f"--slow-down {text!r} is no share of the time; write 10% or 0.1.")
     return share
 
 

@@ -12,11 +12,11 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
 from forerun.models.colocation import ColocationBoost, ProgramMean
-from forerun.models.colocation_forecast import Mixing
+from forerun.models.colocation_forecast import Mixing, put_together
+from forerun.models.colocation_limits import ESTIMATED, NEW, NO_WINDOW, PROFILED
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.colocation_resources import dominant, gains
-from forerun.models.colocation_rows import Levels
-from forerun.models.colocator import ESTIMATED, NEW, NO_WINDOW
+from forerun.models.colocation_rows import Levels, colocation_of
 from forerun.models.contract import PredictorContract
 from forerun.models.window_network import WindowShape
 
@@ -193,6 +193,45 @@ def test_one_load_places_a_program_that_was_never_measured():
     assert spread[0] > 10 * spread[1] > 0.0
     again = Levels.from_json(json.loads(json.dumps(levels.to_json())))
     assert again.shares == levels.shares
+
+
+def test_one_load_tells_how_sensitive_a_new_program_is():
+    rows = colocations(beside_cache=True)
+    cache = rows.groups["family"] == "cache"
+    fitted = ColocationBoost(bags=1).fit(rows.take(~cache))
+    judged, bare = rows.take(cache), colocations().take(cache)
+    measured = judged.values["p_cpu"]
+    answers, blind = fitted.predict(judged.queries), fitted.predict(bare.queries)
+    error, without = (np.abs(a.values["p_cpu"] - measured).mean() for a in (answers, blind))
+    assert error < 0.7 * without
+    assert all(PROFILED in limits and NEW not in limits for limits in answers.limits)
+    assert all(NEW in limits and PROFILED not in limits for limits in blind.limits)
+    known = rows.take(~cache)
+    np.testing.assert_array_equal(
+        fitted.predict(known.queries).values["p_cpu"],
+        fitted.predict(colocations().take(~cache).queries).values["p_cpu"],
+    )
+
+
+def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met():
+    fitted = boost()
+    assert set(fitted.ahead) == {"p_cpu", "p_wall"}
+    rows = colocations(seed=1)
+    pairs = rows.take(rows.groups["neighbour"] == "victim:chase")
+    asked = [colocation_of(query) for query in pairs.queries]
+    places, found = put_together(asked, pairs.groups["neighbour"], fitted.idle, fitted.mixing)
+    assert len(places) == len(pairs)
+    measured, queries = pairs.values["p_cpu"], [Query(one, GUEST) for one in found]
+    answers = fitted.predict(queries)
+    held = (answers.low["p_cpu"] <= measured) & (measured <= answers.high["p_cpu"])
+    assert held.mean() >= 0.7
+    unsure = replace(fitted, ahead={"p_cpu": (-20.0, 20.0)})
+    wide, sure = unsure.predict(queries), unsure.predict(pairs.queries)
+    assert (wide.low["p_cpu"] < answers.low["p_cpu"]).all()
+    assert (wide.high["p_cpu"] > answers.high["p_cpu"]).all()
+    was = fitted.predict(pairs.queries)
+    np.testing.assert_array_equal(sure.low["p_cpu"], was.low["p_cpu"])
+    assert all(ESTIMATED in limits for limits in answers.limits)
 
 
 def test_adapting_moves_the_program_and_no_other():

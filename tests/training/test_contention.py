@@ -14,7 +14,7 @@ from forerun.features.readers.contention_tables import colocations, equal_second
 from forerun.features.windows import HOST_METRICS
 from forerun.models import colocation
 from forerun.models.colocation import ColocationBoost, ProgramMean
-from forerun.training.contention_scores import auc, contention_scores, mean_of_repeats
+from forerun.training.contention_scores import auc, contention_scores, noise
 from forerun.training.evaluate import rows, sit_exam
 from forerun.training.tasks import examiner
 from forerun.training.tasks.contention_pilot import PILOT_METRICS
@@ -37,10 +37,21 @@ def test_scores_of_p_are_on_its_own_scale_beside_noise_and_baselines():
     found = contention_scores(measured, answers, repeats, {"mean": np.ones(4)})
     assert found["mae"] == pytest.approx(1.9 / 4)
     assert found["mae_to_1.2"] == pytest.approx(0.2 / 4)
-    assert found["mae_of_repeats"] == pytest.approx(0.2 / 4)
+    assert found["mae_of_repeats"] == pytest.approx(0.1 * np.sqrt(2.0))
     assert found["mae_mean"] == pytest.approx(2.8 / 4)
     assert found["auc_below_0.8"] == 1.0
-    assert mean_of_repeats(measured, repeats)[0] == pytest.approx(0.6)
+
+
+def test_the_noise_floor_is_that_of_an_answer_that_knows_the_truth():
+    draw = np.random.default_rng(0)
+    truth = np.repeat(draw.uniform(0.2, 1.0, 4_000), 3)
+    values = truth + 0.05 * draw.standard_normal(len(truth))
+    keys = np.repeat(np.arange(4_000), 3).astype(np.str_)
+    once = np.r_[keys, ["alone"]]
+    oracle = np.abs(values - truth).mean()
+    assert noise(values, keys) == pytest.approx(oracle, rel=0.03)
+    assert noise(np.r_[values, 9.0], once) == noise(values, keys)
+    assert noise(values[::3], keys[::3]) is None
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +81,62 @@ def test_profiles_are_from_runs_alone(made_up):
         assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
 
 
-def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
-    exams = list(examiner("contention").exams(made_up, CATALOG))
-    keys = {"leave_one_family_out": "family", "leave_one_corunner_out": "neighbour"}
-    keys["static_to_dynamic"] = "mode"
-    assert {exam.protocol for exam in exams} == set(keys)
-    for exam in exams:
-        key = keys[exam.protocol]
+def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    plain = {one.profile.p_cpu_beside_cache for one in colocations(runs, samples)}
+    assert plain == {None}
+    for one in colocations(runs, samples, profiled=True):
+        assert one.profile.p_cpu_beside_cache == pytest.approx(0.5, abs=0.02)
+
+
+def all_tasks(bundle):
+    """Protocol of each task -> what teaches, and the task."""
+    found = {}
+    for exam in examiner("contention").exams(bundle, CATALOG):
         for task in exam.tasks:
-            assert not set(exam.train.groups[key]) & set(task.judged.groups[key])
+            found.setdefault(task.name.partition("/")[0], []).append((exam.train, task))
+    return found
+
+
+def test_the_run_that_a_profile_is_made_of_is_not_judged(made_up):
+    for protocol, tasks in all_tasks(made_up).items():
+        for _, task in tasks:
+            known = [q.workload.profile.p_cpu_beside_cache for q in task.judged.queries]
+            profiled = protocol.endswith("_profiled")
+            assert all((one is not None) == profiled for one in known)
+            keys = task.judged.groups["repeated"]
+            loads = [key for key in keys if "cache high other static" in key]
+            assert not (profiled and loads)
+
+
+def test_pairs_are_asked_about_before_they_meet(made_up):
+    tasks = all_tasks(made_up)["pairs_ahead"]
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    measured = [one.window for one in colocations(runs, samples)]
+    for _, task in tasks:
+        assert set(task.judged.groups["neighbour"]) == {"victim:triad"}
+        for query in task.judged.queries:
+            assert query.workload.estimated
+            assert query.workload.window.seconds
+            assert query.workload.window not in measured
+
+
+def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
+    keys = {
+        "leave_one_family_out": "family",
+        "leave_one_family_out_profiled": "family",
+        "leave_one_corunner_out": "neighbour",
+        "pairs_ahead": "neighbour",
+        "static_to_dynamic": "mode",
+    }
+    tasks = all_tasks(made_up)
+    assert set(tasks) == set(keys)
+    for protocol, mine in tasks.items():
+        for train, task in mine:
+            key = keys[protocol]
+            assert not set(train.groups[key]) & set(task.judged.groups[key])
             assert "none" not in task.judged.groups["neighbour"]
-            assert task.name == f"{exam.protocol}/{task.metric}"
+            assert task.name == f"{protocol}/{task.metric}"
 
 
 def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
@@ -88,6 +144,7 @@ def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
     tasks = list(examiner("contention").judged_only(made_up, CATALOG, seen))
     assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
     for task in tasks:
+        assert {q.workload.profile.p_cpu_beside_cache for q in task.judged.queries} == {None}
         if task.name.startswith("leave_one_family_out"):
             assert "compute" not in task.judged.groups["family"]
 

@@ -1,6 +1,7 @@
 """contention: P beside neighbours, of families of programs, neighbours and dynamics unseen."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,10 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.readers.contention_tables import beside_one_load, colocations
 from forerun.models.colocation import ColocationBoost, ProgramMean
+from forerun.models.colocation_forecast import mixing_of, put_together
+from forerun.models.colocation_held_out import MADE_OF_IT
 from forerun.models.colocation_network import ColocationNetwork
+from forerun.models.colocation_rows import colocation_of, idle_window
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Exam, Examiner, Task
 
@@ -41,27 +45,36 @@ class ContentionExaminer(Examiner):
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """One exam a split; what is left out in turn is pooled.
 
-        `leave_one_family_out_profiled`: the same families, of which each program was run beside one
-        load before; those runs are not judged.
+        The fits of two protocols answer more: `leave_one_family_out_profiled` are runs of programs
+        that were run beside one load before (those runs are not judged), `pairs_ahead` runs of
+        measured programs beside one that was measured alone, asked before they met.
         """
-        rows = contention_measurements(bundle)
+        plain = contention_measurements(bundle)
         profiled = contention_measurements(bundle, profiled=True)
         free = ~beside_one_load(bundle.table("runs"))
         for split in Contention().splits(bundle):
             protocol = split.protocol.partition("/")[0]
-            exams = [(protocol, rows, split.judged)]
+            train = profiled.take(split.train)
+            asked = {protocol: plain.take(split.judged)}
             if protocol == "leave_one_family_out":
-                exams.append((f"{protocol}_profiled", profiled, split.judged & free))
-            for name, of, judged in exams:
-                train, asked = of.take(split.train), of.take(judged)
-                if len(train) and len(asked):
-                    yield Exam(name, train, list(contention_tasks(name, train, asked)))
+                asked[f"{protocol}_profiled"] = profiled.take(split.judged & free)
+            elif protocol == "leave_one_corunner_out":
+                asked["pairs_ahead"] = ahead(asked[protocol], train, plain)
+            tasks = [
+                task
+                for name, judged in asked.items()
+                if len(judged)
+                for task in contention_tasks(name, train, judged)
+            ]
+            if len(train) and tasks:
+                yield Exam(protocol, train, tasks)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Runs of families never seen, else of neighbours never seen, else of other sessions."""
-        rows = self.teaching(bundle, catalog)
+        rows = contention_measurements(bundle)
+        rows = rows.take(np.isfinite(rows.values[TARGETS[0]]))
         left = rows.groups["neighbour"] != "none"
         for key, protocol in (
             ("family", "leave_one_family_out"),
@@ -89,6 +102,24 @@ def contention_tasks(
         yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats)
 
 
+def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> Measurements:
+    """Runs beside other programs, with hosts put together as what was taught says.
+
+    Args:
+        judged: runs; those beside loads that are no programs are left out.
+        train: teaches what adds up, and what an idle host shows.
+        measured: where profiles are found.
+    """
+    taught = [colocation_of(query) for query in train.queries]
+    idle = idle_window(train.queries)
+    mixing = mixing_of(taught, train.groups["neighbour"], idle)
+    asked = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
+    others = np.full(len(measured), "none")
+    neighbours = np.concatenate([judged.groups["neighbour"], others])
+    rows, found = put_together(asked, neighbours, idle, mixing)
+    return replace(judged.take(rows), queries=[Query(one, GUEST) for one in found])
+
+
 def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measurements:
     """Runs as measured programs beside neighbours, in the order of the table.
 
@@ -103,5 +134,6 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
     groups = {new: runs[old].astype(str).to_numpy(dtype=np.str_) for old, new in keys.items()}
     groups["session"] = (runs["session"] + " " + runs["started_at"].str[:10]).to_numpy(np.str_)
     groups["repeated"] = runs[list(QUESTION)].astype(str).agg(" ".join, axis=1).to_numpy(np.str_)
+    groups["profile"] = np.where(beside_one_load(runs), MADE_OF_IT, "")
     values = {metric: runs[metric].to_numpy(dtype=np.float64) for metric in TARGETS}
     return Measurements(queries, values, groups)

@@ -2,8 +2,17 @@
 
 import platform
 import socket
+from contextlib import contextmanager
 
-from forerun.data.collectors.guest import all_sources, availability, facts, read_all, read_task
+from forerun.data.collectors import guest
+from forerun.data.collectors.guest import (
+    all_sources,
+    availability,
+    facts,
+    hardware_counters,
+    read_all,
+    read_task,
+)
 from tests.data.collectors.recorded import V1, V2, tree
 
 
@@ -17,9 +26,20 @@ def test_each_source_is_available_or_says_why_not(tmp_path):
     assert found["loadavg"] == {"available": False, "reason": "its text is not understood"}
     assert found["softirqs"] == {"available": False, "fields": 0, "reason": "it holds nothing"}
     assert found["cgroup v2 memory.current"]["available"]
-    for name in ("perf hardware counters", "resctrl", "libvirt"):
-        assert not found[name]["available"]
-        assert found[name]["reason"].startswith("no /")
+    assert found["resctrl"] == {"available": False, "reason": "no such file or directory"}
+    assert found["libvirt"] == {"available": False, "reason": "no /run/libvirt/libvirt-sock"}
+
+
+def test_a_machine_without_hardware_counters_says_why(monkeypatch):
+    @contextmanager
+    def refused(cpus):
+        raise PermissionError(13, "Permission denied")
+        yield
+
+    monkeypatch.setattr(guest, "perf_counters", refused)
+    with hardware_counters([0]) as counters:
+        (row,) = availability([counters]).items()
+    assert row == ("perf hardware counters", {"available": False, "reason": "permission denied"})
 
 
 def test_a_missing_source_is_missing_from_the_reading(tmp_path):

@@ -1,15 +1,18 @@
 """`forerun collect`: from this machine to a table that `forerun adapt` learns from."""
 
 import json
+import sys
+from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors import probe
+from forerun.data.collectors import native, neighbours, own_program, probe
 from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.service import measured_networks
 from forerun.service.cli import collect_cpu, collecting
 from forerun.service.collection_plan import CollectionPlan, read_plan
+from forerun.service.colocation_schemas import ProgramIn
 from tests.house.sources import REPOSITORY
 
 KINDS = ("linear", "softmax", "layer_norm", "elementwise")
@@ -120,3 +123,21 @@ def test_graphs_of_a_table_measured_elsewhere_are_added(forerun, tmp_path):
     code, out, err = forerun("adapt", table, "--device", "l4", "--json")
     assert code == 0, err
     assert json.loads(out)["rows"] == 2
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
+def test_a_program_profiled_here_is_one_that_colocation_takes(forerun, monkeypatch, tmp_path):
+    monkeypatch.setattr(neighbours, "stress_ng", lambda: None)
+    fast = replace(own_program.SETTINGS, clock_s=0.05, margin_s=0.1, settle_s=0.05, probe_ms=10)
+    monkeypatch.setattr(own_program, "SETTINGS", fast)
+    busy = "import time; e = time.process_time() + 0.15\nwhile time.process_time() < e: pass"
+    command = ("--name", "busy", "--repeats", 3, "--working-set-mib", 2, "--")
+    code, out, err = forerun("collect", "program", *command, sys.executable, "-c", busy)
+    assert code == 0, err
+    known = ProgramIn.model_validate_json(out)
+    assert (known.name, known.working_set_mib) == ("busy", 2.0)
+    assert known.cpu_share is not None
+    assert "cpu.user_share" in known.alone
+    assert "busy alone:" in err
+    code, out, _ = forerun("collect", "program", "-o", tmp_path / "p.json", "--", "no-such-program")
+    assert (code, out) == (2, "")

@@ -25,7 +25,7 @@ def test_limits_are_shown_with_advice_and_drawn(forerun, graph, tmp_path):
 
 
 def test_limits_and_slow_down_can_be_given(forerun, graph):
-    words = ("--device", "l4", "--limits", "40,50,72", "--slowdown", "0.2", "--json")
+    words = ("--device", "l4", "--limits", "40,50,72", "--slow-down", "0.2", "--json")
     code, out, err = forerun("sweep", graph, *words)
     found = json.loads(out)
     assert code == 0, err

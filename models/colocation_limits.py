@@ -1,0 +1,49 @@
+"""What an answer about co-location says of its own limits."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun.data.query import Query
+from forerun.features.windows import NAMES
+from forerun.models.colocation_rows import ColocationRows, Names, colocation_of
+from forerun.models.domain import FeatureRange
+
+NEW = "this program was not measured beside neighbours: the answer is from others like it"
+PROFILED = "this program was measured beside one load alone: the answer scales with what that did"
+NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
+ESTIMATED = "the host's metrics were put together from profiles, not measured"
+
+
+def limits_of(
+    queries: Sequence[Query],
+    rows: ColocationRows,
+    modes: Names,
+    taught: Sequence[str],
+    ranges: FeatureRange | None,
+) -> list[tuple[str, ...]]:
+    """Lines for each answer; none where nothing limits it.
+
+    Args:
+        queries: n questions.
+        rows: the same as rows.
+        modes: n modes of the programs.
+        taught: metrics of the host that training had.
+        ranges: of the windows' medians in training.
+    """
+    found = []
+    for row, query in enumerate(queries):
+        lines = {"new": [NEW], "profiled": [PROFILED]}.get(str(modes[row]), [])
+        if not rows.seen[row]:
+            found.append((*lines, NO_WINDOW))
+            continue
+        if colocation_of(query).estimated:
+            lines.append(ESTIMATED)
+        median = rows.found[row, 0]
+        lost = [name for name in taught if np.isnan(median[NAMES.index(name)])]
+        if lost:
+            lines.append(f"{len(lost)} metrics of the host are missing: {', '.join(lost)}")
+        if ranges is not None:
+            lines += ranges.outside(median[[NAMES.index(name) for name in ranges.names]])
+        found.append(tuple(lines))
+    return found
