@@ -176,11 +176,14 @@ class Colocation:
         profile: the program.
         window: metrics of the host while it runs beside them.
         estimated: whether the window was made from profiles, for a run that is still to come.
+        granted: CPU share that it will get over the one it wants, where the window does not tell;
+            None where nobody knows.
     """
 
     profile: ProgramProfile
     window: HostWindow
     estimated: bool = False
+    granted: float | None = None
     kind: Literal["colocation"] = "colocation"
 
 

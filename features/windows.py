@@ -142,9 +142,16 @@ def level(window: HostWindow) -> Matrix:
     return found
 
 
+def natural(values: Matrix) -> Matrix:
+    """What `window_values` or `level` made, n x len(NAMES), with no logarithms left."""
+    with np.errstate(over="ignore"):
+        found: Matrix = np.where(_LOG, np.exp(np.where(_LOG, values, 0.0)), values)
+    return found
+
+
 def window_of(values: Matrix) -> HostWindow:
     """One second with these values, as `level` gives them; none below 0 or above what can be."""
-    found = np.where(_LOG, np.exp(np.where(_LOG, values, 0.0)), np.maximum(values, 0.0))
+    found = np.maximum(natural(values), 0.0)
     most = [np.inf if metric.most is None else metric.most for metric in HOST_METRICS.values()]
     found = np.minimum(found, most)
     known = np.flatnonzero(~np.isnan(found))

@@ -23,6 +23,7 @@ PAIR = "victim:"
 OWN = ("task.", "own_cpu.", "other_cpus.")
 PRIOR_PAIRS = 5.0
 MOST_WEIGHT = 1.5
+_LEAST_DEMAND = 1e-3
 _PRIVATE = np.array([name.startswith(OWN) for name in NAMES])
 
 
@@ -87,14 +88,40 @@ def pairs_of(
     return np.array([row for row, _ in found], dtype=np.intp), [one for _, one in found]
 
 
+def granted(demands: Sequence[float], cpus: float) -> Column:
+    """What each of n programs gets over what it wants, where they share CPUs fairly.
+
+    Nobody gets less than an equal share of what those leave who want less (max-min fairness).
+
+    Args:
+        demands: CPUs that each wants, above 0.
+        cpus: that there are.
+    """
+    wanted = np.array(demands, dtype=np.float64)
+    left, waiting = cpus, len(wanted)
+    level = np.inf
+    for demand in np.sort(wanted):
+        if demand * waiting >= left:
+            level = left / waiting
+            break
+        left, waiting = left - demand, waiting - 1
+    found: Column = np.minimum(1.0, level / wanted)
+    return found
+
+
 def put_together(
-    asked: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow, mixing: Mixing
+    asked: Sequence[Colocation],
+    neighbours: NDArray[np.str_],
+    cpus: Column,
+    idle: HostWindow,
+    mixing: Mixing,
 ) -> tuple[NDArray[np.intp], list[Colocation]]:
     """Runs beside programs with profiles as they would be asked about before they were run.
 
     Args:
         asked: n runs.
         neighbours: of each.
+        cpus: that each and its neighbour share.
         idle: what an idle host shows.
         mixing: how profiles add up; taught by others than these runs where they are judged.
 
@@ -106,12 +133,18 @@ def put_together(
     for row, other in zip(rows, beside, strict=True):
         profile = asked[row].profile
         window = mixing.together([profile, other], idle, idle)
-        found.append(Colocation(profile, window, estimated=True))
+        share = float(granted([demand(profile), demand(other)], cpus[row])[0])
+        found.append(Colocation(profile, window, estimated=True, granted=share))
     return rows, found
 
 
+def demand(profile: ProgramProfile) -> float:
+    """CPUs that a program wants: the share it had alone, one where that is not known."""
+    return max(_LEAST_DEMAND, 1.0 if profile.cpu_share is None else profile.cpu_share)
+
+
 def asked_ahead(
-    queries: Sequence[Query], neighbours: NDArray[np.str_], idle: HostWindow
+    queries: Sequence[Query], neighbours: NDArray[np.str_], cpus: Column, idle: HostWindow
 ) -> tuple[NDArray[np.intp], list[Query]]:
     """Queries with a window put together wherever the neighbour is a program with a profile.
 
@@ -120,6 +153,7 @@ def asked_ahead(
     Args:
         queries: n runs.
         neighbours: of each.
+        cpus: that each and its neighbour share.
         idle: what an idle host shows.
 
     Returns:
@@ -130,7 +164,7 @@ def asked_ahead(
     for name in np.unique(neighbours):
         mixing = mixing_of(asked, np.where(neighbours == name, "", neighbours), idle)
         only = np.where(neighbours == name, neighbours, "")
-        for row, one in zip(*put_together(asked, only, idle, mixing), strict=True):
+        for row, one in zip(*put_together(asked, only, cpus, idle, mixing), strict=True):
             coming[row] = replace(coming[row], workload=one)
     rows, _ = pairs_of(asked, neighbours)
     return rows, coming

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from forerun.data.query import Query
-from forerun.features.windows import NAMES
+from forerun.features.windows import NAMES, natural
 from forerun.models.colocation_rows import ColocationRows, Names, colocation_of
 from forerun.models.domain import FeatureRange
 
@@ -44,6 +44,7 @@ def limits_of(
         if lost:
             lines.append(f"{len(lost)} metrics of the host are missing: {', '.join(lost)}")
         if ranges is not None:
-            lines += ranges.outside(median[[NAMES.index(name) for name in ranges.names]])
+            given = natural(median)[[NAMES.index(name) for name in ranges.names]]
+            lines += ranges.outside(given)
         found.append(tuple(lines))
     return found

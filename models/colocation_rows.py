@@ -53,6 +53,7 @@ class ColocationRows:
         alone: n x m, medians while the program ran alone.
         facts: n x len(FACTS).
         beside: n, log P for CPU time beside one load that fills the caches; NaN where not measured.
+        granted: n, as in `Colocation`; NaN where not known.
     """
 
     programs: NDArray[np.str_]
@@ -61,6 +62,7 @@ class ColocationRows:
     alone: Matrix
     facts: Matrix
     beside: Column
+    granted: Column
 
     @classmethod
     def of(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
@@ -90,6 +92,7 @@ class ColocationRows:
             np.array([known[id(one.profile)] for one in asked]).reshape(-1, len(NAMES)),
             np.array([_facts(one.profile) for one in asked]).reshape(-1, len(FACTS)),
             np.array([_beside(one.profile) for one in asked]),
+            np.array([np.nan if one.granted is None else one.granted for one in asked]),
         )
 
     def __len__(self) -> int:
@@ -105,12 +108,14 @@ class ColocationRows:
     def waiting(self) -> Column:
         """Log of the CPU share that a program gets over that alone, shape (n,).
 
-        NaN where either was not read. CPU time divided by it is wall time, by definition; a program
-        cannot gain from others letting it run more than it asked for.
+        From what it is granted where either was not read, NaN where that is not known. CPU time
+        divided by it is wall time, by definition; a program cannot gain from others letting it run
+        more than it asked for.
         """
         place = NAMES.index("task.cpu_share")
         with np.errstate(invalid="ignore", divide="ignore"):
             found = np.log(self.found[:, 0, place] / self.alone[:, place])
+            found = np.where(np.isfinite(found), found, np.log(self.granted))
         return np.where(np.isfinite(found), np.clip(found, LONGEST_WAIT, 0.0), np.nan)
 
     @property
@@ -126,8 +131,8 @@ class ColocationRows:
         """The rows at these positions, or where the mask is True."""
         index = np.flatnonzero(rows) if rows.dtype == bool else rows
         windows = [self.windows[int(row)] for row in index]
-        rest = (self.found[index], self.alone[index], self.facts[index], self.beside[index])
-        return type(self)(self.programs[index], windows, *rest)
+        rest = (self.found, self.alone, self.facts, self.beside, self.granted)
+        return type(self)(self.programs[index], windows, *(one[index] for one in rest))
 
     def unprofiled(self) -> Self:
         """The same as if no program had been measured beside any load."""

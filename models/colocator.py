@@ -17,7 +17,7 @@ import numpy as np
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
-from forerun.features.windows import NAMES
+from forerun.features.windows import NAMES, natural
 from forerun.models.artifact import read_content, write_content
 from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
 from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
@@ -163,7 +163,7 @@ class Colocator(ABC):
         median = rows.found[:, 0]
         some = np.isfinite(median).sum(axis=0) > 0
         names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
-        found = FeatureRange.of(names, median[:, some]) if names else None
+        found = FeatureRange.of(names, natural(median)[:, some]) if names else None
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
         fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
@@ -234,7 +234,9 @@ class Colocator(ABC):
         """
         if not self.looks_ahead or "neighbour" not in measured.groups:
             return {}
-        pairs, coming = asked_ahead(measured.queries, measured.groups["neighbour"], self.idle)
+        cpus = measured.groups.get("cpus_shared", np.full(len(measured), "inf")).astype(np.float64)
+        neighbours = measured.groups["neighbour"]
+        pairs, coming = asked_ahead(measured.queries, neighbours, cpus, self.idle)
         if len(pairs) < FEWEST_PAIRS:
             return {}
         forecast = ColocationRows.of(coming, self.idle)

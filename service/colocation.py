@@ -5,6 +5,7 @@ it shows now where that is given, plus the candidate; else from an idle host plu
 """
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import missing_metrics
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.chosen import Chosen
-from forerun.models.colocation_forecast import OWN
+from forerun.models.colocation_forecast import OWN, demand, granted
 from forerun.models.colocation_resources import dominant, gains
 from forerun.models.colocation_rows import METRICS, colocation_of
 from forerun.models.colocator import Colocator
@@ -32,6 +33,9 @@ from forerun.service.colocation_schemas import (
 )
 
 GUEST = Device(name="guest", vendor="unknown", kind="vm")
+BUSY = ("cpu.user_share", "cpu.nice_share", "cpu.system_share", "cpu.steal_share")
+LEAST_OTHERS = 0.1
+"""CPUs in use beside residents from which on somebody else runs there."""
 
 
 def colocator_of(predictor: Predictor) -> Colocator:
@@ -59,7 +63,7 @@ def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
     part = colocator_of(loaded.predictor)
     window = _together(asked.candidate, asked.host, part)
     programs = [asked.candidate, *asked.host.residents]
-    answers = _told(programs, [_query(one, window, estimated=True) for one in programs], part)
+    answers = _told(programs, _coming(programs, asked.host, window), part)
     worst = min(answers, key=lambda one: (one["p_cpu"] or {"value": np.inf})["value"])
     return {
         "candidate": answers[0],
@@ -82,10 +86,10 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
     queries, names, owners = [], [], []
     for place, host in enumerate(asked.hosts):
         window = _together(asked.candidate, host, part)
-        for program in (asked.candidate, *host.residents):
-            queries.append(_query(program, window, estimated=True))
-            names.append(program.name)
-            owners.append(place)
+        programs = [asked.candidate, *host.residents]
+        queries += _coming(programs, host, window)
+        names += [program.name for program in programs]
+        owners += [place] * len(programs)
     values = part.predict(queries).values[asked.metric]
     place_of = np.array(owners)
     found: list[dict[str, Any]] = []
@@ -120,7 +124,7 @@ def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
         UnanswerableQuery: no predictor in use was taught co-location.
     """
     part = colocator_of(loaded.predictor)
-    query = _query(asked.program, _window(asked.window), estimated=False)
+    query = Query(Colocation(_profile(asked.program), _window(asked.window)), GUEST)
     (answer,) = _told([asked.program], [query], part)
     return {"program": answer, "predictor": {"name": part.name, "version": loaded.version}}
 
@@ -131,7 +135,8 @@ def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
     lines = [
         f"metrics of the host: {start}{'' if shown is None else ' the candidate'}, each adding "
         "what it added to an idle host when it ran alone",
-        "programs are undisturbed otherwise, and share all CPUs as those did that taught",
+        "programs share the host's CPUs fairly, each wanting the share of one that it had alone "
+        "(a whole one where `cpu_share` is not given)",
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
@@ -161,6 +166,7 @@ def _told(
         told.append(
             {
                 "program": program.name,
+                "measured": any(program.name in one.programs for one in part.levels.values()),
                 **{metric: _performance(answers, metric, row) for metric in METRICS},
                 "dominant_resource": dominant(found[row]),
                 "gains": found[row],
@@ -180,8 +186,30 @@ def _performance(answers: Predictions, metric: str, row: int) -> Mapping[str, fl
     return {"value": estimate.value, **ends}
 
 
-def _query(program: ProgramIn, window: HostWindow, *, estimated: bool) -> Query:
-    return Query(Colocation(_profile(program), window, estimated), GUEST)
+def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> list[Query]:
+    """Questions about programs of a host put together, each with the CPU time that it will get.
+
+    What keeps the host busy now and is none of its residents counts as programs of its own.
+    """
+    profiles = [_profile(program) for program in programs]
+    wants = [demand(profile) for profile in profiles]
+    others = _busy(host) - sum(wants[1:])
+    count = max(0, ceil(others - LEAST_OTHERS))
+    shares = granted([*wants, *([others / count] * count if count else [])], float(host.cpus))
+    return [
+        Query(Colocation(profile, window, estimated=True, granted=float(share)), GUEST)
+        for profile, share in zip(profiles, shares, strict=False)
+    ]
+
+
+def _busy(host: HostIn) -> float:
+    """CPUs in use now; 0 where that is not shown."""
+    shown = _shown(host)
+    if shown is None:
+        return 0.0
+    columns = [shown.metrics.index(name) for name in BUSY if name in shown.metrics]
+    seconds = np.array(shown.seconds, dtype=np.float64)[:, columns]
+    return float(np.nanmedian(np.nansum(seconds, axis=1)))
 
 
 def _profile(program: ProgramIn) -> ProgramProfile:

@@ -105,6 +105,9 @@ class HostIn(_Strict):
         description="the same as medians, in place of a window",
         max_length=MOST_METRICS,
     )
+    cpus: int = Field(
+        default=2, ge=1, le=4_096, description="CPUs that all programs share; 2 on what taught"
+    )
 
 
 class ColocationIn(_Strict):
@@ -119,7 +122,9 @@ class HostsIn(_Strict):
 
     candidate: ProgramIn = Field(description="the program")
     hosts: list[HostIn] = Field(description="hosts", min_length=1, max_length=MOST_HOSTS)
-    metric: ContentionMetric = Field(default="p_cpu", description="CPU or wall time")
+    metric: ContentionMetric = Field(
+        default="p_wall", description="wall time, in which programs wait for CPUs, or CPU time"
+    )
     objective: Literal["worst", "candidate", "mean"] = Field(
         default="worst",
         description="which P the best host has most of: the least of all programs there, the "
@@ -154,6 +159,10 @@ class ProgramOut(BaseModel):
     """What a program pays."""
 
     program: str = Field(description="name")
+    measured: bool = Field(
+        description="whether a program of that name was measured beside neighbours; then that "
+        "answers, more than the profile"
+    )
     p_cpu: PerformanceOut | None = Field(description="P of CPU time")
     p_wall: PerformanceOut | None = Field(description="P of wall time")
     dominant_resource: Resource | None = Field(

@@ -6,13 +6,15 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, profile, truth
 
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
 from forerun.models.colocation import ColocationBoost, ProgramMean
-from forerun.models.colocation_forecast import Mixing, put_together
+from forerun.models.colocation_forecast import Mixing, granted, put_together
 from forerun.models.colocation_limits import ESTIMATED, NEW, NO_WINDOW, PROFILED
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.colocation_resources import dominant, gains
@@ -219,7 +221,8 @@ def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met
     rows = colocations(seed=1)
     pairs = rows.take(rows.groups["neighbour"] == "victim:chase")
     asked = [colocation_of(query) for query in pairs.queries]
-    places, found = put_together(asked, pairs.groups["neighbour"], fitted.idle, fitted.mixing)
+    neighbours, cpus = pairs.groups["neighbour"], np.full(len(pairs), np.inf)
+    places, found = put_together(asked, neighbours, cpus, fitted.idle, fitted.mixing)
     assert len(places) == len(pairs)
     measured, queries = pairs.values["p_cpu"], [Query(one, GUEST) for one in found]
     answers = fitted.predict(queries)
@@ -232,6 +235,26 @@ def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met
     was = fitted.predict(pairs.queries)
     np.testing.assert_array_equal(sure.low["p_cpu"], was.low["p_cpu"])
     assert all(ESTIMATED in limits for limits in answers.limits)
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), st.floats(0.5, 8.0))
+def test_cpus_are_shared_fairly_and_none_is_left_idle_while_anybody_waits(demands, cpus):
+    got = granted(demands, cpus) * np.array(demands)
+    assert (got <= np.array(demands) + 1e-9).all()
+    assert got.sum() == pytest.approx(min(cpus, sum(demands)))
+    waiting = got < np.array(demands) - 1e-9
+    if waiting.any():
+        assert got[waiting].min() >= got.max() - 1e-9, "who waits has no less than anybody"
+
+
+def test_who_waits_for_a_cpu_takes_longer_by_the_wall_and_not_in_cpu_time():
+    fitted, mine = boost(), profile("spin")
+    window = fitted.mixing.together([mine, mine], fitted.idle, fitted.idle)
+    queries = [Query(Colocation(mine, window, True, share), GUEST) for share in (1.0, 0.25)]
+    answers = fitted.predict(queries)
+    free, waits = answers.values["p_wall"]
+    assert waits == pytest.approx(0.25 * free)
+    np.testing.assert_array_equal(*np.split(answers.values["p_cpu"], 2))
 
 
 def test_adapting_moves_the_program_and_no_other():

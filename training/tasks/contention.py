@@ -116,7 +116,8 @@ def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> 
     asked = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
     others = np.full(len(measured), "none")
     neighbours = np.concatenate([judged.groups["neighbour"], others])
-    rows, found = put_together(asked, neighbours, idle, mixing)
+    cpus = judged.groups["cpus_shared"].astype(np.float64)
+    rows, found = put_together(asked, neighbours, cpus, idle, mixing)
     return replace(judged.take(rows), queries=[Query(one, GUEST) for one in found])
 
 
@@ -134,6 +135,7 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
     groups = {new: runs[old].astype(str).to_numpy(dtype=np.str_) for old, new in keys.items()}
     groups["session"] = (runs["session"] + " " + runs["started_at"].str[:10]).to_numpy(np.str_)
     groups["repeated"] = runs[list(QUESTION)].astype(str).agg(" ".join, axis=1).to_numpy(np.str_)
+    groups["cpus_shared"] = np.where(runs["placement"] == "same", "1", "2")
     groups["profile"] = np.where(beside_one_load(runs), MADE_OF_IT, "")
     values = {metric: runs[metric].to_numpy(dtype=np.float64) for metric in TARGETS}
     return Measurements(queries, values, groups)
