@@ -11,6 +11,7 @@ from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import WEIGHT_BYTES
+from forerun.models.prediction import Estimate
 from forerun.service.adaptation import InUse
 from forerun.service.limit_lines import limit_line
 
@@ -44,7 +45,7 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
             name: {
                 "value": estimate.value,
                 "low": estimate.low,
-                "high": estimate.high,
+                "high": _enforced(name, estimate, query.device.tdp_w),
                 "coverage": estimate.coverage,
                 "unit": metric(name).unit,
             }
@@ -61,6 +62,13 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
             "adapted_rows": in_use.rows.get(query.device, 0),
         },
     }
+
+
+def _enforced(name: str, estimate: Estimate, tdp_w: float | None) -> float | None:
+    """The upper end, of average power no higher than the device holds itself to."""
+    if name != "power_w" or tdp_w is None or estimate.high is None:
+        return estimate.high
+    return max(estimate.value, min(estimate.high, tdp_w))
 
 
 def _too_heavy(query: Query) -> list[str]:

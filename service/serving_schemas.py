@@ -106,6 +106,14 @@ class LlmEstimateIn(_ServedOn):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_LLM]})
     model: LlmIn = Field(description="what is served")
 
+    @model_validator(mode="after")
+    def _has_the_devices(self) -> "LlmEstimateIn":
+        """No degree of parallelism is over the number of devices."""
+        for name in ("tensor_parallel", "expert_parallel", "data_parallel"):
+            if getattr(self.model, name) > self.device_count:
+                raise ValueError(f"{name} cannot be more than device_count, {self.device_count}")
+        return self
+
 
 class DiffusionEstimateIn(_ServedOn):
     """A diffusion model on devices of one kind."""

@@ -12,6 +12,8 @@ from forerun.service.cli.output import print_json, progress, progress_bar
 if TYPE_CHECKING:
     from forerun.data.workload import ProgramProfile
 
+MOST_OTHERS = 0.15
+"""CPUs that others may use while a program is profiled."""
 CHILDRENS = 0.5
 """Where the process that was begun has less than this share of all CPU time, its children have."""
 
@@ -31,7 +33,8 @@ def program(
 ) -> None:
     """Profile a program of your own, alone and beside one load, for `POST /v1/colocation`.
 
-    It must do the same work each time; two seconds or more are best. Its output goes nowhere.
+    It must do the same work each time, for two seconds or more. It runs on one CPU, as programs did
+    that teach, on a machine that is idle otherwise; what it prints goes nowhere.
     """
     from forerun.data.collectors.contention_tables import build
     from forerun.data.collectors.guest import usable_cpus
@@ -43,6 +46,8 @@ def program(
     own = OwnProgram(name or Path(command[0]).name, tuple(command), repeats)
     if own.name in {each.name for each in VICTIMS}:
         raise InputError(f"{own.name!r} is a program of ours that was measured; give it a --name.")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"No folder {output.parent} to write {output.name} into.")
     cpus = usable_cpus()
     if len(cpus) < 2:
         progress("one CPU only: no load beside it, so how sensitive it is stays unknown")
@@ -84,8 +89,22 @@ def _sensitivity(profile: "ProgramProfile", cpus: int) -> list[str]:
     elif cpus > 1:
         lines.append("the load beside it did not run: how sensitive it is stays unknown")
     if not profile.alone.seconds:
-        lines.append("it ends within a second: what the machine shows meanwhile is not known")
+        lines.append("it ends within a second, too soon for a profile: give it more work to do")
+    others = busy_with_others(profile)
+    if others > MOST_OTHERS:
+        lines.append(
+            f"other programs used {others:.1f} CPUs meanwhile: profile it on an idle machine"
+        )
     return lines
+
+
+def busy_with_others(profile: "ProgramProfile") -> float:
+    """CPUs in use while it ran alone, less its own."""
+    values = profile.alone.seconds[0] if profile.alone.seconds else ()
+    alone = dict(zip(profile.alone.metrics, values, strict=bool(values)))
+    kinds = ("user", "nice", "system", "steal")
+    busy = sum(alone.get(f"cpu.{kind}_share", 0.0) for kind in kinds)
+    return busy - (profile.cpu_share or 0.0) if alone else 0.0
 
 
 def described(profile: "ProgramProfile") -> dict[str, Any]:

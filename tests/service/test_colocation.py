@@ -63,6 +63,26 @@ def test_a_crowded_host_costs_more_than_an_empty_one(service):
     assert crowded["candidate"]["dominant_resource"] == "cache"
 
 
+def test_more_programs_than_cpus_wait_for_their_share(service):
+    def p_wall(**known):
+        asked = {"candidate": program("spin"), "host": known}
+        return service.post("/v1/colocation", json=asked).json()["candidate"]["p_wall"]["value"]
+
+    crowd = [program("matrix", cpu_share=1.0) for _ in range(8)]
+    alone, crowded = p_wall(cpus=2), p_wall(cpus=2, residents=crowd)
+    assert crowded < 0.35 * alone
+    assert p_wall(cpus=16, residents=crowd) > 3 * crowded
+    busy = {"cpu.user_share": 8.0}
+    assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
+
+
+def test_a_name_that_was_measured_is_told(service):
+    new = program("spin") | {"name": "new"}
+    asked = {"candidate": program("spin"), "host": {"residents": [new]}}
+    told = service.post("/v1/colocation", json=asked).json()
+    assert (told["candidate"]["measured"], told["residents"][0]["measured"]) == (True, False)
+
+
 def test_a_window_of_the_host_counts_its_residents_once(service):
     shown = {"residents": [program("chase")], "window": window(0.9, 0.3)}
     answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": shown})

@@ -54,6 +54,11 @@ def test_weights_that_do_not_fit_are_told(service):
     assert not any("weights alone" in line for line in enough["limits"])
 
 
+def test_no_device_draws_more_than_it_holds_itself_to(service):
+    power = asked(service, LLM, device="l4")["metrics"]["power_w"]
+    assert power["low"] <= power["value"] <= power["high"] <= max(72.0, power["value"])
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -63,6 +68,7 @@ def test_weights_that_do_not_fit_are_told(service):
         ({"model": {"total_parameters": 1e9, "experts_per_token": 2}}, "cannot be more"),
         ({"model": {"total_parameters": -1}}, "greater than 0"),
         ({"device_count": 0}, "greater than or equal to 1"),
+        ({"model": {"total_parameters": 1e9, "tensor_parallel": 4}}, "more than device_count, 1"),
     ],
 )
 def test_a_wrong_question_is_told_what_is_wrong(service, changes, said):

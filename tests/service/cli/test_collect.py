@@ -9,8 +9,10 @@ import pytest
 from forerun.data.collectors import native, neighbours, own_program, probe
 from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.measurement import read_measurements
+from forerun.data.workload import HostWindow, ProgramProfile
 from forerun.service import measured_networks
 from forerun.service.cli import collect_cpu, collecting
+from forerun.service.cli.collect_program import busy_with_others
 from forerun.service.collection_plan import CollectionPlan, read_plan
 from forerun.service.colocation_schemas import ProgramIn
 from tests.house.sources import REPOSITORY
@@ -139,5 +141,19 @@ def test_a_program_profiled_here_is_one_that_colocation_takes(forerun, monkeypat
     assert known.cpu_share is not None
     assert "cpu.user_share" in known.alone
     assert "busy alone:" in err
-    code, out, _ = forerun("collect", "program", "-o", tmp_path / "p.json", "--", "no-such-program")
-    assert (code, out) == (2, "")
+    for words, said in (
+        (("-o", tmp_path / "p.json", "--", "no-such-program"), "'no-such-program'"),
+        (("-o", tmp_path / "none" / "p.json", "--", "true"), "No folder"),
+        (("--name", "chase4", "--", "true"), "give it a --name"),
+    ):
+        code, out, err = forerun("collect", "program", *words)
+        assert (code, out) == (2, "")
+        assert said in err
+
+
+def test_a_profile_made_beside_other_programs_says_so():
+    quiet = HostWindow(("cpu.user_share", "cpu.system_share"), ((0.97, 0.04),))
+    loud = HostWindow(("cpu.user_share", "cpu.system_share"), ((1.9, 0.1),))
+    assert busy_with_others(ProgramProfile("p", quiet, cpu_share=0.98)) == pytest.approx(0.03)
+    assert busy_with_others(ProgramProfile("p", loud, cpu_share=0.98)) == pytest.approx(1.02)
+    assert busy_with_others(ProgramProfile("p")) == 0.0
