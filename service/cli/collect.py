@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from forerun.service.cli import collect_cpu, collect_gpu, collect_probe, collect_program
+from forerun.service.cli import (
+    collect_cpu,
+    collect_gpu,
+    collect_probe,
+    collect_program,
+    collect_window,
+)
 from forerun.service.cli.output import progress, progress_bar
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
@@ -14,6 +20,7 @@ app.command("probe")(collect_probe.probe)
 app.command("gpu")(collect_gpu.gpu)
 app.command("graphs")(collect_gpu.graphs)
 app.command("program")(collect_program.program)
+app.command("window")(collect_window.window)
 
 
 @app.command("contention")

@@ -1,12 +1,13 @@
 """`forerun collect`: from this machine to a table that `forerun adapt` learns from."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors import native, neighbours, own_program, probe
+from forerun.data.collectors import live_window, native, neighbours, own_program, probe
 from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
@@ -14,7 +15,7 @@ from forerun.service import measured_networks
 from forerun.service.cli import collect_cpu, collecting
 from forerun.service.cli.collect_program import busy_with_others
 from forerun.service.collection_plan import CollectionPlan, read_plan
-from forerun.service.colocation_schemas import ProgramIn
+from forerun.service.colocation_schemas import ProgramIn, WindowIn
 from tests.house.sources import REPOSITORY
 
 KINDS = ("linear", "softmax", "layer_norm", "elementwise")
@@ -157,3 +158,18 @@ def test_a_profile_made_beside_other_programs_says_so():
     assert busy_with_others(ProgramProfile("p", quiet, cpu_share=0.98)) == pytest.approx(0.03)
     assert busy_with_others(ProgramProfile("p", loud, cpu_share=0.98)) == pytest.approx(1.02)
     assert busy_with_others(ProgramProfile("p")) == 0.0
+
+
+def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch):
+    fast = replace(own_program.SETTINGS, clock_s=0.1, margin_s=0.1, probe_ms=10)
+    monkeypatch.setattr(own_program, "SETTINGS", fast)
+    monkeypatch.setattr(live_window, "SETTINGS", fast)
+    code, out, err = forerun("collect", "window", "--seconds", 3, "--process", os.getpid())
+    assert code == 0, err
+    shown = WindowIn.model_validate_json(out)
+    assert len(shown.seconds) in (2, 3)
+    assert {"cpu.user_share", "task.cpu_share"} <= set(shown.metrics)
+    assert not [name for name in shown.metrics if name.startswith("own_cpu.")]
+    code, _, err = forerun("collect", "window", "--process", 2**22 + 1)
+    assert code == 2
+    assert "No process 4194305" in err

@@ -1,0 +1,37 @@
+"""`forerun collect window`: what this host shows now, for `POST /v1/colocation/now`."""
+
+from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli.output import print_json
+
+PINNED = ("own_cpu.", "other_cpus.")
+"""Beginnings of metrics that are of the CPU which a program is pinned to."""
+
+
+def window(
+    seconds: Annotated[int, typer.Option(help="for how long", min=1, max=3600)] = 10,
+    process: Annotated[
+        int | None, typer.Option(help="of the program: its own share of a CPU", min=1)
+    ] = None,
+) -> None:
+    """What this host shows, second by second, as `POST /v1/colocation/now` takes a window."""
+    from forerun.data.collectors.contention_tables import build
+    from forerun.data.collectors.live_window import watch
+    from forerun.data.collectors.own_program import SETTINGS
+    from forerun.features.readers.contention_tables import colocations
+
+    if process is not None and not Path(f"/proc/{process}").is_dir():
+        raise InputError(f"No process {process} on this machine.")
+    with TemporaryDirectory(prefix="forerun-") as folder:
+        watch(Path(folder), seconds * SETTINGS.clock_s, process)
+        tables = build(Path(folder) / "journal", SETTINGS.clock_s)
+    shown = colocations(tables["runs"], tables["samples"])[0].window
+    kept = [i for i, name in enumerate(shown.metrics) if not name.startswith(PINNED)]
+    rows = [[one[i] if isfinite(one[i]) else None for i in kept] for one in shown.seconds]
+    print_json({"metrics": [shown.metrics[i] for i in kept], "seconds": rows[:seconds]})
