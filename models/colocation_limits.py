@@ -6,6 +6,7 @@ import numpy as np
 
 from forerun.data.query import Query
 from forerun.features.windows import NAMES, natural
+from forerun.models.colocation_forecast import OWN
 from forerun.models.colocation_rows import ColocationRows, Names, colocation_of
 from forerun.models.domain import FeatureRange
 
@@ -37,10 +38,11 @@ def limits_of(
         if not rows.seen[row]:
             found.append((*lines, NO_WINDOW))
             continue
-        if colocation_of(query).estimated:
-            lines.append(ESTIMATED)
         median = rows.found[row, 0]
         lost = [name for name in taught if np.isnan(median[NAMES.index(name)])]
+        if colocation_of(query).estimated:
+            lines.append(ESTIMATED)
+            lost = [name for name in lost if not name.startswith(OWN)]
         if lost:
             lines.append(f"{len(lost)} metrics of the host are missing: {', '.join(lost)}")
         if ranges is not None:

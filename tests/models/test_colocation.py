@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, profile, truth
+from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, profile, truth
 
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -245,6 +245,15 @@ def test_cpus_are_shared_fairly_and_none_is_left_idle_while_anybody_waits(demand
     waiting = got < np.array(demands) - 1e-9
     if waiting.any():
         assert got[waiting].min() >= got.max() - 1e-9, "who waits has no less than anybody"
+
+
+def test_what_cannot_be_known_before_programs_meet_is_not_called_missing():
+    fitted, mine = replace(boost(), taught=(*METRICS, "task.cpu_share")), profile("spin")
+    window = HostWindow(METRICS, (host(1.5, 0.2),))
+    queries = [Query(Colocation(mine, window, coming), GUEST) for coming in (True, False)]
+    before, now = fitted.predict(queries).limits
+    assert not [line for line in before if "missing" in line]
+    assert [line for line in now if "1 metrics of the host are missing: task.cpu_share" in line]
 
 
 def test_who_waits_for_a_cpu_takes_longer_by_the_wall_and_not_in_cpu_time():
