@@ -1,6 +1,6 @@
 """P of programs beside neighbours by the dual-branch network, answered by onnxruntime."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -95,13 +95,12 @@ class TrainedEngine:
         """Median over members, shape (n,)."""
         import torch
 
-        found = np.zeros(len(rows))
+        def answers(*given: Matrix) -> Matrix:
+            found: Matrix = self.module(*map(torch.from_numpy, given)).numpy()
+            return found
+
         with torch_threads(1), torch.no_grad():
-            for batch in self.scaled.batches(rows):
-                given = [torch.from_numpy(batch[name]) for name in INPUTS]
-                answers = self.module(*given).numpy()
-                found[batch["rows"].astype(np.intp)] = np.median(answers, axis=0)
-        return found
+            return _medians(self.scaled, rows, answers)
 
     def save(self, folder: Path, name: str) -> None:
         """As `NetworkEngine` does."""
@@ -123,12 +122,13 @@ class NetworkEngine:
 
     def predict(self, rows: ColocationRows) -> Column:
         """Median over members, shape (n,)."""
-        found = np.zeros(len(rows))
-        for batch in self.scaled.batches(rows):
-            given = {name: batch[name] for name in INPUTS}
-            answers = self._session.run(list(OUTPUTS), given)[0]
-            found[batch["rows"].astype(np.intp)] = np.median(answers, axis=0)
-        return found
+
+        def answers(*given: Matrix) -> Matrix:
+            fed = dict(zip(INPUTS, given, strict=True))
+            found: Matrix = self._session.run(list(OUTPUTS), fed)[0]
+            return found
+
+        return _medians(self.scaled, rows, answers)
 
     def save(self, folder: Path, name: str) -> None:
         """ONNX, and JSON of what it is given."""
@@ -182,6 +182,15 @@ class ColocationNetwork(Colocator):
     def load_engine(cls, folder: Path, name: str) -> Engine:
         """The committee that was saved under that name."""
         return NetworkEngine.load(folder, name)
+
+
+def _medians(scaled: Scaled, rows: ColocationRows, answers: Callable[..., Matrix]) -> Column:
+    """Median over the members of a committee, shape (n,); 0 for rows without a window."""
+    found = np.zeros(len(rows))
+    for batch in scaled.batches(rows):
+        told = answers(*(batch[name] for name in INPUTS))
+        found[batch["rows"].astype(np.intp)] = np.median(told, axis=0)
+    return found
 
 
 def _filled(values: Matrix) -> Sequence[Matrix]:

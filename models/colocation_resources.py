@@ -65,13 +65,15 @@ def _relieved(asked: Colocation, resource: Resource, idle: HostWindow) -> Coloca
     alone, rest = window_of(level(asked.profile.alone)), window_of(level(idle))
     usual = {**_values(rest), **_values(alone)}
     changed = {n: usual[n] for n in window.metrics if n in metrics_of(resource) and n in usual}
-    if not changed or not window.seconds:
+    freed = resource == "cpu" and asked.granted is not None
+    if not freed and not (changed and window.seconds):
         return None
     seconds = tuple(
         tuple(changed.get(n, value) for n, value in zip(window.metrics, second, strict=True))
         for second in window.seconds
     )
-    return replace(asked, window=HostWindow(window.metrics, seconds))
+    granted = 1.0 if freed else asked.granted
+    return replace(asked, window=HostWindow(window.metrics, seconds), granted=granted)
 
 
 def _values(window: HostWindow) -> dict[str, float]:

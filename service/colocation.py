@@ -34,6 +34,9 @@ from forerun.service.colocation_schemas import (
 
 GUEST = Device(name="guest", vendor="unknown", kind="vm")
 BUSY = ("cpu.user_share", "cpu.nice_share", "cpu.system_share", "cpu.steal_share")
+IDLE = "cpu.idle_share"
+FREE = (IDLE, "cpu.iowait_share")
+CPUS_TAUGHT = 2.0
 LEAST_OTHERS = 0.1
 """CPUs in use beside residents from which on somebody else runs there."""
 
@@ -195,7 +198,7 @@ def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> 
     wants = [demand(profile) for profile in profiles]
     others = _busy(host) - sum(wants[1:])
     count = max(0, ceil(others - LEAST_OTHERS))
-    shares = granted([*wants, *([others / count] * count if count else [])], float(host.cpus))
+    shares = granted([*wants, *([others / count] * count if count else [])], _cpus(host))
     return [
         Query(Colocation(profile, window, estimated=True, granted=float(share)), GUEST)
         for profile, share in zip(profiles, shares, strict=False)
@@ -204,12 +207,28 @@ def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> 
 
 def _busy(host: HostIn) -> float:
     """CPUs in use now; 0 where that is not shown."""
+    return sum(_shares(host).get(name, 0.0) for name in BUSY)
+
+
+def _cpus(host: HostIn) -> float:
+    """CPUs that programs share there: as told, else as shown, else as on the guest that taught."""
+    if host.cpus is not None:
+        return float(host.cpus)
+    shares = _shares(host)
+    return max(1.0, float(round(sum(shares.values())))) if IDLE in shares else CPUS_TAUGHT
+
+
+def _shares(host: HostIn) -> dict[str, float]:
+    """Median share of each kind of CPU time that a host shows now, of one CPU."""
     shown = _shown(host)
     if shown is None:
-        return 0.0
-    columns = [shown.metrics.index(name) for name in BUSY if name in shown.metrics]
-    seconds = np.array(shown.seconds, dtype=np.float64)[:, columns]
-    return float(np.nanmedian(np.nansum(seconds, axis=1)))
+        return {}
+    found = {}
+    for column, name in enumerate(shown.metrics):
+        known = [one[column] for one in shown.seconds if np.isfinite(one[column])]
+        if name in (*BUSY, *FREE) and known:
+            found[name] = float(np.median(known))
+    return found
 
 
 def _profile(program: ProgramIn) -> ProgramProfile:

@@ -105,8 +105,12 @@ class HostIn(_Strict):
         description="the same as medians, in place of a window",
         max_length=MOST_METRICS,
     )
-    cpus: int = Field(
-        default=2, ge=1, le=4_096, description="CPUs that all programs share; 2 on what taught"
+    cpus: int | None = Field(
+        default=None,
+        ge=1,
+        le=4_096,
+        description="CPUs that all programs share; when absent those that its metrics add up to "
+        "(`cpu.idle_share` among them), else 2, as on the guest that taught",
     )
 
 

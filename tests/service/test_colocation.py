@@ -74,6 +74,12 @@ def test_more_programs_than_cpus_wait_for_their_share(service):
     assert p_wall(cpus=16, residents=crowd) > 3 * crowded
     busy = {"cpu.user_share": 8.0}
     assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
+    shown = busy | {"cpu.idle_share": 8.0}
+    assert p_wall(metrics=shown) == p_wall(metrics=shown, cpus=16), "what it shows adds up to 16"
+    told = service.post(
+        "/v1/colocation", json={"candidate": program("spin"), "host": {"residents": crowd}}
+    ).json()
+    assert told["candidate"]["dominant_resource"] == "cpu"
 
 
 def test_a_name_that_was_measured_is_told(service):
