@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.contention import Contention, windows
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
@@ -17,6 +18,7 @@ from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.training.contention_scores import auc, contention_scores, noise
 from forerun.training.evaluate import rows, sit_exam
 from forerun.training.tasks import examiner
+from forerun.training.tasks.contention import contention_measurements
 from forerun.training.tasks.contention_pilot import PILOT_METRICS
 from tests.contracts import tiny_contention
 
@@ -149,6 +151,41 @@ def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
             assert "compute" not in task.judged.groups["family"]
 
 
+def test_profiles_that_teach_hold_no_run_of_a_neighbour_left_out(made_up):
+    for protocol, tasks in all_tasks(made_up).items():
+        for train, _ in tasks:
+            known = [q.workload.profile.p_cpu_beside_cache for q in train.queries]
+            assert any(one is not None for one in known) == protocol.startswith("leave_one_family")
+
+
+def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
+    """By their names they are passed over; smuggled in, they tell P of programs that are known."""
+    monkeypatch.setattr(colocation, "TREES", 60)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    names = ("vmstat.pgfault_per_s", "stat.processes_per_s", "stat.ctxt_per_s")
+    rates = windows(bundle.table("runs"), bundle.table("samples"), 1, names)[:, 0].astype(float)
+    rows = contention_measurements(bundle)
+    rows = replace(rows, values={"p_cpu": rows.values["p_cpu"]})
+    allowed = ("probe.latency_ns", "probe.near_ns", "probe.latency_cycles")
+
+    def answers(metrics):
+        given = with_windows(
+            rows, [dict(zip(metrics, one, strict=False)) for one in rates.tolist()]
+        )
+        found = {}
+        for split in Contention().splits(bundle):
+            if split.protocol.startswith("leave_one_corunner_out"):
+                fitted = ColocationBoost(bags=1).fit(given.take(split.train))
+                judged = given.take(split.judged)
+                found[split.protocol] = fitted.predict(judged.queries).values["p_cpu"]
+        return np.concatenate(list(found.values()))
+
+    nothing = answers(())
+    np.testing.assert_array_equal(answers(names), nothing)
+    assert np.abs(answers(allowed) - nothing).max() > 0.05
+
+
 @pytest.fixture(scope="module")
 def pilot_exam(request):
     """The exam of the pilot that leaves the cache co-runner out."""
@@ -226,3 +263,14 @@ def test_the_pilot_reads_no_column_that_its_readme_warns_of():
     words = ("fault", "processes", "nivcsw", "disk", "vmstat", "wall", "rundelay", "dt", "load")
     columns = [column for column, _ in PILOT_METRICS.values()]
     assert not [c for c in columns if any(word in c for word in words)]
+
+
+def test_the_median_baseline_knows_what_was_taught_alone(made_up):
+    for tasks in all_tasks(made_up).values():
+        for train, task in tasks:
+            values, programs = train.values[task.metric], train.groups["program"]
+            for name, found in zip(
+                task.judged.groups["program"], task.baselines["program_median"], strict=True
+            ):
+                mine = values[programs == name]
+                assert found == np.median(mine if len(mine) else values)

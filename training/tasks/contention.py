@@ -16,7 +16,7 @@ from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_forecast import mixing_of, put_together
 from forerun.models.colocation_held_out import MADE_OF_IT
 from forerun.models.colocation_network import ColocationNetwork
-from forerun.models.colocation_rows import colocation_of, idle_window
+from forerun.models.colocation_rows import Column, colocation_of, idle_window
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Exam, Examiner, Task
 
@@ -54,9 +54,11 @@ class ContentionExaminer(Examiner):
         free = ~beside_one_load(bundle.table("runs"))
         for split in Contention().splits(bundle):
             protocol = split.protocol.partition("/")[0]
-            train = profiled.take(split.train)
+            families = protocol == "leave_one_family_out"
+            # Beside a neighbour left out, profiles would hold what is judged.
+            train = (profiled if families else plain).take(split.train)
             asked = {protocol: plain.take(split.judged)}
-            if protocol == "leave_one_family_out":
+            if families:
                 asked[f"{protocol}_profiled"] = profiled.take(split.judged & free)
             elif protocol == "leave_one_corunner_out":
                 asked["pairs_ahead"] = ahead(asked[protocol], train, plain)
@@ -90,7 +92,7 @@ class ContentionExaminer(Examiner):
 def contention_tasks(
     protocol: str, train: Measurements | None, judged: Measurements
 ) -> Iterator[Task]:
-    """One task a metric, with the baseline that knows the program alone."""
+    """One task a metric, with baselines that know the program alone."""
     for metric in TARGETS:
         if not np.isfinite(judged.values[metric]).any():
             continue
@@ -98,8 +100,23 @@ def contention_tasks(
         if train is not None:
             mean = ProgramMean().fit(train).predict(judged.queries)
             baselines["program_mean"] = mean.values[metric]
+            baselines["program_median"] = program_median(train, judged, metric)
         repeats = judged.groups["repeated"]
         yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats)
+
+
+def program_median(train: Measurements, judged: Measurements, metric: str) -> Column:
+    """The median of a program's runs, of all runs where it has none; shape (n,).
+
+    Args:
+        train: teaches.
+        judged: n runs.
+        metric: of both.
+    """
+    values, programs = train.values[metric], train.groups["program"]
+    known = {name: float(np.nanmedian(values[programs == name])) for name in np.unique(programs)}
+    common = float(np.nanmedian(values))
+    return np.array([known.get(name, common) for name in judged.groups["program"]])
 
 
 def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> Measurements:
