@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.data.collectors import cache_probe
 from forerun.data.collectors.cache_probe import CacheProbe
-from forerun.data.collectors.contention_plan import ContentionPlan, PlannedRun, possible
+from forerun.data.collectors.contention_plan import (
+    ContentionPlan,
+    PlannedRun,
+    possible,
+    referenced,
+)
 from forerun.data.collectors.contention_run import Places, perform
-from forerun.data.collectors.contention_tables import write_tables
+from forerun.data.collectors.contention_tables import NEAREST, write_tables
 from forerun.data.collectors.guest import (
     all_sources,
     availability,
@@ -92,9 +97,16 @@ class Collection:
         return lines
 
     def todo(self) -> list[PlannedRun]:
-        """Planned runs that no session has done, in order."""
+        """Planned runs that no session has done, in order.
+
+        A session that goes on with a plan has isolated runs of its own to compare with.
+        """
         done = {row["key"] for path in self._journals() for row in LineJournal(path).rows()}
-        return [run for run in possible(self.plan.runs(), self.cpus) if run.key not in done]
+        left = [run for run in possible(self.plan.runs(), self.cpus) if run.key not in done]
+        if not done or not self.plan.isolated:
+            return left
+        first = self.plan.repeats * self.plan.isolated + NEAREST * len(self._journals())
+        return referenced(left, NEAREST, first)
 
     def run(self, *, budget_minutes: float | None = None) -> Iterator[dict[str, Any]]:
         """Go on with the plan in a session of its own.

@@ -150,6 +150,27 @@ class ContentionPlan:
         return [names[(number * count + i) % len(names)] for i in range(count)]
 
 
+def referenced(runs: Sequence[PlannedRun], least: int, first: int) -> list[PlannedRun]:
+    """Runs with at least so many isolated ones of each victim among them.
+
+    For a session that goes on with a plan: P compares with isolated runs of the same session, of
+    which what is left of the plan may hold none. Those added are spread evenly.
+
+    Args:
+        runs: left to do, in order.
+        least: isolated runs wanted of each victim that has others to do.
+        first: `repeat` of the first isolated run that is added; above all that were done.
+    """
+    draw = random.Random(f"{first}")  # noqa: S311
+    placed = [(float(place), run) for place, run in enumerate(runs)]
+    for name in dict.fromkeys(run.victim for run in runs if run.state != ISOLATED):
+        lacking = least - sum(run.victim == name and run.state == ISOLATED for run in runs)
+        for nth in range(lacking):
+            place = len(runs) * (nth + draw.random()) / lacking
+            placed.append((place, PlannedRun(first + nth, name, ISOLATED)))
+    return [run for _, run in sorted(placed, key=lambda each: each[0])]
+
+
 def possible(runs: Sequence[PlannedRun], cpus: Sequence[int]) -> list[PlannedRun]:
     """Runs that these CPUs allow: without a second one there is no other CPU."""
     return [run for run in runs if len(cpus) > 1 or run.state.placement != "other"]

@@ -12,7 +12,7 @@ import pytest
 from forerun.data.collectors import native, neighbours
 from forerun.data.collectors.contention import Collection
 from forerun.data.collectors.contention_plan import ContentionPlan, Shared
-from forerun.data.collectors.contention_tables import build, write_tables
+from forerun.data.collectors.contention_tables import NEAREST, build, write_tables
 from forerun.data.collectors.line_journal import LineJournal
 from forerun.data.collectors.neighbours import State
 from tests.conftest import REPOSITORY
@@ -141,5 +141,9 @@ def test_a_collector_that_is_killed_leaves_its_rows_and_no_process_and_goes_on(t
         time.sleep(0.01)
     assert not group_runs(child.pid)
     rest = [row["key"] for row in made.run()]
-    assert [row["key"] for row in kept] + rest == [run.key for run in PLAN.runs()]
-    assert set(made.write_tables()["runs"]["session"]) == {"000", "001"}
+    planned = [run.key for run in PLAN.runs()]
+    assert [row["key"] for row in kept] + [key for key in rest if key in planned] == planned
+    runs = made.write_tables()["runs"]
+    assert set(runs["session"]) == {"000", "001"}
+    assert (runs[runs["session"] == "001"]["neighbour"] == "none").sum() >= NEAREST
+    assert runs[(runs["session"] == "001") & (runs["status"] == "ok")]["p_cpu"].notna().all()

@@ -7,7 +7,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.contention_plan import ContentionPlan, Shared, possible
+from forerun.data.collectors.contention_plan import (
+    ContentionPlan,
+    Shared,
+    possible,
+    referenced,
+)
 from forerun.data.collectors.neighbours import ISOLATED, State
 from forerun.data.errors import BadTable, MissingData
 from tests.conftest import REPOSITORY
@@ -79,6 +84,17 @@ def test_wherever_it_is_cut_every_victim_has_had_its_turns(seed, repeats, isolat
     met = Counter((run.victim, run.state) for run in cut if run.state != ISOLATED)
     whole = [met[name, STATES[0].state] for name in found.victims]
     assert max(whole) - min(whole) <= 1
+
+
+@given(st.integers(0, 60), st.integers(1, 6))
+def test_a_session_that_goes_on_has_isolated_runs_of_its_own_to_compare_with(done, least):
+    left = plan(repeats=2, isolated=2).runs()[done:]
+    runs = referenced(left, least, first=4)
+    assert len({run.key for run in runs}) == len(runs)
+    assert [run for run in runs if run in left] == left
+    alone = Counter(run.victim for run in runs if run.state == ISOLATED)
+    for run in runs:
+        assert run.state == ISOLATED or alone[run.victim] >= least
 
 
 def test_victims_take_turns_at_shared_states():
