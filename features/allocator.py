@@ -9,7 +9,6 @@ segments are not given back. One stream, no memory limit.
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 ROUND = 512
 SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
@@ -34,11 +33,9 @@ class Peaks:
     requested: int
 
 
-class Block(NamedTuple):
-    """A stretch of a segment; blocks sort by size, then by address, as the allocator's pools do."""
-
-    size: int
-    start: int
+Block = tuple[int, int]
+"""Size and address of a stretch of a segment; blocks sort as the allocator's pools do. A plain
+pair, since making a named one takes as long as all else that a request does."""
 
 
 def rounded(size: int) -> int:
@@ -91,7 +88,7 @@ class CachingAllocator:
             self._keep(pool, start + need, rest)
             length = need
         self.live += length
-        return Block(length, start)
+        return length, start
 
     def free(self, block: Block, *, small: bool) -> None:
         """Give a block back; free neighbours in its segment become one with it.
@@ -115,6 +112,16 @@ class CachingAllocator:
             del pool[bisect_left(pool, (length, before))]
             start, size = before, size + length
         self._keep(pool, start, size)
+
+    def copy(self) -> "CachingAllocator":
+        """The same state, to go on from more than once."""
+        other = CachingAllocator(expandable_segments=self._expandable)
+        other.live, other.reserved = self.live, self.reserved
+        small, large = self._free
+        other._free, other._next = (list(small), list(large)), list(self._next)
+        other._size_at, other._start_before = dict(self._size_at), dict(self._start_before)
+        other._ends = set(self._ends)
+        return other
 
     def _keep(self, pool: list[tuple[int, int]], start: int, size: int) -> None:
         insort(pool, (size, start))
@@ -141,33 +148,56 @@ class CachingAllocator:
         return end - free, free + taken
 
 
+class Replay:
+    """Requests played to an allocator, and the most that they came to.
+
+    Args:
+        expandable_segments: as in `CachingAllocator`.
+    """
+
+    def __init__(self, *, expandable_segments: bool = False) -> None:
+        self._device = CachingAllocator(expandable_segments=expandable_segments)
+        self._blocks: dict[int, Block] = {}
+        self._asked = self._live = self._requested = 0
+
+    def copy(self) -> "Replay":
+        """The same state, to go on from more than once."""
+        other = Replay()
+        other._device, other._blocks = self._device.copy(), dict(self._blocks)
+        other._asked, other._live, other._requested = self._asked, self._live, self._requested
+        return other
+
+    def run(self, events: Sequence[int], sizes: Sequence[int]) -> Peaks:
+        """Play requests; peaks since the beginning.
+
+        Args:
+            events: n >= 0 asks for the memory of tensor n, ~n gives it back.
+            sizes: bytes of each tensor; of none where 0.
+        """
+        device, blocks, asked = self._device, self._blocks, self._asked
+        live, requested = self._live, self._requested
+        allocate, free = device.allocate, device.free
+        for event in events:
+            if event >= 0:
+                size = sizes[event]
+                if size:
+                    blocks[event] = allocate(size)
+                    asked += size
+                    if device.live > live:
+                        live = device.live
+                    if asked > requested:
+                        requested = asked
+            else:
+                size = sizes[~event]
+                if size:
+                    free(blocks.pop(~event), small=size <= SMALL_REQUEST)
+                    asked -= size
+        self._asked, self._live, self._requested = asked, live, requested
+        return Peaks(live, device.reserved, requested)
+
+
 def peaks(
     events: Sequence[int], sizes: Sequence[int], *, expandable_segments: bool = False
 ) -> Peaks:
-    """Peaks of a run.
-
-    Args:
-        events: n >= 0 asks for the memory of tensor n, ~n gives it back.
-        sizes: bytes of each tensor; of none where 0.
-        expandable_segments: as in `CachingAllocator`.
-    """
-    device = CachingAllocator(expandable_segments=expandable_segments)
-    blocks: dict[int, Block] = {}
-    live = requested = asked = 0
-    allocate, free = device.allocate, device.free
-    for event in events:
-        if event >= 0:
-            size = sizes[event]
-            if size:
-                blocks[event] = allocate(size)
-                asked += size
-                if device.live > live:
-                    live = device.live
-                if asked > requested:
-                    requested = asked
-        else:
-            size = sizes[~event]
-            if size:
-                free(blocks.pop(~event), small=size <= SMALL_REQUEST)
-                asked -= size
-    return Peaks(live, device.reserved, requested)
+    """Peaks of a run; arguments as of `Replay` and `Replay.run`."""
+    return Replay(expandable_segments=expandable_segments).run(events, sizes)

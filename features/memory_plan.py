@@ -1,5 +1,6 @@
 """What a network asks of a device's memory: live and reserved peaks, their parts, workspaces."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -7,16 +8,18 @@ from math import prod
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.graph import Operator
 from forerun.data.workload import Network, NumberFormat, TrainingSetup
-from forerun.features.allocator import peaks
+from forerun.features.allocator import Replay, peaks
 from forerun.features.liveness import CATEGORIES, Requests, inference_requests
 from forerun.features.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.roofline import ELEMENT_BYTES
 from forerun.features.training_state import shares
 from forerun.features.training_walk import training_requests
 
+Column = NDArray[np.float64]
 MIB: Final = 2.0**20
 
 
@@ -113,14 +116,15 @@ def _planned(
         part = shares(setup)
         share = np.array([part[name] for name in CATEGORIES])
     sizes = asked.sizes(factor, share)
-    peak = peaks(
-        asked.events.tolist(),
-        sizes.astype(np.int64).tolist(),
-        expandable_segments=expandable,
-    )
+    events, whole_bytes = asked.events.tolist(), sizes.astype(np.int64).tolist()
+    if setup is None:
+        loaded, count = _loaded(key, precision, expandable)
+        peak = loaded.copy().run(events[count:], whole_bytes)
+    else:
+        peak = peaks(events, whole_bytes, expandable_segments=expandable)
     parts = {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
     reserved = peak.reserved / MIB
-    spatial, all_spatial, traits = _traits(graph, factor, ELEMENT_BYTES[precision] / MIB)
+    spatial, all_spatial, traits = _traits(key, factor, ELEMENT_BYTES[precision] / MIB)
     whole = max(reserved, 1.0)
     return MemoryPlan(
         live=peak.live / MIB,
@@ -159,6 +163,18 @@ def _requests(key: GraphKey, precision: NumberFormat, setup: TrainingSetup | Non
     return training_requests(key.graph, precision, setup)
 
 
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _loaded(key: GraphKey, precision: NumberFormat, expandable: bool) -> tuple[Replay, int]:
+    """The allocator once weights are loaded, the same for every batch size, and their requests."""
+    asked = _requests(key, precision, None)
+    freed, grows = asked.events < 0, asked.batched > 0
+    changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
+    count = int(np.argmax(changes)) if changes.any() else len(changes)
+    replay = Replay(expandable_segments=expandable)
+    replay.run(asked.events[:count].tolist(), asked.sizes(1.0).astype(np.int64).tolist())
+    return replay, count
+
+
 def _unscaled(setup: TrainingSetup) -> TrainingSetup:
     """The part of a set-up that changes which requests are made, not only their sizes."""
     return replace(
@@ -171,31 +187,54 @@ def _unscaled(setup: TrainingSetup) -> TrainingSetup:
     )
 
 
-def _traits(
-    graph: OperatorGraph, factor: float, unit: float
-) -> tuple[float, float, tuple[float, ...]]:
-    """Largest and summed traffic of plain spatial convolutions, MiB; seven sizes, four shares."""
-    largest, summed = dict.fromkeys("sgp", 0.0), dict.fromkeys("sgp", 0.0)
-    traffic = 0.0
-    for op in graph.operators:
-        scale = unit * (factor if op.batched else 1.0)
-        traffic += sum(map(prod, op.output_shapes)) * scale
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """Elements that the batch size leaves alone (first row), and those that grow with it (second).
+
+    Attributes:
+        written: (2,) results of all operators.
+        convolutions: by `_convolution`, (2, n) inputs and outputs of n convolutions.
+        shares: of operators that are batch norms, layer norms, attention, convolutions.
+    """
+
+    written: Column
+    convolutions: Mapping[str, Column]
+    shares: tuple[float, ...]
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _elements(key: GraphKey) -> _Elements:
+    operators, written = key.graph.operators, np.zeros(2)
+    found: dict[str, list[tuple[float, float]]] = {which: [] for which in "sgp"}
+    for op in operators:
+        results = float(sum(map(prod, op.output_shapes)))
+        written[int(op.batched)] += results
         if op.kind == "conv":
-            which = _convolution(op)
-            size = (sum(map(prod, op.input_shapes)) + sum(map(prod, op.output_shapes))) * scale
-            largest[which] = max(largest[which], size)
-            summed[which] += size
-    n = max(1, len(graph))
-    kinds = [op.kind for op in graph.operators]
-    counts = ("batch_norm", "layer_norm", "attention", "conv")
+            both = results + sum(map(prod, op.input_shapes))
+            found[_convolution(op)].append((0.0, both) if op.batched else (both, 0.0))
+    kinds = Counter(op.kind for op in operators)
+    n = max(1, len(operators))
+    return _Elements(
+        written,
+        {which: np.array(sizes).reshape(-1, 2).T for which, sizes in found.items()},
+        tuple(kinds[kind] / n for kind in ("batch_norm", "layer_norm", "attention", "conv")),
+    )
+
+
+def _traits(key: GraphKey, factor: float, unit: float) -> tuple[float, float, tuple[float, ...]]:
+    """Largest and summed traffic of plain spatial convolutions, MiB; seven sizes, four shares."""
+    known, scale = _elements(key), unit * np.array([1.0, factor])
+    sizes = {which: scale @ each for which, each in known.convolutions.items()}
+    largest = {which: float(each.max(initial=0.0)) for which, each in sizes.items()}
+    summed = {which: float(each.sum()) for which, each in sizes.items()}
     return (
         largest["s"],
         summed["s"],
         (
             *(largest[w] for w in "gps"),
             *(summed[w] for w in "sgp"),
-            traffic,
-            *(kinds.count(kind) / n for kind in counts),
+            float(scale @ known.written),
+            *known.shares,
         ),
     )
 

@@ -5,7 +5,7 @@ how long it took, which is the label. Named here is what may be a feature, each 
 all else, and the number of seconds, is passed over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -103,6 +103,11 @@ def window_values(window: HostWindow) -> Matrix:
     found[~np.isfinite(found)] = np.nan
     found[:, _LOG] = np.log(np.maximum(found[:, _LOG], _LEAST))
     return found
+
+
+def unread_metrics(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names that are no feature, each once, in order."""
+    return tuple(sorted(set(names) - _PLACE.keys()))
 
 
 def missing_metrics(window: HostWindow, wanted: Sequence[str]) -> tuple[str, ...]:

@@ -87,11 +87,10 @@ class BoostEngine:
         Raises:
             BadArtifact: a file is missing.
         """
-        metric = name.partition("-")[0]
-        places = range(len(VIEWS[metric]))
+        places = range(len(VIEWS[name]))
         counts = [len(list(folder.glob(f"{name}-{p}-*.txt.gz"))) for p in places]
         bags = [BoosterBag.load(folder, f"{name}-{p}", max(n, 1)) for p, n in enumerate(counts)]
-        return cls(metric, tuple(bags))
+        return cls(name, tuple(bags))
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,11 @@ class Mixing:
         return cls(weights, len(change))
 
     def together(
-        self, programs: Sequence[ProgramProfile], host: HostWindow, idle: HostWindow
+        self,
+        programs: Sequence[ProgramProfile],
+        host: HostWindow,
+        idle: HostWindow,
+        threads: Sequence[int] = (),
     ) -> HostWindow:
         """The host with these programs on top of what it shows.
 
@@ -66,11 +70,15 @@ class Mixing:
             programs: that are to come.
             host: what it shows now; idle where it holds nothing.
             idle: what an idle host shows.
+            threads: of each program, which adds as often what it added alone; one where empty.
         """
         weight = np.array([self.weights.get(name, 1.0) for name in NAMES])
         base, alone = level(host), level(idle)
         base = np.where(np.isnan(base), alone, base)
-        added = [weight * (level(one.alone) - _before(one, alone)) for one in programs]
+        added = [
+            count * weight * (level(one.alone) - _before(one, alone))
+            for one, count in zip(programs, threads or [1] * len(programs), strict=True)
+        ]
         found = base + np.nansum([np.zeros(len(NAMES)), *added], axis=0)
         return window_of(np.where(_PRIVATE, np.nan, found))
 

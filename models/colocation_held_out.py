@@ -7,14 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
-from forerun.models.colocation_rows import ColocationRows, Column
+from forerun.models.calibration import POOLED, LogQuantiles
+from forerun.models.colocation_rows import Column
 
 Mode = Literal["known", "profiled", "new"]
 MODES: tuple[Mode, ...] = ("known", "profiled", "new")
 HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new": "family"}
 """Grouping key whose values are held out where intervals are measured."""
-ENGINES: Mapping[Mode, Mode] = {"known": "known", "profiled": "known", "new": "new"}
-"""Which engine answers."""
 ANYONE: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
 """In place of a program's name: all that were not measured, or beside one load alone."""
 MADE_OF_IT = "made of it"
@@ -22,7 +21,6 @@ MADE_OF_IT = "made of it"
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 FEWEST_TRUSTED = 15
 """Runs held out from which on a program's share is chosen."""
-SEVERITIES = (-0.3, -0.1)
 
 
 def log_p(measured: Measurements, metric: str) -> Column:
@@ -56,8 +54,15 @@ def groups_of(measured: Measurements, key: str) -> NDArray[np.str_]:
     return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
 
 
-def strata_of(rows: ColocationRows, answer: Column, mode: Mode) -> NDArray[np.str_]:
-    """A known program is a stratum of its own; others by how much they are slowed."""
-    if mode == "known":
-        return rows.programs
-    return np.searchsorted(SEVERITIES, answer).astype(np.str_)
+def widest(missed: Column, groups: NDArray[np.str_]) -> LogQuantiles:
+    """Quantiles as wide as the group held out that needs most.
+
+    Families of programs are few, and the next one may be like the worst of them.
+
+    Args:
+        missed: n values; NaN is left out.
+        groups: n labels; one with too few rows counts only in the pool.
+    """
+    found = LogQuantiles.of(missed, groups)
+    low, high = zip(*found.bounds.values(), strict=True)
+    return LogQuantiles({POOLED: (min(low), max(high))}, found.coverage)

@@ -13,7 +13,6 @@ from forerun.models.domain import FeatureRange
 NEW = "this program was not measured beside neighbours: the answer is from others like it"
 PROFILED = "this program was measured beside one load alone: the answer scales with what that did"
 NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
-ESTIMATED = "the host's metrics were put together from profiles, not measured"
 
 
 def limits_of(
@@ -41,10 +40,9 @@ def limits_of(
         median = rows.found[row, 0]
         lost = [name for name in taught if np.isnan(median[NAMES.index(name)])]
         if colocation_of(query).estimated:
-            lines.append(ESTIMATED)
             lost = [name for name in lost if not name.startswith(OWN)]
         if lost:
-            lines.append(f"{len(lost)} metrics of the host are missing: {', '.join(lost)}")
+            lines.append(f"metrics of the host that training had are missing: {len(lost)}")
         if ranges is not None:
             given = natural(median)[[NAMES.index(name) for name in ranges.names]]
             lines += ranges.outside(given)

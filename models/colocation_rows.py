@@ -1,7 +1,7 @@
 """Programs beside neighbours as rows of numbers, and what was measured of each program before."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,13 +26,15 @@ FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
 FEWEST_RUNS = 3
 """Runs of a program from which on its own level and spread count."""
 FEWEST_PROFILED = 3
-"""Programs measured beside the one load from which on others are placed by it."""
+"""Programs with a yardstick from which on others are placed by it."""
 PRIOR_RUNS = 2.0
 """Imagined runs at the level and spread of all programs, that its own are shrunk by."""
 LEAST_SPREAD = 0.005
 LONGEST_WAIT = -4.0
-TOUCHY_SPREAD = 0.04
-"""Scatter of CPU time alone from which on a program's answer counts in full."""
+YARDSTICKS = ("beside", "scatter")
+"""What tells how much a program minds that was never measured beside neighbours: log P for CPU time
+beside one load that fills the caches, and how its CPU times alone scatter. A guest is never quite
+alone: what other guests do to the caches shows in isolated runs too."""
 _LEAST_MIB = 0.03
 
 
@@ -119,13 +121,10 @@ class ColocationRows:
         return np.where(np.isfinite(found), np.clip(found, LONGEST_WAIT, 0.0), np.nan)
 
     @property
-    def touchy(self) -> Column:
-        """How much a program minds, 0 to 1, from how its times alone scatter; 1 where not known.
-
-        A guest is never quite alone: what other guests do to the caches shows in isolated runs too.
-        """
-        spread = np.exp(self.facts[:, FACTS.index("log_cpu_spread")])
-        return np.where(np.isnan(spread), 1.0, np.minimum(spread / TOUCHY_SPREAD, 1.0))
+    def yardsticks(self) -> Matrix:
+        """Shape (n, len(YARDSTICKS)); NaN where a profile does not tell."""
+        scatter = np.exp(self.facts[:, FACTS.index("log_cpu_spread")])
+        return np.stack([self.beside, scatter], axis=1)
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
         """The rows at these positions, or where the mask is True."""
@@ -165,21 +164,21 @@ class Levels:
     Attributes:
         programs: key -> (median, spread).
         common: of all programs.
-        shares: median and spread, as shares of log P beside one load that fills the caches.
+        shares: yardstick -> median and spread as shares of it.
     """
 
     programs: Mapping[str, tuple[float, float]]
     common: tuple[float, float] = (0.0, 0.1)
-    shares: tuple[float, float] | None = None
+    shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, programs: NDArray[np.str_], log_p: Column, beside: Column) -> Self:
+    def of(cls, programs: NDArray[np.str_], log_p: Column, yardsticks: Matrix) -> Self:
         """From n runs; a program with fewer than FEWEST_RUNS has none of its own.
 
         Args:
             programs: keys.
             log_p: of each run.
-            beside: as in `ColocationRows`.
+            yardsticks: as in `ColocationRows`.
         """
         each = {str(name): log_p[programs == name] for name in np.unique(programs)}
         if not each:
@@ -193,42 +192,59 @@ class Levels:
                 middle = mine * float(np.median(values)) + (1.0 - mine) * common[0]
                 spread = spreads[name] ** mine * common[1] ** (1.0 - mine)
                 found[name] = middle, spread
-        one = {str(name): value for name, value in zip(programs, beside, strict=True)}
-        return cls(found, common, _shares(found, one))
+        shares = {}
+        for name, column in zip(YARDSTICKS, yardsticks.T, strict=True):
+            one = {str(program): value for program, value in zip(programs, column, strict=True)}
+            share = _shares(found, one)
+            if share is not None:
+                shares[name] = share
+        return cls(found, common, shares)
 
-    def rows(self, programs: NDArray[np.str_], beside: Column) -> tuple[Column, Column, Names]:
+    def rows(self, programs: NDArray[np.str_], yardsticks: Matrix) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
 
         The mode is `known` where the program was measured, `profiled` where it was beside one load
-        alone, which says how far from the common level its own is, else `new`.
+        alone, else `new`. What the yardsticks of a program say that was not measured is averaged;
+        where there is none, all programs tell.
 
         Args:
             programs: keys.
-            beside: as in `ColocationRows`.
+            yardsticks: as in `ColocationRows`.
         """
         pairs = [self.programs.get(str(name), self.common) for name in programs]
         middle, spread = np.array(pairs).reshape(-1, 2).T
         known = np.array([str(name) in self.programs for name in programs], dtype=np.bool_)
         mode = np.where(known, "known", "new")
-        if self.shares is not None:
-            one = ~known & np.isfinite(beside)
-            mode = np.where(one, "profiled", mode)
-            middle = np.where(one, self.shares[0] * beside, middle)
-            own = np.maximum(LEAST_SPREAD, self.shares[1] * np.abs(beside))
-            spread = np.where(one, own, spread)
-        return middle, spread, mode
+        count = np.zeros(len(known))
+        levels, spreads = np.zeros_like(count), np.zeros_like(count)
+        for name, column in zip(YARDSTICKS, yardsticks.T, strict=True):
+            if name not in self.shares:
+                continue
+            one = ~known & np.isfinite(column)
+            if name == "beside":
+                mode = np.where(one, "profiled", mode)
+            size = np.where(one, column, 0.0)
+            share, own = self.shares[name]
+            levels += share * size
+            spreads += one * np.log(np.maximum(LEAST_SPREAD, own * np.abs(size)))
+            count += one
+        told, count = count > 0, np.maximum(count, 1.0)
+        middle = np.where(told, levels / count, middle)
+        return middle, np.where(told, np.exp(spreads / count), spread), mode
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists."""
         programs = {k: list(v) for k, v in self.programs.items()}
-        return {"programs": programs, "common": self.common, "shares": self.shares}
+        shares = {name: list(one) for name, one in self.shares.items()}
+        return {"programs": programs, "common": self.common, "shares": shares}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The levels that `to_json` wrote."""
         programs = {k: (float(v[0]), float(v[1])) for k, v in content["programs"].items()}
-        common, shares = content["common"], content.get("shares")
-        return cls(programs, (float(common[0]), float(common[1])), shares and tuple(shares))
+        common, shares = content["common"], content["shares"]
+        found = {name: (float(one[0]), float(one[1])) for name, one in shares.items()}
+        return cls(programs, (float(common[0]), float(common[1])), found)
 
 
 def idle_window(queries: Sequence[Query]) -> HostWindow:
@@ -273,10 +289,10 @@ def _beside(profile: ProgramProfile) -> float:
 
 
 def _shares(
-    levels: Mapping[str, tuple[float, float]], beside: Mapping[str, float]
+    levels: Mapping[str, tuple[float, float]], yardstick: Mapping[str, float]
 ) -> tuple[float, float] | None:
-    """Medians of level and spread over log P beside one load, by how much that is."""
-    one = np.array([beside[name] for name in levels], dtype=np.float64)
+    """Medians of level and spread over a yardstick, by how much that is."""
+    one = np.array([yardstick[name] for name in levels], dtype=np.float64)
     usable = np.isfinite(one) & (one != 0.0)
     if np.isfinite(one).sum() < FEWEST_PROFILED or not usable.any():
         return None

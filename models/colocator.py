@@ -1,9 +1,9 @@
 """What predictors of co-location share: levels of known programs, intervals, limits, what is saved.
 
-An engine answers log P. For a program that was measured before, it answers how many of its own
-spreads a run lies off its own level, so that programs which nothing slows teach as much as those
-which everything does; the same for one that was measured beside one load alone, whose level and
-spread follow from that; for any other, log P itself. Rows without a window get the level alone.
+An engine answers how many of its program's spreads log P lies off that program's level, so that
+programs which nothing slows teach as much as those which everything does. A program that was not
+measured has a level and a spread by yardsticks: what one load did to it, and how its times alone
+scatter. Rows without a window get the level alone.
 """
 
 from abc import ABC, abstractmethod
@@ -23,15 +23,14 @@ from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
 from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
 from forerun.models.colocation_held_out import (
     ANYONE,
-    ENGINES,
     HELD_OUT,
     MADE_OF_IT,
     MODES,
     Mode,
     groups_of,
     log_p,
-    strata_of,
     trust_of,
+    widest,
 )
 from forerun.models.colocation_limits import limits_of
 from forerun.models.colocation_rows import (
@@ -55,7 +54,7 @@ FEWEST_PAIRS = 20
 
 
 class Engine(Protocol):
-    """Answers one target of one mode."""
+    """Answers one target."""
 
     def predict(self, rows: ColocationRows) -> Column:
         """N answers."""
@@ -73,8 +72,9 @@ class Colocator(ABC):
     Attributes:
         seed: of engines and folds.
         levels: metric -> levels of programs.
-        engines: (metric, mode) -> what answers.
-        widths: (metric, mode) -> quantiles of what is missed on groups held out.
+        engines: metric -> what answers.
+        widths: (metric, mode) -> quantiles of what is missed on groups held out; of programs that
+            were not measured in units of `_units`.
         trust: (metric, program) -> share of the engine's answer, away from the level, that counts.
         offsets: (metric, program) -> correction in log space after `adapt`.
         taught: metrics of the host that training had.
@@ -91,7 +91,7 @@ class Colocator(ABC):
     """Whether intervals of hosts put together are measured, which takes another round of fits."""
     seed: int = 0
     levels: Mapping[str, Levels] = field(default_factory=dict)
-    engines: Mapping[tuple[str, Mode], Engine] = field(default_factory=dict)
+    engines: Mapping[str, Engine] = field(default_factory=dict)
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
     trust: Mapping[tuple[str, str], float] = field(default_factory=dict)
     offsets: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -134,32 +134,7 @@ class Colocator(ABC):
         idle = idle_window(measurements.queries)
         rows = ColocationRows.of(measurements.queries, idle)
         fitted = self._fitted(rows, measurements)
-        profiled = bool(np.isfinite(rows.beside).any())
-        widths: dict[tuple[str, Mode], LogQuantiles] = {}
-        trust: dict[tuple[str, str], float] = {}
-        busy: dict[Mode, Column] = {}
-        waits = np.isfinite(rows.waiting)
-        for metric in fitted.metrics:
-            target = log_p(measurements, metric)
-            for mode in MODES:
-                if mode == "profiled" and not profiled:
-                    continue
-                if metric == "p_wall" and mode in busy and waits.mean() > 0.5:
-                    answer = busy[mode] + rows.waiting
-                else:
-                    answer, middle = self._held_out(rows, measurements, metric, mode)
-                    if mode == "profiled":
-                        answer[groups_of(measurements, "profile") == MADE_OF_IT] = np.nan
-                    who = rows.programs
-                    if mode != "known":
-                        who = np.full(len(rows), ANYONE[mode])
-                    mine = trust_of(who, target, answer, middle)
-                    trust |= {(metric, program): share for program, share in mine.items()}
-                    kept = np.array([mine.get(str(p), 1.0) for p in who])
-                    answer = middle + kept * (answer - middle)
-                    busy |= {mode: answer} if metric == "p_cpu" else {}
-                strata = strata_of(rows, answer, mode)
-                widths[metric, mode] = LogQuantiles.of(target - answer, strata)
+        widths, trust = fitted._calibrated(rows, measurements)
         median = rows.found[:, 0]
         some = np.isfinite(median).sum(axis=0) > 0
         names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
@@ -170,30 +145,69 @@ class Colocator(ABC):
         fitted = replace(fitted, idle=idle, mixing=mixing)
         return replace(fitted, ahead=fitted._missed_ahead(rows, measurements))
 
+    def _calibrated(
+        self, rows: ColocationRows, measured: Measurements
+    ) -> tuple[dict[tuple[str, Mode], LogQuantiles], dict[tuple[str, str], float]]:
+        """Widths and trust, from neighbours and families held out."""
+        widths: dict[tuple[str, Mode], LogQuantiles] = {}
+        trust: dict[tuple[str, str], float] = {}
+        busy: dict[Mode, tuple[Column, Column]] = {}
+        profiled = bool(np.isfinite(rows.beside).any())
+        waits = np.isfinite(rows.waiting).mean() > 0.5
+        for metric in self.metrics:
+            target = log_p(measured, metric)
+            for mode in MODES:
+                if mode == "profiled" and not profiled:
+                    continue
+                if metric == "p_wall" and mode in busy and waits:
+                    answer, unit = busy[mode][0] + rows.waiting, busy[mode][1]
+                else:
+                    answer, middle, unit = self._held_out(rows, measured, metric, mode)
+                    if mode == "profiled":
+                        answer[groups_of(measured, "profile") == MADE_OF_IT] = np.nan
+                    who = rows.programs
+                    if mode != "known":
+                        who = np.full(len(rows), ANYONE[mode])
+                    mine = trust_of(who, target, answer, middle)
+                    trust |= {(metric, program): share for program, share in mine.items()}
+                    kept = np.array([mine.get(str(p), 1.0) for p in who])
+                    answer = middle + kept * (answer - middle)
+                    busy |= {mode: (answer, unit)} if metric == "p_cpu" else {}
+                missed = target - answer
+                if mode == "known":
+                    widths[metric, mode] = LogQuantiles.of(missed, rows.programs)
+                else:
+                    groups = groups_of(measured, HELD_OUT[mode])
+                    widths[metric, mode] = widest(missed / unit, groups)
+        return widths, trust
+
+    def _units(self, rows: ColocationRows) -> Column:
+        """What intervals of programs that were not measured are counted in, shape (n,).
+
+        A program's own spread and that of all: what its yardsticks say may be wrong.
+        """
+        levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
+        _, spread, _ = levels.rows(rows.programs, rows.yardsticks)
+        return spread + levels.common[1]
+
     def _fitted(
-        self, rows: ColocationRows, measured: Measurements, only: tuple[str, Mode] | None = None
+        self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
     ) -> Self:
-        """Levels and engines; `only` names the one metric and mode that is wanted."""
+        """Levels and engines of some metrics."""
         levels: dict[str, Levels] = {}
-        engines: dict[tuple[str, Mode], Engine] = {}
-        for metric in METRICS if only is None else only[:1]:
+        engines: dict[str, Engine] = {}
+        for metric in metrics:
             target = log_p(measured, metric)
             known = np.isfinite(target)
             if not known.any():
                 continue
-            levels[metric] = Levels.of(rows.programs[known], target[known], rows.beside[known])
-            teaches = known & rows.seen
-            if not teaches.any():
-                continue
-            mine, values = rows.take(teaches), target[teaches]
-            middle, spread, modes = levels[metric].rows(mine.programs, mine.beside)
-            for mode in dict.fromkeys(
-                ENGINES[each] for each in (MODES if only is None else only[1:])
-            ):
-                wanted = (values - middle) / spread if mode == "known" else values
-                part = modes == "known" if mode == "known" else np.ones(len(values), dtype=np.bool_)
-                if part.any():
-                    engines[metric, mode] = self.engine(metric, mine.take(part), wanted[part])
+            taught, values = rows.take(known), target[known]
+            levels[metric] = Levels.of(taught.programs, values, taught.yardsticks)
+            middle, spread, modes = levels[metric].rows(taught.programs, taught.yardsticks)
+            teaches = taught.seen & (modes == "known")
+            if teaches.any():
+                wanted = (values - middle) / spread
+                engines[metric] = self.engine(metric, taught.take(teaches), wanted[teaches])
         return replace(self, levels=levels, engines=engines, offsets={}, trust={})
 
     def _held_out(
@@ -203,14 +217,14 @@ class Colocator(ABC):
         metric: str,
         mode: Mode,
         asked: ColocationRows | None = None,
-    ) -> tuple[Column, Column]:
-        """Log P and the level of each program, by engines that did not see a row's group.
+    ) -> tuple[Column, Column, Column]:
+        """Log P, the level and the unit of each program, by what did not see a row's group.
 
         `asked` are the same rows with other windows, where these are to be answered.
         """
         groups = groups_of(measured, HELD_OUT[mode])
         target = log_p(measured, metric)
-        answer, middle = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+        answer, middle, unit = (np.full(len(rows), np.nan) for _ in range(3))
         lighter = self.lighter()
         if mode == "new":
             rows = rows.unprofiled()
@@ -219,11 +233,12 @@ class Colocator(ABC):
             if held.all() or not np.isfinite(target[~held]).any():
                 continue
             part = measured.take(~held)
-            without = lighter._fitted(rows.take(~held), part, only=(metric, mode))
+            without = lighter._fitted(rows.take(~held), part, [metric])
             mine = asked.take(held)
             answer[held], _ = without.in_logarithms(mine, metric)
-            middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.beside)
-        return answer, middle
+            middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.yardsticks)
+            unit[held] = without._units(mine)
+        return answer, middle, unit
 
     def _missed_ahead(
         self, rows: ColocationRows, measured: Measurements
@@ -242,10 +257,10 @@ class Colocator(ABC):
         forecast = ColocationRows.of(coming, self.idle)
         found = {}
         for metric in self.metrics:
-            answer, middle = self._held_out(rows, measured, metric, "known", forecast)
+            answer, middle, _ = self._held_out(rows, measured, metric, "known", forecast)
             kept = np.array([self.trust.get((metric, str(p)), 1.0) for p in rows.programs])
             answer = middle + kept * (answer - middle)
-            _, spread, _ = self.levels[metric].rows(rows.programs, rows.beside)
+            _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
             missed = ((log_p(measured, metric) - answer) / spread)[pairs]
             everyone = np.full(len(missed), POOLED)
             found[metric] = LogQuantiles.of(missed, everyone).bounds[POOLED]
@@ -273,20 +288,13 @@ class Colocator(ABC):
 
     def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
         """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
-        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.beside)
-        answer = middle.copy()
-        for mode in MODES:
-            part = (modes == mode) & rows.seen
-            engine = self.engines.get((metric, ENGINES[mode]))
-            if engine is None or not part.any():
-                continue
-            found = engine.predict(rows.take(part))
-            if ENGINES[mode] == "known":
-                found = spread[part] * np.clip(found, -FARTHEST, FARTHEST)
-            else:
-                found = rows.touchy[part] * (found - middle[part])
-            who = [ANYONE.get(mode, str(program)) for program in rows.programs[part]]
-            answer[part] = middle[part] + [self.trust.get((metric, w), 1.0) for w in who] * found
+        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.yardsticks)
+        answer, part, engine = middle.copy(), rows.seen, self.engines.get(metric)
+        if engine is not None and part.any():
+            found = spread[part] * np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
+            pairs = zip(modes[part], rows.programs[part], strict=True)
+            who = [ANYONE.get(mode, str(program)) for mode, program in pairs]
+            answer[part] += [self.trust.get((metric, w), 1.0) for w in who] * found
         if metric == "p_wall" and "p_cpu" in self.levels:
             busy, _ = self._plain(rows, "p_cpu")
             answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
@@ -303,15 +311,17 @@ class Colocator(ABC):
         for metric in self.metrics:
             answer, modes = self.in_logarithms(rows, metric)
             values[metric] = np.exp(answer)
-            ends = {}
+            ends, one = {}, np.ones(len(rows))
             for mode in MODES:
                 width = self.widths.get((metric, mode), LogQuantiles({POOLED: (-1.0, 1.0)}))
-                ends[mode] = width.around(values[metric], strata_of(rows, answer, mode).tolist())
+                below, above = width.around(one, rows.programs.tolist())
+                unit = one if mode == "known" else self._units(rows)
+                ends[mode] = values[metric] * below**unit, values[metric] * above**unit
             cases = [modes == mode for mode in MODES]
             for place, (kept, hull) in enumerate(((low, np.minimum), (high, np.maximum))):
                 kept[metric] = np.select(cases, [ends[mode][place] for mode in MODES])
                 if metric in self.ahead:
-                    _, spread, _ = self.levels[metric].rows(rows.programs, rows.beside)
+                    _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
                     end = values[metric] * np.exp(spread * self.ahead[metric][place])
                     kept[metric] = np.where(coming, hull(end, kept[metric]), kept[metric])
         limits = limits_of(queries, rows, modes, self.taught, self.ranges)
@@ -320,8 +330,8 @@ class Colocator(ABC):
     def save(self, folder: Path) -> None:
         """Engines in files of their own, the rest as JSON."""
         write_content(folder, self.name, self._parameters())
-        for metric, mode in self.engines:
-            self.engines[metric, mode].save(folder, f"{metric}-{mode}")
+        for metric, engine in self.engines.items():
+            engine.save(folder, metric)
 
     def _parameters(self) -> dict[str, Any]:
         return {
@@ -350,10 +360,7 @@ class Colocator(ABC):
         return cls(
             seed=content["seed"],
             levels={m: Levels.from_json(one) for m, one in content["levels"].items()},
-            engines={
-                (metric, mode): cls.load_engine(folder, f"{metric}-{mode}")
-                for metric, mode in content["engines"]
-            },
+            engines={metric: cls.load_engine(folder, metric) for metric in content["engines"]},
             widths={(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
             trust={(m, program): value for m, program, value in content["trust"]},
             offsets={(m, program): value for m, program, value in content["offsets"]},

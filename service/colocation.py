@@ -5,6 +5,7 @@ it shows now where that is given, plus the candidate; else from an idle host plu
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain
 from math import ceil
 from typing import Any
 
@@ -14,7 +15,7 @@ from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.features.windows import missing_metrics
+from forerun.features.windows import missing_metrics, unread_metrics
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.chosen import Chosen
 from forerun.models.colocation_forecast import OWN, demand, granted
@@ -73,6 +74,7 @@ def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
         "residents": answers[1:],
         "worst": worst["program"],
         "assumed": assumed(part, _shown(asked.host)),
+        "unread_metrics": _unread([asked.host], programs),
         "predictor": {"name": part.name, "version": loaded.version},
     }
 
@@ -86,14 +88,15 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
     part = colocator_of(loaded.predictor)
     if asked.metric not in part.metrics:
         raise UnanswerableQuery(f"The predictor in use was not taught {asked.metric}.")
-    queries, names, owners = [], [], []
+    queries, everyone, owners = [], [], []
     for place, host in enumerate(asked.hosts):
         window = _together(asked.candidate, host, part)
         programs = [asked.candidate, *host.residents]
         queries += _coming(programs, host, window)
-        names += [program.name for program in programs]
+        everyone += programs
         owners += [place] * len(programs)
-    values = part.predict(queries).values[asked.metric]
+    answers = part.predict(queries)
+    values = answers.values[asked.metric]
     place_of = np.array(owners)
     found: list[dict[str, Any]] = []
     for place, host in enumerate(asked.hosts):
@@ -105,9 +108,9 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
             {
                 "name": host.name,
                 "score": float(scores[asked.objective]),
-                "candidate": float(mine[0]),
-                "worst": float(mine.min()),
-                "worst_program": names[least],
+                "candidate": _performance(answers, asked.metric, int(rows[0])),
+                "worst": _performance(answers, asked.metric, least),
+                "worst_program": everyone[least].name,
             }
         )
     found.sort(key=lambda one: -one["score"])
@@ -116,6 +119,7 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         "hosts": found,
         "metric": asked.metric,
         "assumed": assumed(part, HostWindow() if shown else None),
+        "unread_metrics": _unread(asked.hosts, everyone),
         "predictor": {"name": part.name, "version": loaded.version},
     }
 
@@ -129,7 +133,11 @@ def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
     part = colocator_of(loaded.predictor)
     query = Query(Colocation(_profile(asked.program), _window(asked.window)), GUEST)
     (answer,) = _told([asked.program], [query], part)
-    return {"program": answer, "predictor": {"name": part.name, "version": loaded.version}}
+    return {
+        "program": answer,
+        "unread_metrics": list(unread_metrics([*asked.window.metrics, *asked.program.alone])),
+        "predictor": {"name": part.name, "version": loaded.version},
+    }
 
 
 def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
@@ -139,7 +147,7 @@ def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
         f"metrics of the host: {start}{'' if shown is None else ' the candidate'}, each adding "
         "what it added to an idle host when it ran alone",
         "programs share the host's CPUs fairly, each wanting the share of one that it had alone "
-        "(a whole one where `cpu_share` is not given)",
+        "(a whole one where `cpu_share` is not given), each of its threads alike",
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
@@ -150,11 +158,19 @@ def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
     return lines
 
 
+def _unread(hosts: Sequence[HostIn], programs: Sequence[ProgramIn]) -> list[str]:
+    """Names of metrics in a question that nothing reads."""
+    given = {name for program in programs for name in program.alone}
+    for host in hosts:
+        given |= set(host.metrics or ()) | set(host.window.metrics if host.window else ())
+    return list(unread_metrics(given))
+
+
 def _together(candidate: ProgramIn, host: HostIn, part: Colocator) -> HostWindow:
     shown = _shown(host)
     coming = [candidate] if shown is not None else [candidate, *host.residents]
-    profiles = [_profile(one) for one in coming]
-    return part.mixing.together(profiles, shown or part.idle, part.idle)
+    profiles, threads = [_profile(one) for one in coming], [one.threads for one in coming]
+    return part.mixing.together(profiles, shown or part.idle, part.idle, threads)
 
 
 def _told(
@@ -195,13 +211,15 @@ def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> 
     What keeps the host busy now and is none of its residents counts as programs of its own.
     """
     profiles = [_profile(program) for program in programs]
-    wants = [demand(profile) for profile in profiles]
-    others = _busy(host) - sum(wants[1:])
+    wants = [[demand(one)] * p.threads for one, p in zip(profiles, programs, strict=True)]
+    others = _busy(host) - sum(map(sum, wants[1:]))
     count = max(0, ceil(others - LEAST_OTHERS))
-    shares = granted([*wants, *([others / count] * count if count else [])], _cpus(host))
+    everyone = [*chain(*wants), *([others / count] * count if count else [])]
+    shares = granted(everyone, _cpus(host))
+    first = accumulate((program.threads for program in programs), initial=0)
     return [
-        Query(Colocation(profile, window, estimated=True, granted=float(share)), GUEST)
-        for profile, share in zip(profiles, shares, strict=False)
+        Query(Colocation(profile, window, estimated=True, granted=float(shares[place])), GUEST)
+        for profile, place in zip(profiles, first, strict=False)
     ]
 
 

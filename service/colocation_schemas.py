@@ -11,11 +11,13 @@ MOST_SECONDS = 3_600
 MOST_RESIDENTS = 64
 MOST_HOSTS = 1_000
 MOST_PROGRAMS = 5_000
+MOST_THREADS = 1_024
 LONGEST_NAME = 200
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e15, le=1e15)]
 ContentionMetric = Literal["p_cpu", "p_wall"]
+UNREAD = "metrics given that no predictor reads, misspelt ones among them"
 EXAMPLE_ALONE: dict[str, float] = {
     "cpu.user_share": 1.0,
     "pressure.cpu.some_share": 0.02,
@@ -36,7 +38,7 @@ class WindowIn(_Strict):
     """Metrics of a host, second by second."""
 
     metrics: list[Name] = Field(
-        description="names, as `forerun collect contention` writes them; others are passed over",
+        description="names, as `forerun collect window` prints them; `unread_metrics` tells others",
         max_length=MOST_METRICS,
         examples=[EXAMPLE_WINDOW["metrics"]],
     )
@@ -80,6 +82,12 @@ class ProgramIn(_Strict):
         ge=0,
         le=100,
         description="how its CPU times alone scatter: median of |log(time / median time)|",
+    )
+    threads: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_THREADS,
+        description="threads that it keeps busy, each taken to be as the program was on one CPU",
     )
     p_cpu_beside_cache: float | None = Field(
         default=None,
@@ -196,6 +204,7 @@ class ColocationOut(BaseModel):
     residents: list[ProgramOut] = Field(description="those that are there, in order")
     worst: str = Field(description="name of the program with the least P of CPU time")
     assumed: list[str] = Field(description="how the host's metrics were put together")
+    unread_metrics: list[str] = Field(description=UNREAD)
     predictor: ColocatorOut = Field(description="who answered")
 
 
@@ -204,8 +213,8 @@ class RankedHostOut(BaseModel):
 
     name: str = Field(description="host")
     score: float = Field(description="of the objective; hosts are in the order of it")
-    candidate: float = Field(description="P of the candidate there")
-    worst: float = Field(description="least P of all programs there")
+    candidate: PerformanceOut = Field(description="P of the candidate there")
+    worst: PerformanceOut = Field(description="least P of all programs there")
     worst_program: str = Field(description="whose that is")
 
 
@@ -215,6 +224,7 @@ class HostsOut(BaseModel):
     hosts: list[RankedHostOut] = Field(description="by score, the best first")
     metric: ContentionMetric = Field(description="which P")
     assumed: list[str] = Field(description="how the hosts' metrics were put together")
+    unread_metrics: list[str] = Field(description=UNREAD)
     predictor: ColocatorOut = Field(description="who answered")
 
 
@@ -222,4 +232,5 @@ class NowOut(BaseModel):
     """What a program pays now."""
 
     program: ProgramOut = Field(description="the program")
+    unread_metrics: list[str] = Field(description=UNREAD)
     predictor: ColocatorOut = Field(description="who answered")

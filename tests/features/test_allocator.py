@@ -13,6 +13,7 @@ from forerun.features.allocator import (
     SMALL_REQUEST,
     SMALL_SEGMENT,
     CachingAllocator,
+    Replay,
     peaks,
     rounded,
     segment_size,
@@ -69,10 +70,10 @@ def test_blocks_never_overlap_and_live_is_their_sum(run, expandable):
             blocks[event] = device.allocate(sizes[event])
         else:
             device.free(blocks.pop(~event), small=sizes[~event] <= SMALL_REQUEST)
-        spans = sorted((b.start, b.start + b.size) for b in blocks.values())
+        spans = sorted((start, start + size) for size, start in blocks.values())
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-        assert all(b.size >= sizes[t] for t, b in blocks.items())
-        assert device.live == sum(b.size for b in blocks.values())
+        assert all(b[0] >= sizes[t] for t, b in blocks.items())
+        assert device.live == sum(b[0] for b in blocks.values())
 
 
 @given(runs())
@@ -110,3 +111,14 @@ def test_the_smallest_block_that_fits_is_taken():
 def test_a_large_block_is_not_split_for_a_small_rest():
     found = peaks([0, ~0, 1], [20 * MIB, 19 * MIB + SMALL_REQUEST // 2])
     assert found.live == 20 * MIB
+
+
+@given(runs(), st.data(), st.booleans())
+def test_a_replay_goes_on_from_a_copy_as_from_the_beginning(run, data, expandable):
+    events, sizes = run
+    cut = data.draw(st.integers(0, len(events)))
+    begun = Replay(expandable_segments=expandable)
+    begun.run(events[:cut], sizes)
+    whole = peaks(events, sizes, expandable_segments=expandable)
+    assert begun.copy().run(events[cut:], sizes) == whole
+    assert begun.copy().run(events[cut:], sizes) == whole, "a copy leaves the original alone"

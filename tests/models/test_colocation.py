@@ -13,9 +13,11 @@ from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, p
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
+from forerun.models.calibration import POOLED
 from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_forecast import Mixing, granted, put_together
-from forerun.models.colocation_limits import ESTIMATED, NEW, NO_WINDOW, PROFILED
+from forerun.models.colocation_held_out import widest
+from forerun.models.colocation_limits import NEW, NO_WINDOW, PROFILED
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.colocation_resources import dominant, gains
 from forerun.models.colocation_rows import Levels, colocation_of
@@ -128,7 +130,7 @@ def test_what_is_missing_is_said_and_answered_all_the_same():
     for predictor in (boost(), network()):
         answers = predictor.predict([asked(window=part), asked(window=HostWindow())])
         assert np.isfinite(answers.values["p_cpu"]).all()
-        assert "2 metrics of the host are missing" in "; ".join(answers.limits[0])
+        assert "that training had are missing: 2" in "; ".join(answers.limits[0])
         assert NO_WINDOW in answers.limits[1]
 
 
@@ -156,7 +158,7 @@ def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neig
     answer = part.predict([query])
     usual, _ = truth("table", "victim:chase", 0.65)
     assert answer.values["p_cpu"][0] == pytest.approx(usual, abs=0.15)
-    assert ESTIMATED in answer.limits[0]
+    assert not answer.limits[0], "a host put together within the training range is no limit"
 
 
 def test_weights_of_what_adds_up_are_found_again():
@@ -178,8 +180,8 @@ def test_more_neighbours_never_show_less():
 def test_a_program_with_few_runs_has_no_level_of_its_own():
     programs = np.array(["a"] * 2 + ["b"] * 9)
     log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
-    levels = Levels.of(programs, log_p, np.full(11, np.nan))
-    _, _, modes = levels.rows(np.array(["a", "b", "c"]), np.full(3, -1.0))
+    levels = Levels.of(programs, log_p, np.full((11, 2), np.nan))
+    _, _, modes = levels.rows(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
     assert modes.tolist() == ["new", "known", "new"]
 
 
@@ -187,14 +189,61 @@ def test_one_load_places_a_program_that_was_never_measured():
     programs = np.repeat(["a", "b", "c", "d"], 9)
     beside = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
     log_p = beside * np.tile(np.linspace(0.0, 0.8, 9), 4)
-    levels = Levels.of(programs, log_p, beside)
-    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), np.array([-1.5, 0.0, np.nan]))
+    none = np.full(36, np.nan)
+    levels = Levels.of(programs, log_p, np.stack([beside, none], axis=1))
+    asked = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
+    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["profiled", "profiled", "new"]
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
     assert spread[0] > 10 * spread[1] > 0.0
     again = Levels.from_json(json.loads(json.dumps(levels.to_json())))
     assert again.shares == levels.shares
+
+
+def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
+    programs, scatter = np.repeat(["a", "b", "c", "d"], 9), np.repeat([0.4, 0.2, 0.1, 0.01], 9)
+    log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
+    none = np.full(36, np.nan)
+    levels = Levels.of(programs, log_p, np.stack([none, scatter], axis=1))
+    asked = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
+    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
+    assert modes.tolist() == ["new"] * 3
+    assert -0.15 < middle[0] < -0.09
+    assert spread[0] > 10 * spread[1] > 0.0
+    assert (middle[2], spread[2]) == levels.common
+
+
+def test_both_yardsticks_count_where_a_program_has_both():
+    levels = Levels({}, (0.0, 0.1), {"beside": (0.5, 0.2), "scatter": (-1.0, 0.8)})
+    middle, spread, modes = levels.rows(np.array(["x"]), np.array([[-0.4, 0.1]]))
+    assert middle[0] == pytest.approx((0.5 * -0.4 - 1.0 * 0.1) / 2)
+    assert spread[0] == pytest.approx(np.sqrt(0.2 * 0.4 * 0.8 * 0.1))
+    assert modes.tolist() == ["profiled"]
+
+
+def test_intervals_are_as_wide_as_the_family_that_needs_most():
+    rng = np.random.default_rng(0)
+    missed = np.r_[rng.normal(0, 0.1, 200), rng.normal(0, 1.0, 50)]
+    groups = np.repeat(["calm", "wild"], [200, 50])
+    (low, high) = widest(missed, groups).bounds[POOLED]
+    wild = missed[200:]
+    assert ((low <= wild) & (wild <= high)).mean() >= 0.9
+    assert (low, high) == widest(missed[::-1], groups[::-1]).bounds[POOLED]
+
+
+def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
+    mine = replace(profile("chase"), program="never", cpu_spread=0.02)
+    queries = [asked(profile=mine), asked(profile=replace(mine, cpu_spread=0.5))]
+    fitted = replace(
+        boost(),
+        levels={
+            m: replace(one, shares={"scatter": (-0.5, 1.0)}) for m, one in boost().levels.items()
+        },
+    )
+    answers = fitted.predict(queries)
+    steady, shaky = answers.high["p_cpu"] / answers.low["p_cpu"]
+    assert shaky > 1.5 * steady
 
 
 def test_one_load_tells_how_sensitive_a_new_program_is():
@@ -234,7 +283,6 @@ def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met
     assert (wide.high["p_cpu"] > answers.high["p_cpu"]).all()
     was = fitted.predict(pairs.queries)
     np.testing.assert_array_equal(sure.low["p_cpu"], was.low["p_cpu"])
-    assert all(ESTIMATED in limits for limits in answers.limits)
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), st.floats(0.5, 8.0))
@@ -253,7 +301,7 @@ def test_what_cannot_be_known_before_programs_meet_is_not_called_missing():
     queries = [Query(Colocation(mine, window, coming), GUEST) for coming in (True, False)]
     before, now = fitted.predict(queries).limits
     assert not [line for line in before if "missing" in line]
-    assert [line for line in now if "1 metrics of the host are missing: task.cpu_share" in line]
+    assert [line for line in now if "that training had are missing: 1" in line]
 
 
 def test_who_waits_for_a_cpu_takes_longer_by_the_wall_and_not_in_cpu_time():

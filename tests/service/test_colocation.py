@@ -82,6 +82,23 @@ def test_more_programs_than_cpus_wait_for_their_share(service):
     assert told["candidate"]["dominant_resource"] == "cpu"
 
 
+def test_a_program_of_many_threads_counts_as_often(service):
+    def candidate(residents, **host):
+        asked = {"candidate": program("spin"), "host": {"residents": residents, **host}}
+        return service.post("/v1/colocation", json=asked).json()["candidate"]
+
+    eight = program("matrix", cpu_share=1.0)
+    same = candidate([eight | {"threads": 8}], cpus=4)
+    assert same == candidate([eight] * 8, cpus=4)
+    assert same["p_wall"]["value"] < candidate([eight], cpus=4)["p_wall"]["value"]
+    own = program("spin", threads=8)
+    alone, free = (
+        service.post("/v1/colocation", json={"candidate": own, "host": {"cpus": cpus}}).json()
+        for cpus in (2, 16)
+    )
+    assert alone["candidate"]["p_wall"]["value"] < 0.35 * free["candidate"]["p_wall"]["value"]
+
+
 def test_a_name_that_was_measured_is_told(service):
     new = program("spin") | {"name": "new"}
     asked = {"candidate": program("spin"), "host": {"residents": [new]}}
@@ -111,6 +128,20 @@ def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
     assert not answer.json()["program"]["in_domain"]
 
 
+def test_metrics_that_nothing_reads_are_told(service):
+    odd = {"metrics": [METRICS[0], "cpu.usre_share"], "seconds": [[0.5, 0.5]]}
+    known, candidate = program("spin"), program("chase")
+    candidate["alone"] = candidate["alone"] | {"cpu.typo": 1.0}
+    for path, asked, unread in (
+        ("/now", {"program": known, "window": odd}, ["cpu.usre_share"]),
+        ("", {"candidate": candidate, "host": {"window": odd}}, ["cpu.typo", "cpu.usre_share"]),
+        ("/rank", {"candidate": candidate, "hosts": [{"metrics": {"x": 1.0}}]}, ["cpu.typo", "x"]),
+        ("", {"candidate": known, "host": {"residents": [known]}}, []),
+    ):
+        answer = service.post(f"/v1/colocation{path}", json=asked)
+        assert answer.json()["unread_metrics"] == unread
+
+
 def test_hundreds_of_hosts_are_ranked_within_a_second(service):
     names = list(PROGRAMS)
     hosts = [
@@ -126,6 +157,9 @@ def test_hundreds_of_hosts_are_ranked_within_a_second(service):
     scores = [one["score"] for one in answer.json()["hosts"]]
     assert len(scores) == 300
     assert scores == sorted(scores, reverse=True)
+    for one in answer.json()["hosts"]:
+        assert one["score"] == one["worst"]["value"] <= one["candidate"]["value"]
+        assert one["worst"]["low"] <= one["worst"]["value"] <= one["worst"]["high"]
     assert taken < 3.0  # Under a second on an idle machine.
 
 
