@@ -3,7 +3,7 @@
 Budgets are minutes and trials are thousands, so time goes where it tells most. Latency settles in
 some tens of milliseconds. Power does not: the energy counter moves every 20 to 100 ms, and a chip
 takes seconds to warm up. So every network gets a short window between two steps of the counter, and
-one in a dozen a long one in its place, after a rest and a warm-up, by which the short ones can be
+one in sixteen a long one in its place, after a rest and a warm-up, by which the short ones can be
 judged; of operators one in six gets a short window and the others none, since their neighbours tell
 of them. Which those are follows from a trial's key, so that a run that goes on chooses as the first
 one did. The column `power_window_s` says what a row's power rests on.
@@ -66,7 +66,7 @@ class Pacing:
         long = PowerWindow(power_s, WARM_UP_S, REST_S) if power_s > 0 else None
         return cls(
             operators=Pace(Stopwatch(0.03, 0.015, most=300), None, short, one_in=6),
-            networks=Pace(Stopwatch(0.12, 0.03), short, long, one_in=12),
+            networks=Pace(Stopwatch(0.12, 0.03), short, long, one_in=16),
         )
 
     def of(self, trial: Trial) -> Pace:

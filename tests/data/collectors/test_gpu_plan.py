@@ -86,7 +86,7 @@ def test_nine_minutes_hold_sixty_networks_at_three_sizes_in_both_phases_with_pow
     assert len({name for name, phase in whole if (name, "training") in whole}) >= 60
     assert len({name for name, phase in whole if (name, "inference") in whole}) >= 60
     assert all("power_window_s" in row for row in rows)
-    assert sum(row["power_window_s"] >= 2 for row in rows) >= 20
+    assert sum(row["power_window_s"] >= 2 for row in rows) >= 15
 
 
 def test_nine_minutes_hold_all_recorded_networks_and_some_compiled_ones(tmp_path):
