@@ -1,13 +1,13 @@
 """What a collector of measurements is, and the loop that all of them run."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from forerun.data.collectors.journal import KEY, Journal
-from forerun.data.collectors.plan import Budget, coverage_first
+from forerun.data.collectors.plan import Budget
 from forerun.data.collectors.trial import Row, Trial
 
 Tell = Callable[[Trial, Row, float], None]
@@ -26,15 +26,14 @@ class Collector(Protocol):
     name: ClassVar[str]
     rate: ClassVar[float]
 
-    @property
-    def fixed_s(self) -> float:
-        """Seconds that a trial takes whatever it runs."""
+    def fixed_s(self, trial: Trial) -> float:
+        """Seconds that a trial takes beside its slowest runs: a process, warm-up, windows."""
 
     def available(self) -> str | None:
         """Why it cannot measure here, in one line; None where it can."""
 
     def plan(self) -> tuple[Trial, ...]:
-        """What it would measure with time without end."""
+        """What it would measure with time without end, what tells most of the rest first."""
 
     def about(self) -> dict[str, Any]:
         """What the rows hold for: machine and settings, which a resumed run must share.
@@ -85,13 +84,11 @@ def collect(
     journal: Journal,
     budget_s: float,
     *,
-    trials: Sequence[Trial] | None = None,
-    in_order: bool = False,
     unsteady: float | None = None,
     tell: Tell | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Collected:
-    """Measure what the journal lacks, coverage first, until the budget ends.
+    """Measure what the journal lacks, in the order of the plan, until the budget ends.
 
     Every row is in the journal as soon as it is taken: a run that is killed goes on from there.
 
@@ -99,8 +96,6 @@ def collect(
         collector: that measures.
         journal: where rows are kept.
         budget_s: time for this run.
-        trials: what to measure; the collector's plan when None.
-        in_order: measure as listed in place of coverage first.
         unsteady: spread from which on a trial is measured again in what is left of the budget, the
             least steady first; of both rows the steadier counts. None measures each once.
         tell: told of each row.
@@ -112,7 +107,7 @@ def collect(
     """
     about = collector.about()
     journal.open(about)
-    wanted = _once(collector.plan() if trials is None else trials)
+    wanted = _once(collector.plan())
     done = journal.done()
     todo = [trial for trial in wanted if trial.key not in done]
     budget, count = Budget(budget_s, collector.fixed_s, collector.rate), 0
@@ -131,7 +126,7 @@ def collect(
         if tell is not None:
             tell(trial, row, budget.left_s)
 
-    for trial in budget.within(todo if in_order else coverage_first(todo)):
+    for trial in budget.within(todo):
         take(trial)
         count += 1
     left, again = len(todo) - count, 0

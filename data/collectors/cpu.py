@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from forerun.data.collectors.cpu_run import CpuRun
 from forerun.data.collectors.host import host_columns, library, load, usable_cpus
+from forerun.data.collectors.plan import coverage_first
 from forerun.data.collectors.trial import Row, Trial
 
 PROCESS_S = 1.0
@@ -28,8 +29,7 @@ class CpuCollector:
     trials: tuple[Trial, ...] = ()
     how: CpuRun = field(default_factory=lambda: CpuRun(usable_cpus()))
 
-    @property
-    def fixed_s(self) -> float:
+    def fixed_s(self, trial: Trial) -> float:
         """A process, warm-up and window."""
         return PROCESS_S + self.how.warm_up_s + self.how.window_s
 
@@ -40,8 +40,8 @@ class CpuCollector:
         return "neither onnxruntime nor torch is installed"
 
     def plan(self) -> tuple[Trial, ...]:
-        """The trials whose runtime is installed."""
-        return tuple(trial for trial in self.trials if library(trial.framework))
+        """The trials whose runtime is installed, one of every group first."""
+        return coverage_first(trial for trial in self.trials if library(trial.framework))
 
     def about(self) -> dict[str, Any]:
         """Device, host and settings."""

@@ -10,33 +10,27 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from forerun.data.collectors.collector import Broken, Collected, collect, progress_line
+from forerun.data.collectors.gpu_plan import Part, gpu_plan, precisions_of
 from forerun.data.collectors.gpu_run import GpuRun
 from forerun.data.collectors.host import host_columns, library
 from forerun.data.collectors.journal import KEY, Journal
 from forerun.data.collectors.nvml import Nvml
-from forerun.data.collectors.single_operators import flops
-from forerun.data.collectors.sweep import operator_sweep
-from forerun.data.collectors.torch_networks import NETWORKS
-from forerun.data.collectors.trial import Row, Source, Trial
-from forerun.data.graph import Operator
+from forerun.data.collectors.pacing import LONG_S, Pacing
+from forerun.data.collectors.trial import Row, Trial
+from forerun.data.errors import InputError
 
-PRODUCTS = ("linear", "matmul", "conv", "attention")
-TENSOR_CORES = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
-"""Precision -> compute capability from which on a GPU has it."""
-COMPILE_S, RECORD_S = 45.0, 2.0
-"""Guesses at what compilation and recording a graph take."""
 MODULE = "forerun.data.collectors.gpu"
 LEAST_MINUTES = 0.5
 """Budget for which a new process is worth its start."""
-COUNTER_S = 0.3
-"""Waiting for the energy counter's steps, and building what is run."""
+BETWEEN_S = 0.03
+"""From one trial to the next: making operands, giving memory back, writing the row."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +40,25 @@ class GpuCollector:
     Attributes:
         index: of the GPU, as torch counts.
         device: what rows call it; the product's name when empty.
-        trials: what to measure; a sweep of operators and the zoo when None.
-        step: of the sweep, where `trials` is None.
-        power_s: window of power.
+        trials: what to measure, in order; a plan of operators and the zoo when None.
+        step: of operators' sizes in that plan.
+        only: part of that plan; all of it when None.
+        pacing: windows.
     """
 
     name: ClassVar[str] = "gpu"
-    rate: ClassVar[float] = 1e12
+    rate: ClassVar[float] = 3e13
 
     index: int = 0
     device: str = ""
     trials: tuple[Trial, ...] | None = None
-    step: int = 4
-    power_s: float = 2.0
+    step: int = 2
+    only: Part | None = None
+    pacing: Pacing = field(default_factory=Pacing.to_a_budget)
 
-    @property
-    def fixed_s(self) -> float:
-        """Rest, warm-up and windows."""
-        run = GpuRun()
-        return run.cool_s + run.warm_up_s + run.window_s + self.power_s + COUNTER_S
+    def fixed_s(self, trial: Trial) -> float:
+        """Warm-up and windows."""
+        return BETWEEN_S + self.pacing.of(trial).total_s(trial)
 
     def available(self) -> str | None:
         """Why nothing can be measured here; None where something can."""
@@ -80,11 +74,12 @@ class GpuCollector:
 
     def plan(self) -> tuple[Trial, ...]:
         """Operators in every precision that the GPU has, and networks in every way they are run."""
+        import torch
+
         if self.trials is not None:
             return self.trials
-        precisions = self._precisions()
-        operators = operator_trials(operator_sweep(self.step), precisions)
-        return (*operators, *network_trials(precisions))
+        precisions = precisions_of(torch.cuda.get_device_capability(self.index))
+        return gpu_plan(precisions, self.step, self.only, self.fixed_s)
 
     def about(self) -> dict[str, Any]:
         """Device, host and versions."""
@@ -112,67 +107,12 @@ class GpuCollector:
         """
         return self._gpu_run.measure(trial)
 
-    def _precisions(self) -> tuple[str, ...]:
-        import torch
-
-        has = torch.cuda.get_device_capability(self.index)
-        return ("fp32", *(name for name, least in TENSOR_CORES.items() if has >= least))
-
     @cached_property
     def _gpu_run(self) -> GpuRun:
         """How trials are run here, with the memory in use before this process had a context."""
         nvml = Nvml.visible(self.index)
         idle = None if isinstance(nvml, str) else nvml.used_mib()
-        return GpuRun(f"cuda:{self.index}", power_s=self.power_s, nvml=nvml, idle_mib=idle)
-
-
-def operator_trials(operators: Sequence[Operator], precisions: Sequence[str]) -> tuple[Trial, ...]:
-    """Operators in each precision that tells something new of them."""
-    return tuple(
-        Trial(operator, precision, group=f"{operator.kind} {precision}", flops=flops(operator))
-        for operator in operators
-        for precision in precisions
-        if _tells(operator.kind, precision)
-    )
-
-
-def _tells(kind: str, precision: str) -> bool:
-    """Products run on other units in each precision; what moves data knows its width alone."""
-    if precision == "fp8":
-        return kind == "linear"
-    return kind in PRODUCTS or precision in ("fp32", "fp16")
-
-
-def network_trials(precisions: Sequence[str]) -> tuple[Trial, ...]:
-    """The zoo: eager at all batch sizes, training, compiled, and as recorded CUDA graphs."""
-    return tuple(
-        Trial(
-            Source(name),
-            precision,
-            size,
-            phase,
-            runtime="compiled" if how == "compiled" else "eager",
-            cuda_graph=how == "recorded",
-            group=f"{name} {phase}" if how == "eager" else f"{how} {phase}",
-            flops=1e9 * definition.gflops,
-            setup_s={"compiled": COMPILE_S, "recorded": RECORD_S, "eager": 1.0}[how],
-        )
-        for name, definition in NETWORKS.items()
-        for precision, phase, how in _ways(precisions)
-        for size in definition.sizes
-    )
-
-
-def _ways(precisions: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Precision, phase and runtime of networks."""
-    half = "amp" if "fp16" in precisions else "fp32"
-    for precision in dict.fromkeys(("fp32", half, *(p for p in precisions if p in ("fp16",)))):
-        yield precision, "inference", "eager"
-    yield half, "inference", "compiled"
-    yield half, "inference", "recorded"
-    yield "fp32", "training", "eager"
-    if half == "amp":
-        yield half, "training", "eager"
+        return GpuRun(f"cuda:{self.index}", self.pacing, nvml, idle)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,48 +120,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Where the GPU is lost to the process, a new one goes on for the rest of the budget.
     """
-    given = _arguments(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = _arguments(words)
+    end = time.monotonic() + 60 * given.budget_minutes
     # So that torch and NVML count GPUs alike.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    collector = GpuCollector(given.gpu, given.device, None, given.step, given.power_seconds)
+    pacing = Pacing.to_a_budget(given.power_seconds)
+    collector = GpuCollector(given.gpu, given.device, None, given.step, given.only, pacing)
     why = collector.available()
     if why is not None:
         print(f"cannot measure here: {why}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    journal, start, lost = Journal.beside(given.output), time.monotonic(), False
+    journal, lost = Journal.beside(given.output), False
     try:
-        done = collect(collector, journal, 60 * given.budget_minutes, tell=_tell)
+        journal.open(collector.about())
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        done = collect(collector, journal, end - time.monotonic(), tell=_tell)
         print(_summary(done), file=sys.stderr)
     except Broken as error:
         lost = True
         print(f"the GPU is lost to this process: {error}", file=sys.stderr)
     finally:
         print(_write(journal, given.output), file=sys.stderr)
-    left = given.budget_minutes - (time.monotonic() - start) / 60
+    left = (end - time.monotonic()) / 60
     if lost and left > LEAST_MINUTES:
-        _go_on(given, left)
+        _go_on(words, left)
     return 1 if lost else 0
 
 
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure an NVIDIA GPU.")
     parser.add_argument("-o", "--output", type=Path, required=True, help="table .parquet")
-    parser.add_argument("--budget-minutes", type=float, default=8.0, help="end after so long")
+    parser.add_argument("--budget-minutes", type=float, default=9.0, help="end after so long")
+    parser.add_argument("--only", choices=get_args(Part), help="part of the plan [all of it]")
     parser.add_argument("--device", default="", help="what rows call it [the product's name]")
     parser.add_argument("--gpu", type=int, default=0, help="index of the GPU")
-    parser.add_argument("--step", type=int, default=4, help="factor from one size to the next")
-    parser.add_argument("--power-seconds", type=float, default=2.0, help="window; 0 for none")
-    return parser.parse_args(arguments)
+    parser.add_argument("--step", type=int, default=2, help="factor from one size to the next")
+    parser.add_argument(
+        "--power-seconds", type=float, default=LONG_S, help="long windows of power; 0 for none"
+    )
+    return parser.parse_args(words)
 
 
-def _go_on(given: argparse.Namespace, minutes: float) -> None:
+def _go_on(words: Sequence[str], minutes: float) -> None:
     """Become a new process with the same arguments and what is left of the budget."""
-    words = ["-o", str(given.output), "--budget-minutes", f"{minutes:.3f}", "--gpu", str(given.gpu)]
-    words += ["--step", str(given.step), "--power-seconds", str(given.power_seconds)]
-    words += ["--device", given.device] if given.device else []
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", MODULE, *words])  # noqa: S606
+    rest = ["--budget-minutes", f"{minutes:.3f}"]
+    os.execv(sys.executable, [sys.executable, "-m", MODULE, *words, *rest])  # noqa: S606
 
 
 def _tell(trial: Trial, row: Row, left_s: float) -> None:

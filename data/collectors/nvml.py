@@ -1,19 +1,25 @@
 """What an NVIDIA GPU tells of itself: memory, power, energy, clocks, temperature, why it slows.
 
 Through NVML, by the package nvidia-ml-py. What a device does not support is None. The energy
-counter moves every 20 to 100 ms, and power is sampled only part of the time on A100 and H100, so
-both are taken over seconds.
+counter moves every 20 to 100 ms, so energy is taken between two of its steps; power and utilisation
+speak of up to the second before they are asked, so they count from the second second on.
 """
 
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from statistics import fmean
 from typing import Any
 
 MIB = 2**20
+AVERAGED_S = 1.0
+"""Power and utilisation are means over up to so long before a look."""
+WAITS_S = 0.1
+"""Two waits for a step of the energy counter, as long as they mostly are."""
 POWER_CAP = 0x4
 SLOWED: Mapping[int, str] = {
     0x8: "hardware slowdown",
@@ -35,7 +41,7 @@ class Sample:
     memory_mhz: float | None
     temperature_c: float | None
     utilisation: float | None
-    reasons: int
+    reasons: int | None
 
 
 @dataclass(frozen=True)
@@ -95,19 +101,21 @@ class Nvml:
         return found.decode() if isinstance(found, bytes) else str(found)
 
     def sample(self) -> Sample:
-        """One look."""
-        power = self._ask("nvmlDeviceGetPowerUsage")
-        busy = self._ask("nvmlDeviceGetUtilizationRates")
+        """One look, at what changes soonest first."""
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        sm_mhz = self._ask("nvmlDeviceGetClockInfo", _SM)
+        memory_mhz = self._ask("nvmlDeviceGetClockInfo", _MEMORY)
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        busy = self._ask("nvmlDeviceGetUtilizationRates")
         return Sample(
             power_w=None if power is None else power / 1e3,
-            sm_mhz=self._ask("nvmlDeviceGetClockInfo", _SM),
-            memory_mhz=self._ask("nvmlDeviceGetClockInfo", _MEMORY),
+            sm_mhz=sm_mhz,
+            memory_mhz=memory_mhz,
             temperature_c=self._ask("nvmlDeviceGetTemperature", _GPU_TEMPERATURE),
             utilisation=None if busy is None else busy.gpu / 100,
-            reasons=int(reasons or 0),
+            reasons=reasons,
         )
 
     def _ask(self, function: str, *arguments: int) -> Any:
@@ -118,6 +126,29 @@ class Nvml:
             return call(self.handle, *arguments)
         except self.library.NVMLError:
             return None
+
+
+def looks(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Columns of some looks: mean clocks, the highest temperature, and what slowed the device.
+
+    `clock_reasons` are NVML's bits, of all looks together; `throttle` tells in words those that are
+    no part of a device at its own power limit.
+    """
+    told = [sample.reasons for sample in samples if sample.reasons is not None]
+    seen, warm = reduce(or_, told, 0), [sample.temperature_c for sample in samples]
+    return {
+        "sm_clock_mhz": _mean(s.sm_mhz for s in samples),
+        "memory_clock_mhz": _mean(s.memory_mhz for s in samples),
+        "temperature_c": max((t for t in warm if t is not None), default=None),
+        "clock_reasons": seen if told else None,
+        "power_capped_share": _mean(bool(reasons & POWER_CAP) for reasons in told),
+        "throttle": ", ".join(text for bit, text in SLOWED.items() if seen & bit) or None,
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 @dataclass
@@ -133,6 +164,7 @@ class Watch:
     device: Nvml
     every_s: float = 0.05
     samples: list[Sample] = field(default_factory=list)
+    _settled: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -147,32 +179,20 @@ class Watch:
             self._thread.join()
 
     def _look(self) -> None:
+        start = time.perf_counter()
         while not self._over.is_set():
+            self._settled += time.perf_counter() - start < AVERAGED_S
             self.samples.append(self.device.sample())
             self._over.wait(self.every_s)
 
     def columns(self) -> dict[str, Any]:
-        """Means over the samples, the highest temperature, and what slowed the device."""
-        seen = 0
-        for sample in self.samples:
-            seen |= sample.reasons
-        capped = [bool(sample.reasons & POWER_CAP) for sample in self.samples]
-        row: dict[str, Any] = {
-            "sampled_power_w": _mean([s.power_w for s in self.samples]),
-            "sm_clock_mhz": _mean([s.sm_mhz for s in self.samples]),
-            "memory_clock_mhz": _mean([s.memory_mhz for s in self.samples]),
-            "utilisation": _mean([s.utilisation for s in self.samples]),
-            "power_capped_share": fmean(capped) if capped else None,
+        """Those of `looks`; mean power and utilisation, null in a window below `AVERAGED_S`."""
+        settled = self.samples[self._settled :]
+        return {
+            "sampled_power_w": _mean(s.power_w for s in settled),
+            "utilisation": _mean(s.utilisation for s in settled),
+            **looks(self.samples),
         }
-        warm = [s.temperature_c for s in self.samples if s.temperature_c is not None]
-        row["temperature_c"] = max(warm, default=None)
-        row["throttle"] = ", ".join(text for bit, text in SLOWED.items() if seen & bit) or None
-        return row
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,31 +201,41 @@ class PowerWindow:
 
     Attributes:
         seconds: shortest window.
+        warm_up_s: of runs before it.
+        rest_s: of none before those.
         step_s: longest wait for a step; a counter that stands still that long is not there.
         clock: seconds.
     """
 
     seconds: float
+    warm_up_s: float = 0.0
+    rest_s: float = 0.0
     step_s: float = 0.5
     clock: Callable[[], float] = time.perf_counter
+
+    @property
+    def total_s(self) -> float:
+        """Rest, warm-up, window, and two waits for the counter as long as they mostly are."""
+        return self.rest_s + self.warm_up_s + self.seconds + WAITS_S
 
     def measure(self, batch: Callable[[], int], device: Nvml) -> dict[str, Any]:
         """Run batches until the window ends.
 
         Args:
-            batch: runs some tens of milliseconds of work to its end; how many runs that was.
+            batch: runs some milliseconds of work to its end; how many runs that was.
             device: whose counter and samples count.
 
         Returns:
             `energy_j` of one run, `power_w`, `queued_ms` (wall time of one run where many follow
             each other), `power_window_s`, and the columns of `Watch`.
         """
+        time.sleep(self.rest_s)
+        self._run(batch, self.warm_up_s)
         with Watch(device) as watch:
             has_counter = device.energy_j() is not None
             start_j, _ = self._step(batch, device) if has_counter else (None, 0)
-            start, runs = self.clock(), 0
-            while self.clock() - start < self.seconds or not runs:
-                runs += batch()
+            start = self.clock()
+            runs = self._run(batch, self.seconds) or batch()
             end_j, more = self._step(batch, device) if has_counter else (None, 0)
             runs, took = runs + more, self.clock() - start
         row = watch.columns() | {"queued_ms": 1e3 * took / runs, "power_window_s": took}
@@ -214,8 +244,17 @@ class PowerWindow:
         if start_j is not None and end_j is not None and end_j > start_j:
             power, row["power_source"] = (end_j - start_j) / took, "energy counter"
         if not power:
-            return row | {"power_source": None, "energy_reason": "the device tells no power"}
+            short = any(sample.power_w for sample in watch.samples)
+            why = "samples of power need a longer window" if short else "the device tells no power"
+            return row | {"power_source": None, "energy_reason": why}
         return row | {"power_w": power, "energy_j": power * took / runs}
+
+    def _run(self, batch: Callable[[], int], seconds: float) -> int:
+        """Batches for that long; how many runs they were."""
+        start, runs = self.clock(), 0
+        while self.clock() - start < seconds:
+            runs += batch()
+        return runs
 
     def _step(self, batch: Callable[[], int], device: Nvml) -> tuple[float | None, int]:
         """Run until the counter moves: its new value, and the runs that it took."""

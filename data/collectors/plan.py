@@ -1,15 +1,23 @@
-"""What to measure first when time is short: one of every kind at a middle size, then the rest."""
+"""What to measure first when time is short, and how much of it the next trial will take."""
 
-from bisect import insort
+from bisect import bisect, insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from heapq import merge
+from itertools import accumulate, zip_longest
+from math import log
 
 from forerun.data.collectors.trial import Trial
 
 WORTH = 1e8
 """FLOPs from which on a trial tells a rate."""
+ALIKE = 8.0
+"""Factor of work within which trials' rates speak for each other."""
+NEAREST = 4
+"""Of those on either side, at most."""
+
+Seconds = Callable[[Trial], float]
 
 
 def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -39,6 +47,23 @@ def _from_the_middle(group: Sequence[Trial]) -> list[Trial]:
     return ordered
 
 
+def side_by_side(plans: Iterable[Iterable[Trial]], seconds: Seconds) -> tuple[Trial, ...]:
+    """Several plans as one, each in its order, with as much time for each wherever it ends.
+
+    Args:
+        plans: in the order in which they take turns.
+        seconds: a guess at what a trial takes.
+    """
+
+    def timed(place: int, trials: Sequence[Trial]) -> Iterator[tuple[float, int, int]]:
+        ends = accumulate(map(seconds, trials))
+        return ((end, place, number) for number, end in enumerate(ends))
+
+    ordered = [tuple(trials) for trials in plans]
+    turns = merge(*(timed(place, trials) for place, trials in enumerate(ordered)))
+    return tuple(ordered[place][number] for _, place, number in turns)
+
+
 def work(trial: Trial) -> float:
     """FLOPs of one run; those of a training step are three forward passes."""
     return trial.flops * trial.batch_size * (3.0 if trial.phase == "training" else 1.0)
@@ -56,11 +81,11 @@ class Budget:
     """
 
     total_s: float
-    fixed_s: float = 1.0
+    fixed_s: Seconds
     rate: float = 2e9
     runs: int = 5
     _used_s: float = 0.0
-    _rates: list[float] = field(default_factory=list)
+    _rates: list[tuple[float, float]] = field(default_factory=list)
     _slowness: list[float] = field(default_factory=list)
 
     @property
@@ -69,13 +94,26 @@ class Budget:
         return self.total_s - self._used_s
 
     def guess_s(self, trial: Trial) -> float:
-        """What a trial will take, by the slower quarter of what ran so far."""
+        """What a trial will take, by the pace of what ran so far."""
         middle = self._slowness[len(self._slowness) // 2] if self._slowness else 1.0
         return max(1.0, middle) * self._expected_s(trial)
 
     def _expected_s(self, trial: Trial) -> float:
         """The same on a machine whose processes start and compile as fast as thought."""
-        return self.fixed_s + trial.setup_s + self.runs * work(trial) / self.rate
+        slow_runs_s = self.runs * work(trial) / self._rate_of(trial)
+        return self.fixed_s(trial) + trial.setup_s + slow_runs_s
+
+    def _rate_of(self, trial: Trial) -> float:
+        """The lower quartile of trials of like work, else the nearest: small ones run slower."""
+        if not self._rates:
+            return self.rate
+        size = log(max(work(trial), WORTH))
+        place = bisect(self._rates, (size, 0.0))
+        near = self._rates[max(0, place - NEAREST) : place + NEAREST]
+        alike = sorted(rate for other, rate in near if abs(other - size) < log(ALIKE))
+        if alike:
+            return alike[len(alike) // 4]
+        return min(near, key=lambda known: abs(known[0] - size))[1]
 
     def spend(self, trial: Trial, took_s: float, run_ms: float | None) -> None:
         """Book a trial.
@@ -88,8 +126,7 @@ class Budget:
         self._used_s += took_s
         insort(self._slowness, took_s / self._expected_s(trial))
         if run_ms and work(trial) > WORTH:
-            insort(self._rates, work(trial) / (run_ms / 1e3))
-            self.rate = self._rates[len(self._rates) // 4]
+            insort(self._rates, (log(work(trial)), work(trial) / (run_ms / 1e3)))
 
     def within(self, trials: Iterable[Trial]) -> Iterator[Trial]:
         """The trials that fit, in order; one that does not waits until it does."""

@@ -8,8 +8,12 @@ from forerun.data.collectors.cpu import CpuCollector
 from forerun.data.collectors.cpu_run import CpuRun
 from forerun.data.collectors.gpu import GpuCollector
 from forerun.data.collectors.host import library, usable_cpus
+from forerun.data.collectors.nvml import PowerWindow
+from forerun.data.collectors.pacing import Pace, Pacing
+from forerun.data.collectors.plan import coverage_first
 from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.collectors.single_operators import flops
+from forerun.data.collectors.stopwatch import Stopwatch
 from forerun.data.collectors.torch_networks import NETWORKS
 from forerun.data.collectors.trial import Executor, Row, Source, Trial
 
@@ -43,25 +47,27 @@ class ProbeCollector:
             threads: of the processor; all that this process may use when None.
             networks: trials of whole networks that the device can run.
         """
-        gpu = GpuCollector(device=device, trials=(), power_s=WINDOW_S)
+        power = PowerWindow(WINDOW_S, rest_s=0.3)
+        pace = Pace(Stopwatch(0.3, 0.2), few=power)
+        gpu = GpuCollector(device=device, trials=(), pacing=Pacing(pace, pace))
         if gpu.available() is None:
             return cls(gpu, networks)
         how = CpuRun(threads or usable_cpus(), WINDOW_S, 0.1)
         return cls(CpuCollector(device or "my-cpu", how=how), networks)
 
-    @property
-    def fixed_s(self) -> float:
+    def fixed_s(self, trial: Trial) -> float:
         """As the inner collector says."""
-        return self.inner.fixed_s
+        return self.inner.fixed_s(trial)
 
     def available(self) -> str | None:
         """As the inner collector says."""
         return self.inner.available()
 
     def plan(self) -> tuple[Trial, ...]:
-        """The reference operators in fp32, then networks."""
+        """The reference operators in fp32 and networks, one of every kind first."""
         onnx = isinstance(self.inner, CpuCollector) and library("onnxruntime") is not None
-        return (*reference_trials("onnxruntime" if onnx else "torch"), *self.networks)
+        operators = reference_trials("onnxruntime" if onnx else "torch")
+        return coverage_first((*operators, *self.networks))
 
     def about(self) -> dict[str, Any]:
         """As the inner collector says."""

@@ -48,6 +48,21 @@ def rows(kind: str, *shape: int) -> Operator:
     return Operator(kind, name, (shape,), (target,), weights)
 
 
+def batch_norm(batch: int, width: int, side: int) -> Operator:
+    """Normalisation of an image's channels by running means and variances."""
+    shape = (batch, width, side, side)
+    name = f"batch_norm {'x'.join(map(str, shape))}"
+    return Operator("batch_norm", name, (shape,), (shape,), 4 * width)
+
+
+def pool(batch: int, width: int, side: int, kernel: int, stride: int) -> Operator:
+    """Maxima over windows, padded so that stride alone shrinks the image."""
+    name = f"pool{kernel} {batch}x{width}x{side}x{side} by {stride}"
+    source, target = (batch, width, side, side), (batch, width, *[-(-side // stride)] * 2)
+    attributes = {"kernel": (kernel, kernel), "stride": (stride, stride)}
+    return Operator("pool", name, (source,), (target,), 0, attributes)
+
+
 def elements(function: str, count: int) -> Operator:
     """A function of every element; `count` is a multiple of 1,024."""
     shape = (count // 1024, 1024)

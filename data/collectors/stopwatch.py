@@ -67,6 +67,11 @@ class Stopwatch:
     clock: Clock = time.perf_counter
     seconds: Callable[[Run], float] | None = None
 
+    @property
+    def total_s(self) -> float:
+        """Warm-up and window, where single runs are short beside them."""
+        return self.warm_up_s + self.budget_s
+
     def time(self, run: Run) -> Timing:
         """Measure `run`, which returns when its work is done.
 

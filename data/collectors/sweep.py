@@ -1,15 +1,17 @@
 """A grid of single operators, log-spaced over the sizes that networks use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.collectors.single_operators import (
     attention,
+    batch_norm,
     conv,
     elements,
     embedding,
     linear,
+    pool,
     product,
     rows,
     transpose,
@@ -19,6 +21,16 @@ from forerun.data.graph import Operator
 LARGEST = 2**29
 """Elements of all operands of one operator, at most: 2 GiB in fp32."""
 SMALLEST_STEP = 2
+ROWS = ("layer_norm", "softmax", "reduce")
+FUNCTIONS = ("add", "mul", "relu", "gelu")
+FURTHER_LAYERS = (
+    *((512, 2048), (1024, 4096), (1600, 6400), (2048, 2048), (2048, 8192), (3072, 8192)),
+    *((3072, 768), (4096, 1024), (14336, 4096), (768, 2304), (4096, 6144), (8192, 8192)),
+    *((768, 50304), (2048, 32000)),
+)
+"""Widths that transformers lead from and to: perceptrons and back, heads, words."""
+STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))
+"""Channels and side of images in networks of four stages."""
 
 
 def operator_sweep(step: int = 4, largest: int = LARGEST) -> tuple[Operator, ...]:
@@ -33,7 +45,25 @@ def operator_sweep(step: int = 4, largest: int = LARGEST) -> tuple[Operator, ...
     """
     if step < SMALLEST_STEP:
         raise ValueError(f"a sweep steps by a factor of {SMALLEST_STEP} or more, not {step}")
-    found = {op.name: op for op in (*reference_operators(), *_grid(step))}
+    return _within(largest, (*reference_operators(), *_grid(step)))
+
+
+def dense_sweep(step: int = 2, largest: int = LARGEST) -> tuple[Operator, ...]:
+    """The sweep, and more layers, kernels, functions and rows: for devices that are quick.
+
+    Args:
+        step: factor from one size to the next.
+        largest: elements of operands, results and weights together, at most.
+
+    Raises:
+        ValueError: the step is below 2.
+    """
+    return _within(largest, (*operator_sweep(step, largest), *_further(step)))
+
+
+def _within(largest: int, operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Each once, those alone that are no larger."""
+    found = {op.name: op for op in operators}
     return tuple(op for op in found.values() if touched(op) <= largest)
 
 
@@ -61,13 +91,34 @@ def _grid(step: int) -> Iterator[Operator]:
             yield attention(batch, heads, length, width)
     for width in spaced(256, 8192, step):
         for count in spaced(64, 65536, step * 4):
-            yield from (rows(kind, count, width) for kind in ("layer_norm", "softmax", "reduce"))
+            yield from (rows(kind, count, width) for kind in ROWS)
     for count in spaced(2**12, 2**27, step * 2):
-        yield from (elements(function, count) for function in ("add", "mul", "relu", "gelu"))
+        yield from (elements(function, count) for function in FUNCTIONS)
     for count in spaced(64, 65536, step * 2):
         yield from (embedding(count, entries, 1024) for entries in (4096, 131072))
     for side in spaced(128, 8192, step):
         yield transpose(side, side)
+    for batch in spaced(1, 256, step * 4):
+        yield pool(batch, 64, 112, 3, 2)
+        yield from (batch_norm(batch, width, side) for width, side in STAGES)
+
+
+def _further(step: int) -> Iterator[Operator]:
+    for k, n in FURTHER_LAYERS:
+        yield from (linear(count, k, n) for count in spaced(1, 16384, step))
+    for batch in spaced(1, 256, step):
+        yield conv(batch, 3, 768, 224, 16, stride=16)
+        for width, side in STAGES:
+            yield conv(batch, 4 * width, width, side, 1)
+            yield from (conv(batch, width, width, side, k, groups=width) for k in (5, 7))
+    for length in spaced(128, 8192, step):
+        for batch, heads, width in ((1, 32, 128), (8, 25, 64), (32, 16, 64)):
+            yield attention(batch, heads, length, width)
+    for width in spaced(256, 8192, step):
+        for count in spaced(64, 65536, step):
+            yield from (rows(kind, count, width) for kind in ROWS)
+    for count in spaced(2**12, 2**27, step):
+        yield from (elements(f, count) for f in (*FUNCTIONS, "sigmoid", "tanh", "silu", "exp"))
 
 
 def _products(step: int) -> Iterator[Operator]:
@@ -83,10 +134,9 @@ def _products(step: int) -> Iterator[Operator]:
 
 
 def _convolutions(step: int) -> Iterator[Operator]:
-    stages = ((64, 56), (128, 28), (256, 14), (512, 7))
     for batch in spaced(1, 256, step):
         yield conv(batch, 3, 64, 224, 7, stride=2)
-        for width, side in stages:
+        for width, side in STAGES:
             yield conv(batch, width, width, side, 3)
             yield conv(batch, width, 4 * width, side, 1)
             yield conv(batch, width, 2 * width, side, 3, stride=2)

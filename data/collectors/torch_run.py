@@ -1,4 +1,4 @@
-"""A trial as something that torch runs, on a processor or a GPU: eager, compiled, recorded."""
+"""A trial as something that torch runs, on a processor or a GPU: eager or compiled."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,14 +12,13 @@ from forerun.data.graph import Operator
 
 Run = Callable[[], object]
 AUTOCAST = {"amp": "float16", "amp_bf16": "bfloat16"}
-_CAPTURE_RUNS = 3
 
 
 def torch_run(trial: Trial, device: str) -> Run:
     """What runs a trial once; on a GPU it returns before the GPU is done.
 
     Args:
-        trial: an operator, or a network of the zoo.
+        trial: an operator, or a network of the zoo; whether it is to be recorded is not looked at.
         device: `cpu`, `cuda`, `cuda:1`, ...
 
     Raises:
@@ -31,11 +30,9 @@ def torch_run(trial: Trial, device: str) -> Run:
     torch.backends.cuda.matmul.allow_tf32 = allow
     torch.backends.cudnn.allow_tf32 = allow
     if isinstance(trial.subject, Operator):
-        inner = operator_run(trial.subject, trial.precision, device)
-        run = _without_gradient(inner)
-    else:
-        run = _network_run(trial, trial.subject, device)
-    return _recorded(run) if trial.cuda_graph else run
+        # Its operands ask for no gradient, so that no mode must be entered for each short run.
+        return operator_run(trial.subject, trial.precision, device)
+    return _network_run(trial, trial.subject, device)
 
 
 def _without_gradient(run: Run) -> Run:
@@ -106,24 +103,3 @@ def _context(precision: str, device: str) -> Callable[[], AbstractContextManager
     dtype, kind = getattr(torch, AUTOCAST[precision]), device.partition(":")[0]
     # Weights cast once and kept, as in a training step, would hide the casts of a single run.
     return lambda: torch.autocast(kind, dtype)
-
-
-def _recorded(run: Run) -> Run:
-    """The run as one CUDA graph."""
-    import torch
-
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(_CAPTURE_RUNS):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = run()
-
-    def replay() -> object:
-        graph.replay()
-        return kept
-
-    return replay

@@ -1,6 +1,7 @@
 """Networks over images, from their papers' tables."""
 
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 from forerun.data.collectors.torch_blocks import (
@@ -45,12 +46,12 @@ def resnet(
     return nn.Sequential(*layers, *classifier(width))
 
 
-def vgg16() -> "nn.Module":
-    """VGG-16 without batch normalisation."""
+def vgg(depths: Sequence[int]) -> "nn.Module":
+    """VGG without batch normalisation; 2, 2, 3, 3, 3 convolutions make VGG-16."""
     from torch import nn
 
     width, layers = 3, []
-    for out, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+    for out, depth in zip((64, 128, 256, 512, 512), depths, strict=True):
         for _ in range(depth):
             layers += [nn.Conv2d(width, out, 3, padding=1), nn.ReLU()]
             width = out
@@ -92,22 +93,23 @@ def squeezenet() -> "nn.Module":
     )
 
 
-def densenet121() -> "nn.Module":
-    """DenseNet-121."""
+def densenet(depths: Sequence[int], growth: int = 32) -> "nn.Module":
+    """DenseNets; 6, 12, 24, 16 layers make DenseNet-121."""
     from torch import nn
 
-    width, layers = 64, [conv(3, 64, 7, 2, act=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
-    for depth in (6, 12, 24, 16):
-        if width > 64:
+    width = 2 * growth
+    layers = [conv(3, width, 7, 2, act=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
+    for depth in depths:
+        if width > 2 * growth:
             halved = nn.Conv2d(width, width // 2, 1, bias=False)
             layers += [nn.BatchNorm2d(width), nn.ReLU(), halved, nn.AvgPool2d(2)]
             width //= 2
         for _ in range(depth):
-            enter = conv(width, 128, 1, act=nn.ReLU)
+            enter = conv(width, 4 * growth, 1, act=nn.ReLU)
             new = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), enter)
-            new.append(nn.Conv2d(128, 32, 3, padding=1, bias=False))
+            new.append(nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False))
             layers.append(joined()(nn.Identity(), new))
-            width += 32
+            width += growth
     return nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(), *classifier(width))
 
 
@@ -115,14 +117,24 @@ Stage = tuple[int, int, int, int, int]
 """Expansion, width, depth, stride, kernel."""
 
 
-def _inverted(stages: Sequence[Stage], squeezed: bool, last: int) -> "nn.Module":
+def eighths(width: float) -> int:
+    """The multiple of 8 that is nearest, or the next where that takes off more than a tenth."""
+    near = max(8, int(width + 4) // 8 * 8)
+    return near if near >= 0.9 * width else near + 8
+
+
+def _inverted(
+    stages: Sequence[Stage], squeezed: bool, wider: float, deeper: float, last: int
+) -> "nn.Module":
     """Inverted residuals: MobileNet v2, and EfficientNet where they are `squeezed`."""
     from torch import nn
 
     act = nn.SiLU if squeezed else nn.ReLU6
-    width, layers = 32, [conv(3, 32, 3, 2, act=act)]
-    for expansion, out, depth, stride, kernel in stages:
-        for place in range(depth):
+    width = eighths(32 * wider)
+    layers = [conv(3, width, 3, 2, act=act)]
+    for expansion, plain, depth, stride, kernel in stages:
+        out = eighths(plain * wider)
+        for place in range(ceil(depth * deeper)):
             inner, step = width * expansion, 1 if place else stride
             body = nn.Sequential()
             if expansion > 1:
@@ -137,27 +149,26 @@ def _inverted(stages: Sequence[Stage], squeezed: bool, last: int) -> "nn.Module"
     return nn.Sequential(*layers, conv(width, last, 1, act=act), *classifier(last))
 
 
-def mobilenet_v2() -> "nn.Module":
-    """MobileNet v2, width 1."""
+def mobilenet_v2(wider: float = 1.0) -> "nn.Module":
+    """MobileNet v2."""
     stages: list[Stage] = [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3)]
     stages += [(6, 96, 3, 1, 3), (6, 160, 3, 2, 3), (6, 320, 1, 1, 3)]
-    return _inverted(stages, False, 1280)
+    return _inverted(stages, False, wider, 1.0, eighths(1280 * max(1.0, wider)))
 
 
-def efficientnet_b0() -> "nn.Module":
-    """EfficientNet-B0."""
+def efficientnet(wider: float = 1.0, deeper: float = 1.0) -> "nn.Module":
+    """EfficientNets: B0 where nothing is wider or deeper."""
     stages: list[Stage] = [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3)]
     stages += [(6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)]
-    return _inverted(stages, True, 1280)
+    return _inverted(stages, True, wider, deeper, eighths(1280 * wider))
 
 
-def convnext_tiny() -> "nn.Module":
-    """ConvNeXt-T, with layer normalisation over channels as a group of one."""
+def convnext(width: int, depths: Sequence[int]) -> "nn.Module":
+    """ConvNeXts, with layer normalisation over channels as a group of one."""
     from torch import nn
 
-    layers: list[nn.Module] = [nn.Conv2d(3, 96, 4, 4), nn.GroupNorm(1, 96)]
-    width = 96
-    for stage, depth in enumerate((3, 3, 9, 3)):
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), nn.GroupNorm(1, width)]
+    for stage, depth in enumerate(depths):
         if stage:
             layers += [nn.GroupNorm(1, width), nn.Conv2d(width, 2 * width, 2, 2)]
             width *= 2

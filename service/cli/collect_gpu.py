@@ -1,7 +1,7 @@
 """`forerun collect gpu`: measure operators and networks on an NVIDIA GPU."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,26 +17,29 @@ def gpu(
     ] = 30.0,
     device: Annotated[str, typer.Option(help="what rows call it [the product's name]")] = "",
     index: Annotated[int, typer.Option("--gpu", help="index of the GPU", min=0)] = 0,
+    only: Annotated[
+        Literal["operators", "networks", "slow"] | None,
+        typer.Option(help="part of the plan; slow is networks compiled and recorded [all]"),
+    ] = None,
     step: Annotated[
         int, typer.Option(help="of operators' sizes, from one to the next", min=2, max=64)
-    ] = 4,
+    ] = 2,
     power_seconds: Annotated[
-        float, typer.Option(help="window of power, 0 for none", min=0, max=600)
+        float, typer.Option(help="long windows of power, 0 for no power at all", min=0, max=600)
     ] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling."""
     from forerun.data.collectors.gpu import GpuCollector
-    from forerun.data.collectors.torch_networks import NETWORKS
-    from forerun.service.cli.collecting import check_can, run_collector
+    from forerun.data.collectors.pacing import Pacing
+    from forerun.service.cli.collecting import run_collector
     from forerun.service.local_device import nvidia_gpu
-    from forerun.service.measured_networks import keep_zoo_graphs
 
-    collector = GpuCollector(index, device, None, step, power_seconds)
-    check_can(collector, output)
-    progress(f"tracing {len(NETWORKS)} networks")
-    keep_zoo_graphs(NETWORKS, output)
+    pacing = Pacing.to_a_budget(power_seconds)
+    collector = GpuCollector(index, device, None, step, only, pacing)
     run_collector(collector, output, budget_minutes, nvidia_gpu, json)
+    if output.is_file():
+        graphs(output)
 
 
 def graphs(

@@ -6,9 +6,11 @@ from forerun.data.collectors.cpu import CpuCollector
 from forerun.data.collectors.cpu_run import CpuRun
 from forerun.data.collectors.gpu import GpuCollector
 from forerun.data.collectors.gpu_run import GpuRun
-from forerun.data.collectors.nvml import Nvml
+from forerun.data.collectors.nvml import Nvml, PowerWindow
+from forerun.data.collectors.pacing import Pace, Pacing
 from forerun.data.collectors.probe import ProbeCollector
 from forerun.data.collectors.single_operators import linear, rows
+from forerun.data.collectors.stopwatch import Stopwatch
 from forerun.data.collectors.trial import Trial
 from tests.contracts.collector_contract import CollectorContract
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda
@@ -41,7 +43,8 @@ class OnFakeGpu(CollectorContract):
     def gpu(self):
         collector = GpuCollector(device="h200", trials=trials("torch", "eager"))
         nvml = Nvml(FakeNvml(), "handle")
-        collector.__dict__["_gpu_run"] = GpuRun("cpu", 0.01, 0.0, 0.02, 0.0, nvml, 400.0)
+        pace = Pace(Stopwatch(0.01, 0.0), few=PowerWindow(0.02))
+        collector.__dict__["_gpu_run"] = GpuRun("cpu", Pacing(pace, pace), nvml, 400.0)
         return collector
 
 

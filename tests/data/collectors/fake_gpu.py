@@ -1,7 +1,10 @@
 """A GPU that is not there: `pynvml` and `torch.cuda` as far as collectors ask them."""
 
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
+
+from forerun.data.collectors import cuda_graph
 
 MIB = 2**20
 
@@ -112,10 +115,53 @@ def fake_cuda(monkeypatch, capability=(9, 0)):
         "synchronize": lambda device=None: None,
         "empty_cache": lambda: None,
         "reset_peak_memory_stats": lambda device=None: None,
+        "memory_allocated": lambda device=None: 0,
         "max_memory_allocated": lambda device=None: 100 * MIB,
         "max_memory_reserved": lambda device=None: 120 * MIB,
+        "_sleep": lambda cycles: None,
         "Event": FakeEvent,
         "device": OnDevice,
     }
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, answer)
+
+
+class FakeGraph:
+    """A recording that counts how often it is replayed."""
+
+    def __init__(self):
+        self.replayed = 0
+
+    def replay(self):
+        self.replayed += 1
+
+
+class FakeStream:
+    def __init__(self, device=None):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+def fake_graphs(monkeypatch, recording=lambda graph, stream: nullcontext()):
+    """Make `torch.cuda` record in the context `recording`; the streams made so far, in a list."""
+    import torch
+
+    made = []
+
+    def stream(device=None):
+        made.append(FakeStream(device))
+        return made[-1]
+
+    answers = {
+        "Stream": stream,
+        "stream": lambda stream: nullcontext(),
+        "current_stream": FakeStream,
+        "CUDAGraph": FakeGraph,
+        "graph": recording,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    cuda_graph._side_stream.cache_clear()
+    return made

@@ -12,11 +12,13 @@ class Scripted:
 
     name = "scripted"
     rate = 1e12
-    fixed_s = 1.0
 
     def __init__(self, rows):
         self.rows = {name: iter(each) for name, each in rows.items()}
         self.now, self.asked = 0.0, []
+
+    def fixed_s(self, trial):
+        return 1.0
 
     def available(self):
         return None

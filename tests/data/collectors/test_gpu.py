@@ -2,22 +2,26 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("torch")
 
 from forerun.data.collectors.collector import Broken, collect
-from forerun.data.collectors.gpu import GpuCollector, main, network_trials
+from forerun.data.collectors.gpu import GpuCollector, _arguments, main
 from forerun.data.collectors.gpu_run import GpuRun
 from forerun.data.collectors.journal import Journal
-from forerun.data.collectors.nvml import Nvml
+from forerun.data.collectors.nvml import Nvml, PowerWindow
+from forerun.data.collectors.pacing import Pace, Pacing
 from forerun.data.collectors.single_operators import linear, rows
+from forerun.data.collectors.stopwatch import Stopwatch
 from forerun.data.collectors.torch_language import encoder_block
 from forerun.data.collectors.torch_networks import NETWORKS, Definition
 from forerun.data.collectors.trial import Source, Trial
 from forerun.data.measurement import read_measurements
-from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda
+from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda, fake_graphs
 
 TRIALS = (
     Trial(linear(8, 16, 16), "fp16", group="linear"),
@@ -25,12 +29,17 @@ TRIALS = (
 )
 
 
-def on_a_processor(trials, library=None, **how):
+def quick(power_s=0.05):
+    """Short windows; none of power where it has no seconds."""
+    pace = Pace(Stopwatch(0.005, 0.0), few=PowerWindow(power_s) if power_s else None)
+    return Pacing(pace, pace)
+
+
+def on_a_processor(trials, library=None, power_s=0.05):
     """A collector whose GPU is the processor."""
     collector = GpuCollector(device="h200", trials=trials)
     nvml = "NVML was not asked" if library is None else Nvml(library, "handle")
-    times = {"window_s": 0.01, "warm_up_s": 0.0, "power_s": 0.05, "cool_s": 0.0}
-    collector.__dict__["_gpu_run"] = GpuRun("cpu", nvml=nvml, idle_mib=400.0, **(times | how))
+    collector.__dict__["_gpu_run"] = GpuRun("cpu", quick(power_s), nvml, 400.0)
     return collector
 
 
@@ -48,6 +57,8 @@ def test_a_row_holds_latency_memory_at_three_levels_power_and_software(cuda):
     assert row["peak_memory_mib"] == 200
     assert row["power_w"] == pytest.approx(300, rel=0.35)
     assert row["power_limit_w"] == 700
+    assert row["power_window_s"] >= 0.05
+    assert row["kernel_ms"] > 0
     about = collector.about()
     assert (about["device"], about["gpu"], about["driver"]) == ("h200", "NVIDIA H200", "570.86")
 
@@ -63,6 +74,93 @@ def test_without_nvml_there_is_latency_and_the_reason_for_the_rest(cuda):
     assert row["latency_ms"] > 0
     assert "power_w" not in row
     assert row["energy_reason"] == "NVML was not asked"
+
+
+def test_a_row_without_a_window_of_power_has_clocks_and_reasons_all_the_same(cuda):
+    row = on_a_processor(TRIALS, FakeNvml(reasons=0x4), power_s=0).measure(TRIALS[0])
+    assert "power_w" not in row
+    assert (row["sm_clock_mhz"], row["memory_clock_mhz"], row["temperature_c"]) == (1980, 2619, 55)
+    assert (row["clock_reasons"], row["throttle"], row["status"]) == (0x4, None, "ok")
+    assert "no window" in row["energy_reason"]
+    row = on_a_processor(TRIALS, FakeNvml(reasons=0x40), power_s=0).measure(TRIALS[0])
+    assert row["status"] == "throttled"
+
+
+def test_peaks_are_those_of_running_and_recording_not_of_building(cuda, monkeypatch):
+    import torch
+
+    from forerun.data.collectors import torch_run
+
+    memory = {"peak": 0.0}
+
+    def built(trial, device):
+        memory["peak"] = 5000.0
+
+        def run():
+            memory["peak"] = max(memory["peak"], 100.0)
+
+        return run
+
+    def recording(graph, stream):
+        memory["peak"] += 50.0
+        return nullcontext()
+
+    fake_graphs(monkeypatch, recording)
+    monkeypatch.setattr(torch_run, "torch_run", built)
+    forget = lambda device=None: memory.update(peak=0.0)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", forget)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"] * 2**20)
+    eager, recorded = Trial(Source("any")), Trial(Source("any"), cuda_graph=True)
+    assert on_a_processor(()).measure(eager)["allocated_memory_mib"] == 100
+    assert on_a_processor(()).measure(recorded)["allocated_memory_mib"] == 150
+
+
+def test_workspaces_of_libraries_are_given_back_after_each_trial(cuda, monkeypatch):
+    import torch
+
+    given = []
+    name = "_cuda_clearCublasWorkspaces"
+    monkeypatch.setattr(torch._C, name, lambda: given.append(1), raising=False)
+    collector = on_a_processor(TRIALS)
+    for trial in TRIALS:
+        collector.measure(trial)
+    assert len(given) == 2
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_out_of_memory_in_other_words_is_out_of_memory(cuda, monkeypatch, says):
+    import torch
+
+    def full(*_):
+        raise RuntimeError(says)
+
+    monkeypatch.setattr(torch, "softmax", full)
+    row = on_a_processor(TRIALS).measure(TRIALS[1])
+    assert (row["status"], row["reason"]) == ("oom", says.partition("\n")[0])
+
+
+def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
+    cuda, monkeypatch, tmp_path
+):
+    def recording(graph, stream):
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    fake_graphs(monkeypatch, recording)
+    trials = (replace(TRIALS[0], cuda_graph=True), *TRIALS)
+    journal = Journal.beside(tmp_path / "table.parquet")
+    for _ in range(2):
+        with pytest.raises(Broken, match="capturing"):
+            collect(on_a_processor(trials), journal, 60)
+    done = collect(on_a_processor(trials), journal, 60)
+    assert (done.resumed, done.measured, done.left) == (1, 2, 0)
+    assert [row["status"] for row in journal.rows()] == ["failed", "ok", "ok"]
 
 
 def test_out_of_memory_is_a_status_without_figures(cuda, monkeypatch):
@@ -87,10 +185,10 @@ def test_a_lost_gpu_ends_the_run_and_the_next_one_goes_on(cuda, monkeypatch, tmp
     journal = Journal.beside(tmp_path / "table.parquet")
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     with pytest.raises(Broken, match="illegal memory access"):
-        collect(on_a_processor(TRIALS), journal, 60, in_order=True)
+        collect(on_a_processor(TRIALS), journal, 60)
     assert [row["status"] for row in journal.rows()] == ["failed"]
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    done = collect(on_a_processor(TRIALS), journal, 60, in_order=True)
+    done = collect(on_a_processor(TRIALS), journal, 60)
     assert (done.measured, done.left) == (2, 0)
     assert [row["status"] for row in journal.rows()] == ["ok", "ok"]
 
@@ -100,28 +198,9 @@ def test_networks_run_eager_in_training_and_in_autocast(cuda, monkeypatch):
     monkeypatch.setitem(NETWORKS, "tiny", tiny)
     for precision, phase in (("amp_bf16", "inference"), ("fp32", "training")):
         trial = Trial(Source("tiny"), precision, 1, phase)
-        row = on_a_processor((), window_s=0.001).measure(trial)
+        row = on_a_processor(()).measure(trial)
         assert row["status"] == "ok", row
-
-
-def test_the_plan_spans_the_precisions_that_the_gpu_has(cuda, monkeypatch):
-    hopper = GpuCollector(step=8).plan()
-    assert {t.precision for t in hopper} == {"fp32", "tf32", "fp16", "bf16", "fp8", "amp"}
-    fake_cuda(monkeypatch, (7, 5))
-    assert {t.precision for t in GpuCollector(step=8).plan()} == {"fp32", "fp16", "amp"}
-    assert len({t.key for t in hopper}) == len(hopper)
-
-
-def test_networks_are_run_in_every_way():
-    trials = network_trials(("fp32", "fp16"))
-    ways = {(t.phase, t.runtime, t.cuda_graph) for t in trials}
-    assert ways == {
-        ("inference", "eager", False),
-        ("inference", "compiled", False),
-        ("inference", "eager", True),
-        ("training", "eager", False),
-    }
-    assert {t.subject.name for t in trials} == set(NETWORKS)
+        assert "kernel_ms" not in row
 
 
 def test_alone_it_writes_a_table_that_the_schema_takes(cuda, monkeypatch, tmp_path):
@@ -148,15 +227,31 @@ def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(cuda, monkeypatch, tm
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
     monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
-    assert main(["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5"]) == 1
+    words = ["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5", "--only", "slow"]
+    assert main([*words, "--device", "h200"]) == 1
     ((_, _, module, *words),) = began
     assert module == "forerun.data.collectors.gpu"
-    assert 4 < float(words[words.index("--budget-minutes") + 1]) <= 5
+    given = _arguments(words)
+    assert 4 < given.budget_minutes <= 5
+    assert words.count("--budget-minutes") == 2
+    assert (given.only, given.device) == ("slow", "h200")
     assert read_measurements(tmp_path / "t.parquet")["status"].tolist() == ["failed"]
 
 
 def run():
-    return GpuRun("cpu", 0.01, 0.0, 0.05, 0.0, Nvml(FakeNvml(), "handle"), 400.0)
+    return GpuRun("cpu", quick(), Nvml(FakeNvml(), "handle"), 400.0)
+
+
+def test_a_journal_of_another_machine_is_one_line_and_leaves_with_2(
+    cuda, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
+    out = tmp_path / "t.parquet"
+    Journal.beside(out).open({"device": "another", "gpu": "NVIDIA L4"})
+    assert main(["-o", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "begun with another device" in line
+    assert not out.exists()
 
 
 def test_without_a_gpu_it_says_why_and_leaves_with_2(capsys, tmp_path):

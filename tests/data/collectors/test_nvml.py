@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from forerun.data.collectors.nvml import Nvml, PowerWindow
+from forerun.data.collectors import nvml
+from forerun.data.collectors.nvml import Nvml, PowerWindow, looks
 from tests.data.collectors.fake_gpu import FakeNvml
 
 
@@ -30,14 +31,49 @@ def test_clocks_and_temperature_stand_beside_it():
     row = measured(FakeNvml())
     assert row["sm_clock_mhz"] == 1980
     assert row["temperature_c"] == 55
-    assert row["utilisation"] == pytest.approx(0.8)
+    assert row["clock_reasons"] == 0
     assert row["throttle"] is None
 
 
-def test_a_device_without_the_counter_is_sampled():
-    row = measured(FakeNvml(power_w=250, lacks={"nvmlDeviceGetTotalEnergyConsumption"}))
+WITHOUT_COUNTER = {"nvmlDeviceGetTotalEnergyConsumption"}
+
+
+def test_a_device_without_the_counter_is_sampled(monkeypatch):
+    monkeypatch.setattr(nvml, "AVERAGED_S", 0.03)
+    row = measured(FakeNvml(power_w=250, lacks=WITHOUT_COUNTER))
     assert row["power_source"] == "samples"
     assert row["power_w"] == pytest.approx(250)
+    assert row["utilisation"] == pytest.approx(0.8)
+
+
+def test_below_a_second_only_the_counter_counts():
+    row = measured(FakeNvml(power_w=300))
+    assert row["power_source"] == "energy counter"
+    assert row["sampled_power_w"] is None
+    assert row["utilisation"] is None
+    row = measured(FakeNvml(lacks=WITHOUT_COUNTER))
+    assert "power_w" not in row
+    assert "longer window" in row["energy_reason"]
+
+
+def test_a_window_begins_after_a_rest_and_a_warm_up():
+    starts, begun = [], time.perf_counter()
+
+    def run():
+        starts.append(time.perf_counter() - begun)
+        return batch()
+
+    row = PowerWindow(0.05, warm_up_s=0.1, rest_s=0.1).measure(run, Nvml(FakeNvml(), "handle"))
+    assert starts[0] >= 0.1
+    assert starts[-1] >= 0.2 + 0.05 - 0.02
+    assert row["power_window_s"] < 0.15
+    assert row["queued_ms"] == pytest.approx(2, rel=0.3)
+
+
+def test_a_device_that_does_not_tell_why_it_slows_has_null():
+    names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    row = looks([Nvml(FakeNvml(lacks=set(names)), "handle").sample()])
+    assert (row["clock_reasons"], row["power_capped_share"], row["throttle"]) == (None, None, None)
 
 
 def test_a_device_that_tells_no_power_has_none_and_says_why():
@@ -50,7 +86,8 @@ def test_a_device_that_tells_no_power_has_none_and_says_why():
 def test_a_limit_of_its_own_is_not_throttling_but_heat_is():
     assert measured(FakeNvml(reasons=0x4))["throttle"] is None
     assert measured(FakeNvml(reasons=0x4))["power_capped_share"] == 1
-    assert measured(FakeNvml(reasons=0x40 | 0x1))["throttle"] == "thermal, by hardware"
+    hot = measured(FakeNvml(reasons=0x40 | 0x1))
+    assert (hot["throttle"], hot["clock_reasons"]) == ("thermal, by hardware", 0x41)
 
 
 def test_the_device_is_the_one_that_cuda_counts(monkeypatch):

@@ -1,22 +1,22 @@
 """Operators run with the shapes that they say, through torch and through onnxruntime alike."""
 
-from math import prod
-
 import pytest
 
 from forerun.data.collectors.onnx_operators import model_of
 from forerun.data.collectors.operator_shapes import NotRunnable, padding_of
 from forerun.data.collectors.single_operators import (
     attention,
+    batch_norm,
     conv,
     elements,
     embedding,
     linear,
+    pool,
     product,
     rows,
     transpose,
 )
-from forerun.data.collectors.sweep import operator_sweep
+from forerun.data.collectors.sweep import dense_sweep, operator_sweep, touched
 from forerun.data.graph import Operator
 
 SMALL = (
@@ -31,7 +31,8 @@ SMALL = (
     embedding(16, 32, 8),
     transpose(8, 16),
     attention(1, 2, 8, 4),
-    Operator("batch_norm", "norm", ((2, 4, 5, 5),), ((2, 4, 5, 5),), 8),
+    batch_norm(2, 4, 5),
+    pool(1, 4, 8, 3, 2),
     Operator("pool", "pool", ((1, 4, 8, 8),), ((1, 4, 4, 4),), 0, {"kernel": 2, "stride": 2}),
 )
 
@@ -68,12 +69,27 @@ def test_every_operator_of_the_sweep_can_be_run_by_both():
     from forerun.data.collectors.torch_operators import operator_run
 
     for op in operator_sweep(8):
-        small = sum(map(prod, (*op.input_shapes, *op.output_shapes))) + op.parameter_elements
         if op.kind == "conv":
             padding_of(op)
-        if small < 2**17:
+        if touched(op) < 2**17:
             operator_run(op, "fp32", "cpu")()
             model_of(op)
+
+
+def test_every_operator_of_a_dense_sweep_can_be_run_by_torch():
+    pytest.importorskip("torch")
+    from forerun.data.collectors.torch_operators import operator_run
+
+    ran = set()
+    for op in dense_sweep(8):
+        if op.kind in ("conv", "pool"):
+            padding_of(op)
+        if touched(op) < 2**17:
+            made = operator_run(op, "fp32", "cpu")()
+            assert tuple(made.shape) == op.output_shapes[0]
+            assert not made.requires_grad
+            ran.add(op.attributes.get("function", op.kind))
+    assert {"sigmoid", "tanh", "silu", "exp", "linear", "conv", "softmax"} <= ran
 
 
 def test_what_cannot_be_run_says_so():

@@ -4,7 +4,7 @@ import pytest
 
 from forerun.data.collectors.reference_operators import reference_operators
 from forerun.data.collectors.single_operators import flops
-from forerun.data.collectors.sweep import operator_sweep, spaced, touched
+from forerun.data.collectors.sweep import dense_sweep, operator_sweep, spaced, touched
 from forerun.data.graph import OperatorGraph
 from forerun.features.costs import operator_cost
 from forerun.features.operators import IS_GEMM, KIND_CODE
@@ -25,12 +25,21 @@ def test_each_is_sound_and_has_a_name_of_its_own(operators):
 def test_it_covers_what_networks_are_made_of_and_the_reference_operators(operators):
     kinds = {op.kind for op in operators}
     assert {"linear", "matmul", "conv", "attention", "elementwise"} <= kinds
-    assert {"softmax", "layer_norm", "reduce", "embedding", "copy"} <= kinds
+    assert {"softmax", "layer_norm", "batch_norm", "reduce", "pool", "embedding", "copy"} <= kinds
     assert {op.name for op in reference_operators()} <= {op.name for op in operators}
 
 
-def test_guessed_work_of_products_is_that_of_the_cost_model(operators):
-    for op in operators:
+def test_a_dense_sweep_holds_the_sweep_and_is_sound():
+    dense = dense_sweep(8)
+    assert dense[: len(operator_sweep(8))] == operator_sweep(8)
+    assert len({op.name for op in dense}) == len(dense)
+    assert all(touched(op) <= 2**20 for op in dense_sweep(8, largest=2**20))
+    for op in dense:
+        assert graph_of(OperatorGraph((op,)).to_json()).operators == (op,)
+
+
+def test_guessed_work_of_products_is_that_of_the_cost_model():
+    for op in dense_sweep(4):
         if IS_GEMM[KIND_CODE[op.kind]]:
             assert flops(op) == pytest.approx(operator_cost(op).flops, rel=0.1)
 
