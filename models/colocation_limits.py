@@ -10,7 +10,10 @@ from forerun.models.colocation_forecast import OWN
 from forerun.models.colocation_rows import ColocationRows, Names, colocation_of
 from forerun.models.domain import FeatureRange
 
-NEW = "this program was not measured beside neighbours: the answer is from others like it"
+NEW = (
+    "this program was not measured beside neighbours: the answer is from others, by how its CPU "
+    "times alone scatter (`cpu_spread`), which tells little where no other guest disturbs"
+)
 PROFILED = "this program was measured beside one load alone: the answer scales with what that did"
 NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
 
