@@ -184,11 +184,13 @@ class Colocator(ABC):
     def _units(self, rows: ColocationRows) -> Column:
         """What intervals of programs that were not measured are counted in, shape (n,).
 
-        A program's own spread and that of all: what its yardsticks say may be wrong.
+        The root of a program's own spread and that of all: what yardsticks say may be wrong, and
+        intervals in proportion to them are too narrow for the steady and endless for others.
         """
         levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
         _, spread, _ = levels.rows(rows.programs, rows.yardsticks)
-        return spread + levels.common[1]
+        found: Column = np.sqrt(spread + levels.common[1])
+        return found
 
     def _fitted(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS

@@ -15,6 +15,10 @@ from forerun.training.record import TrainingRecord
 
 _PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
 _NONE = "–"
+OWN_SCALE = (
+    "Mean absolute errors of a share. `repeats` is what repeats of one question differ by; "
+    "baselines stand last."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,17 @@ def _taught_table(taught: Sequence[Taught]) -> str:
 
 def _scores(evaluation: Mapping[str, Any]) -> str:
     dataset, tasks = str(evaluation["dataset"]), evaluation["tasks"]
+    plain = [task for task in tasks if task.get("score") != "mae"]
+    own = [task for task in tasks if task.get("score") == "mae"]
+    parts = [f"### {dataset}", _percent_table(plain) if plain or not own else ""]
+    if own:
+        parts += [OWN_SCALE, _own_scale_table(own)]
+    figures = published_for(dataset)
+    parts += ["Reported on this dataset:", _published_table(figures)] if figures else []
+    return "\n\n".join(filter(None, parts))
+
+
+def _percent_table(tasks: Sequence[Mapping[str, Any]]) -> str:
     baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
     head = ["task", "device", "metric", "n", "MAPE", "median", "within 10 %", "Spearman"]
     rows = [
@@ -154,11 +169,26 @@ def _scores(evaluation: Mapping[str, Any]) -> str:
         for task in tasks
     ]
     spoken = [f"MAPE of {name.replace('_', ' ')}" for name in baselines]
-    text = f"### {dataset}\n\n{_table([*head, *spoken], rows)}"
-    figures = published_for(dataset)
-    return (
-        f"{text}\n\nReported on this dataset:\n\n{_published_table(figures)}" if figures else text
-    )
+    return _table([*head, *spoken], rows)
+
+
+def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
+    baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
+    head = ["task", "predictor", "n", "error", "repeats", "AUC for < 0.9", "inside the interval"]
+    rows = [
+        [
+            task["task"],
+            f"`{task['predictor']}`",
+            f"{task['n']:,}",
+            f"**{_share(task['mae'])}**",
+            _share(task["mae_of_repeats"]),
+            _number(task["auc_below_0.9"]),
+            _percent(task["coverage_90"]),
+            *(_share(task[f"mae_{name}"]) for name in baselines),
+        ]
+        for task in tasks
+    ]
+    return _table([*head, *(name.replace("_", " ") for name in baselines)], rows)
 
 
 def _published_table(figures: Sequence[Published]) -> str:
@@ -193,7 +223,7 @@ def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
             ]
             for evaluation in evaluations
             for task in evaluation["tasks"]
-            if task["coverage_90"] is not None
+            if task["coverage_90"] is not None and task.get("score") != "mae"
         ],
     )
 
@@ -215,6 +245,10 @@ def _bullets(lines: Iterable[str]) -> str:
 
 def _percent(value: float | None) -> str:
     return _NONE if value is None else f"{value:,.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.3f}"
 
 
 def _number(value: float | None) -> str:

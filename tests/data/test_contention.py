@@ -1,11 +1,13 @@
 """Contention rows come along, are split by family, neighbour and mode, and cut to equal length."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
+from forerun.data.collectors.contention_plan import ContentionPlan
 from forerun.data.datasets.contention import (
     KEYS,
     PLACES,
@@ -16,6 +18,7 @@ from forerun.data.datasets.contention import (
 )
 from forerun.data.datasets.measured import raw_files
 from forerun.data.errors import MissingData
+from tests.conftest import REPOSITORY
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_contention import FAULTS
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -130,5 +133,18 @@ def test_the_rows_that_come_along_are_what_they_must_be():
     assert sum((raw.folder / path).stat().st_size for path in raw.paths) < 5 * 2**20
     runs = tables["runs"]
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
-    assert alone["victim"].value_counts().min() >= 9
+    assert alone["victim"].value_counts().min() >= 10
     assert runs["family"].nunique() == 5
+
+
+def test_the_whole_standard_plan_was_carried_out():
+    try:
+        runs = Contention().tidy(Contention().packaged())["runs"]
+    except MissingData as error:
+        pytest.skip(str(error))
+    names = ["repeat", "victim", "neighbour", "intensity", "placement", "mode"]
+    found = set(runs[names].itertuples(index=False, name=None))
+    planned = ContentionPlan.read(REPOSITORY / "plans" / "standard.yaml").runs()
+    lacking = {(r.repeat, r.victim, *dataclasses.astuple(r.state)) for r in planned} - found
+    assert not lacking
+    assert (runs["status"] == "ok").all()
