@@ -88,7 +88,7 @@ class BoostEngine:
             BadArtifact: a file is missing.
         """
         places = range(len(VIEWS[name]))
-        counts = [len(list(folder.glob(f"{name}-{p}-*.txt.gz"))) for p in places]
+        counts = [len(list(folder.glob(f"{name}-{p}-*.txt.*"))) for p in places]
         bags = [BoosterBag.load(folder, f"{name}-{p}", max(n, 1)) for p, n in enumerate(counts)]
         return cls(name, tuple(bags))
 

@@ -106,13 +106,12 @@ def granted(demands: Sequence[float], cpus: float) -> Column:
         cpus: that there are.
     """
     wanted = np.array(demands, dtype=np.float64)
-    left, waiting = cpus, len(wanted)
-    level = np.inf
-    for demand in np.sort(wanted):
-        if demand * waiting >= left:
-            level = left / waiting
-            break
-        left, waiting = left - demand, waiting - 1
+    ordered = np.sort(wanted)
+    waiting = np.arange(len(wanted), 0, -1)
+    left = cpus - np.concatenate([[0.0], np.cumsum(ordered)[:-1]])
+    short = ordered * waiting >= left
+    first = int(np.argmax(short))
+    level = left[first] / waiting[first] if short.any() else np.inf
     found: Column = np.minimum(1.0, level / wanted)
     return found
 

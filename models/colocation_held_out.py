@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
-from forerun.models.calibration import POOLED, LogQuantiles
-from forerun.models.colocation_rows import Column
+from forerun.models.colocation_rows import ColocationRows, Column
 
 Mode = Literal["known", "profiled", "new"]
 MODES: tuple[Mode, ...] = ("known", "profiled", "new")
@@ -18,6 +17,8 @@ ANYONE: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
 """In place of a program's name: all that were not measured, or beside one load alone."""
 MADE_OF_IT = "made of it"
 """Value of the grouping key `profile` of runs that a program's profile is made of."""
+ISOLATED = "none"
+"""Value of the grouping key `neighbour` of runs alone."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 FEWEST_TRUSTED = 15
 """Runs held out from which on a program's share is chosen."""
@@ -54,15 +55,14 @@ def groups_of(measured: Measurements, key: str) -> NDArray[np.str_]:
     return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
 
 
-def widest(missed: Column, groups: NDArray[np.str_]) -> LogQuantiles:
-    """Quantiles as wide as the group held out that needs most.
+def told(rows: ColocationRows, measured: Measurements, mode: Mode) -> NDArray[np.bool_]:
+    """Runs that tell nothing of answers in a mode: those that its profiles are made of.
 
-    Families of programs are few, and the next one may be like the worst of them.
-
-    Args:
-        missed: n values; NaN is left out.
-        groups: n labels; one with too few rows counts only in the pool.
+    How a program's runs alone scatter is a yardstick, and so is what it did beside one load.
     """
-    found = LogQuantiles.of(missed, groups)
-    low, high = zip(*found.bounds.values(), strict=True)
-    return LogQuantiles({POOLED: (min(low), max(high))}, found.coverage)
+    if mode == "known":
+        return np.zeros(len(rows), dtype=np.bool_)
+    found: NDArray[np.bool_] = groups_of(measured, "neighbour") == ISOLATED
+    if mode == "profiled":
+        found |= (groups_of(measured, "profile") == MADE_OF_IT) | np.isnan(rows.beside)
+    return found

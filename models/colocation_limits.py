@@ -7,14 +7,18 @@ import numpy as np
 from forerun.data.query import Query
 from forerun.features.windows import NAMES, natural
 from forerun.models.colocation_forecast import OWN
-from forerun.models.colocation_rows import ColocationRows, Names, colocation_of
+from forerun.models.colocation_rows import YARDSTICKS, ColocationRows, Names, colocation_of
 from forerun.models.domain import FeatureRange
 
-NEW = (
+NEW = "this program was not measured beside neighbours: the answer is from all others"
+SCATTERED = (
     "this program was not measured beside neighbours: the answer is from others, by how its CPU "
     "times alone scatter (`cpu_spread`), which tells little where no other guest disturbs"
 )
-PROFILED = "this program was measured beside one load alone: the answer scales with what that did"
+PROFILED = (
+    "this program was measured beside one load alone: the answer scales with what that did, and "
+    "with how its CPU times alone scatter where that is known"
+)
 NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
 
 
@@ -36,7 +40,9 @@ def limits_of(
     """
     found = []
     for row, query in enumerate(queries):
-        lines = {"new": [NEW], "profiled": [PROFILED]}.get(str(modes[row]), [])
+        scatters = np.isfinite(rows.yardsticks[row, YARDSTICKS.index("scatter")])
+        new = SCATTERED if scatters else NEW
+        lines = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
         if not rows.seen[row]:
             found.append((*lines, NO_WINDOW))
             continue

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
@@ -24,13 +25,12 @@ from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
 from forerun.models.colocation_held_out import (
     ANYONE,
     HELD_OUT,
-    MADE_OF_IT,
     MODES,
     Mode,
     groups_of,
     log_p,
+    told,
     trust_of,
-    widest,
 )
 from forerun.models.colocation_limits import limits_of
 from forerun.models.colocation_rows import (
@@ -47,7 +47,7 @@ from forerun.models.prediction import Predictions
 
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
-"""Spreads off its level that a known program's answer may be."""
+"""Spreads off its level that a program's answer may be."""
 PRIOR_ROWS = 3.0
 FEWEST_PAIRS = 20
 """Runs beside programs with profiles from which on intervals of what is to come are measured."""
@@ -163,8 +163,7 @@ class Colocator(ABC):
                     answer, unit = busy[mode][0] + rows.waiting, busy[mode][1]
                 else:
                     answer, middle, unit = self._held_out(rows, measured, metric, mode)
-                    if mode == "profiled":
-                        answer[groups_of(measured, "profile") == MADE_OF_IT] = np.nan
+                    answer[told(rows, measured, mode)] = np.nan
                     who = rows.programs
                     if mode != "known":
                         who = np.full(len(rows), ANYONE[mode])
@@ -176,21 +175,19 @@ class Colocator(ABC):
                 missed = target - answer
                 if mode == "known":
                     widths[metric, mode] = LogQuantiles.of(missed, rows.programs)
-                else:
-                    groups = groups_of(measured, HELD_OUT[mode])
-                    widths[metric, mode] = widest(missed / unit, groups)
+                elif np.isfinite(missed).any():
+                    everyone = np.full(len(missed), POOLED)
+                    widths[metric, mode] = LogQuantiles.of(missed / unit, everyone)
         return widths, trust
 
     def _units(self, rows: ColocationRows) -> Column:
-        """What intervals of programs that were not measured are counted in, shape (n,).
+        """What intervals of programs that were not measured are counted in, by either clock, (n,).
 
-        The root of a program's own spread and that of all: what yardsticks say may be wrong, and
-        intervals in proportion to them are too narrow for the steady and endless for others.
+        A program's own spread and that of all: what yardsticks say may be wrong.
         """
         levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
         _, spread, _ = levels.rows(rows.programs, rows.yardsticks)
-        found: Column = np.sqrt(spread + levels.common[1])
-        return found
+        return spread + levels.common[1]
 
     def _fitted(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
@@ -219,10 +216,12 @@ class Colocator(ABC):
         metric: str,
         mode: Mode,
         asked: ColocationRows | None = None,
+        trust: Mapping[tuple[str, str], float] | None = None,
     ) -> tuple[Column, Column, Column]:
         """Log P, the level and the unit of each program, by what did not see a row's group.
 
-        `asked` are the same rows with other windows, where these are to be answered.
+        `asked` are the same rows with other windows, where these are to be answered; `trust` counts
+        where it is given. Wall time needs what answers CPU time, too.
         """
         groups = groups_of(measured, HELD_OUT[mode])
         target = log_p(measured, metric)
@@ -235,7 +234,10 @@ class Colocator(ABC):
             if held.all() or not np.isfinite(target[~held]).any():
                 continue
             part = measured.take(~held)
-            without = lighter._fitted(rows.take(~held), part, [metric])
+            metrics = METRICS if metric == "p_wall" else [metric]
+            without = replace(
+                lighter._fitted(rows.take(~held), part, metrics), trust=dict(trust or {})
+            )
             mine = asked.take(held)
             answer[held], _ = without.in_logarithms(mine, metric)
             middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.yardsticks)
@@ -259,9 +261,7 @@ class Colocator(ABC):
         forecast = ColocationRows.of(coming, self.idle)
         found = {}
         for metric in self.metrics:
-            answer, middle, _ = self._held_out(rows, measured, metric, "known", forecast)
-            kept = np.array([self.trust.get((metric, str(p)), 1.0) for p in rows.programs])
-            answer = middle + kept * (answer - middle)
+            answer, _, _ = self._held_out(rows, measured, metric, "known", forecast, self.trust)
             _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
             missed = ((log_p(measured, metric) - answer) / spread)[pairs]
             everyone = np.full(len(missed), POOLED)
@@ -315,9 +315,10 @@ class Colocator(ABC):
             values[metric] = np.exp(answer)
             ends, one = {}, np.ones(len(rows))
             for mode in MODES:
-                width = self.widths.get((metric, mode), LogQuantiles({POOLED: (-1.0, 1.0)}))
+                width = self.widths.get((metric, mode))
+                unit = one if mode == "known" or width is None else self._units(rows)
+                width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
                 below, above = width.around(one, rows.programs.tolist())
-                unit = one if mode == "known" else self._units(rows)
                 ends[mode] = values[metric] * below**unit, values[metric] * above**unit
             cases = [modes == mode for mode in MODES]
             for place, (kept, hull) in enumerate(((low, np.minimum), (high, np.maximum))):
@@ -358,6 +359,10 @@ class Colocator(ABC):
             BadArtifact: the folder is damaged.
         """
         content = read_content(folder, cls.name)
+        if not isinstance(content["engines"], list) or any(
+            not isinstance(name, str) for name in content["engines"]
+        ):
+            raise BadArtifact(f"{folder} is of an earlier version of forerun: train it again.")
         idle = content["idle"]
         return cls(
             seed=content["seed"],

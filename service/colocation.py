@@ -6,7 +6,6 @@ it shows now where that is given, plus the candidate; else from an idle host plu
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,8 @@ FREE = (IDLE, "cpu.iowait_share")
 CPUS_TAUGHT = 2.0
 LEAST_OTHERS = 0.1
 """CPUs in use beside residents from which on somebody else runs there."""
+MOST_OTHERS = 32
+"""Of them on each CPU: what a host is said to show may be anything."""
 
 
 def colocator_of(predictor: Predictor) -> Colocator:
@@ -147,7 +148,7 @@ def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
         f"metrics of the host: {start}{'' if shown is None else ' the candidate'}, each adding "
         "what it added to an idle host when it ran alone",
         "programs share the host's CPUs fairly, each wanting the share of one that it had alone "
-        "(a whole one where `cpu_share` is not given), each of its threads alike",
+        "(a whole one where `cpu_share` is not given); each of its threads adds as much to it",
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
@@ -213,13 +214,16 @@ def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> 
     profiles = [_profile(program) for program in programs]
     wants = [[demand(one)] * p.threads for one, p in zip(profiles, programs, strict=True)]
     others = _busy(host) - sum(map(sum, wants[1:]))
-    count = max(0, ceil(others - LEAST_OTHERS))
+    cpus = _cpus(host)
+    count = int(np.clip(np.ceil(others - LEAST_OTHERS), 0, MOST_OTHERS * np.ceil(cpus)))
     everyone = [*chain(*wants), *([others / count] * count if count else [])]
-    shares = granted(everyone, _cpus(host))
+    shares = granted(everyone, cpus)
+    # What threads of a program wait for each other with nobody beside it is no neighbour's doing.
+    alone = [float(granted(mine, cpus)[0]) for mine in wants]
     first = accumulate((program.threads for program in programs), initial=0)
     return [
-        Query(Colocation(profile, window, estimated=True, granted=float(shares[place])), GUEST)
-        for profile, place in zip(profiles, first, strict=False)
+        Query(Colocation(profile, window, estimated=True, granted=shares[place] / own), GUEST)
+        for profile, place, own in zip(profiles, first, alone, strict=False)
     ]
 
 

@@ -12,6 +12,7 @@ MOST_RESIDENTS = 64
 MOST_HOSTS = 1_000
 MOST_PROGRAMS = 5_000
 MOST_THREADS = 1_024
+MOST_RANKED_THREADS = 200_000
 LONGEST_NAME = 200
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
@@ -87,7 +88,8 @@ class ProgramIn(_Strict):
         default=1,
         ge=1,
         le=MOST_THREADS,
-        description="threads that it keeps busy, each taken to be as the program was on one CPU",
+        description="threads that it keeps busy, each taken to be as the program was on one CPU; "
+        "alone means with as many CPUs as the host has",
     )
     p_cpu_beside_cache: float | None = Field(
         default=None,
@@ -146,6 +148,11 @@ class HostsIn(_Strict):
     @model_validator(mode="after")
     def _is_answered_at_once(self) -> "HostsIn":
         """All programs of all hosts are answered in one call."""
+        threads = sum(one.threads for host in self.hosts for one in host.residents)
+        if threads + self.candidate.threads * len(self.hosts) > MOST_RANKED_THREADS:
+            raise ValueError(
+                f"more than {MOST_RANKED_THREADS:,} threads; rank fewer hosts at a time"
+            )
         if sum(1 + len(host.residents) for host in self.hosts) > MOST_PROGRAMS:
             raise ValueError(f"more than {MOST_PROGRAMS:,} programs; rank fewer hosts at a time")
         return self

@@ -175,16 +175,18 @@ def _percent_table(tasks: Sequence[Mapping[str, Any]]) -> str:
 def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
     baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
     head = ["task", "predictor", "n", "error", "repeats", "AUC for < 0.9", "inside the interval"]
+    head.append("mean ratio")
     rows = [
         [
             task["task"],
             f"`{task['predictor']}`",
             f"{task['n']:,}",
             f"**{_share(task['mae'])}**",
-            _share(task["mae_of_repeats"]),
-            _number(task["auc_below_0.9"]),
+            _share(task.get("mae_of_repeats")),
+            _number(task.get("auc_below_0.9")),
             _percent(task["coverage_90"]),
-            *(_share(task[f"mae_{name}"]) for name in baselines),
+            _number(task["mean_interval_ratio"]),
+            *(_share(task.get(f"mae_{name}")) for name in baselines),
         ]
         for task in tasks
     ]

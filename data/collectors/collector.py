@@ -120,9 +120,9 @@ def collect(
         except Broken as error:
             journal.add(trial.key, trial.columns() | about | error.row)
             raise
-        budget.spend(trial, clock() - start, row.get("latency_ms"))
         if row.get("spread", 0.0 if than == inf else inf) < than:
             journal.add(trial.key, row)
+        budget.spend(trial, clock() - start, row.get("latency_ms"))
         if tell is not None:
             tell(trial, row, budget.left_s)
 

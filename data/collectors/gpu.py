@@ -62,6 +62,8 @@ class GpuCollector:
 
     def available(self) -> str | None:
         """Why nothing can be measured here; None where something can."""
+        # So that torch and NVML count GPUs alike; it is read when torch first looks for them.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import torch
         except ImportError:
@@ -123,8 +125,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     given = _arguments(words)
     end = time.monotonic() + 60 * given.budget_minutes
-    # So that torch and NVML count GPUs alike.
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     pacing = Pacing.to_a_budget(given.power_seconds)
     collector = GpuCollector(given.gpu, given.device, None, given.step, given.only, pacing)
     why = collector.available()

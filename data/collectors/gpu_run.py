@@ -110,7 +110,9 @@ class GpuRun:
             few = f"one in {pace.one_in} of its sort has a window of power"
             row["energy_reason"] = few if pace.few else "no window of power was asked for"
         else:
+            before = row["throttle"]
             row |= power.measure(lambda: self._waited_for(queue), self.nvml)
+            row["throttle"] = row["throttle"] or before
         return row | ({"status": "throttled"} if row["throttle"] else {})
 
     def _seconds(self, run: Run) -> float:

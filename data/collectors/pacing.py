@@ -57,7 +57,7 @@ class Pacing:
 
     @classmethod
     def to_a_budget(cls, power_s: float = LONG_S) -> "Pacing":
-        """Thousands of operators, or hundreds of networks, in nine minutes.
+        """Thousands of operators, or hundreds of trials of networks, in nine minutes.
 
         Args:
             power_s: long windows of power; 0 measures no power at all.

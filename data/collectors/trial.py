@@ -1,8 +1,10 @@
 """One thing to measure: a workload, how it is run, and the row that it becomes."""
 
+import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from forerun.data.graph import Operator, OperatorGraph
@@ -30,7 +32,7 @@ class Source:
     flops: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trial:
     """A measurement to take.
 
@@ -64,7 +66,7 @@ class Trial:
             return f"{self.subject.name}, {self.precision}, {how}"
         return f"{self.subject.name} x{self.batch_size}, {self.precision}, {self.phase}, {how}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Stable: 16 hexadecimal digits of what is run and how."""
         content = sorted(self.columns().items())
@@ -81,7 +83,8 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, ready for `json.dumps`."""
-        fields = {f: getattr(self, f) for f in self.__slots__ if f != "subject"}
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        del fields["subject"]
         if isinstance(self.subject, Source):
             return fields | {"source": {f: getattr(self.subject, f) for f in Source.__slots__}}
         return fields | {"operator": OperatorGraph((self.subject,)).to_json()}

@@ -37,9 +37,12 @@ def gpu(
 
     pacing = Pacing.to_a_budget(power_seconds)
     collector = GpuCollector(index, device, None, step, only, pacing)
-    run_collector(collector, output, budget_minutes, nvidia_gpu, json)
-    if output.is_file():
-        graphs(output)
+    try:
+        run_collector(collector, output, budget_minutes, nvidia_gpu, json)
+    finally:
+        # Also where the GPU was lost or the run interrupted: what the table names needs graphs.
+        if output.is_file():
+            graphs(output)
 
 
 def graphs(

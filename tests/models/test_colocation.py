@@ -13,14 +13,13 @@ from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, p
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
-from forerun.models.calibration import POOLED
 from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_forecast import Mixing, granted, put_together
-from forerun.models.colocation_held_out import widest
+from forerun.models.colocation_held_out import told
 from forerun.models.colocation_limits import NEW, NO_WINDOW, PROFILED
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.colocation_resources import dominant, gains
-from forerun.models.colocation_rows import Levels, colocation_of
+from forerun.models.colocation_rows import ColocationRows, Levels, colocation_of
 from forerun.models.contract import PredictorContract
 from forerun.models.window_network import WindowShape
 
@@ -222,14 +221,25 @@ def test_both_yardsticks_count_where_a_program_has_both():
     assert modes.tolist() == ["profiled"]
 
 
-def test_intervals_are_as_wide_as_the_family_that_needs_most():
-    rng = np.random.default_rng(0)
-    missed = np.r_[rng.normal(0, 0.1, 200), rng.normal(0, 1.0, 50)]
-    groups = np.repeat(["calm", "wild"], [200, 50])
-    (low, high) = widest(missed, groups).bounds[POOLED]
-    wild = missed[200:]
-    assert ((low <= wild) & (wild <= high)).mean() >= 0.9
-    assert (low, high) == widest(missed[::-1], groups[::-1]).bounds[POOLED]
+def test_what_yardsticks_are_made_of_does_not_tell_how_good_they_are():
+    rows = colocations(beside_cache=True)
+    alone = rows.groups["neighbour"] == "none"
+    assert alone.any()
+    seen = ColocationRows.of(rows.queries)
+    assert not told(seen, rows, "known").any()
+    np.testing.assert_array_equal(told(seen, rows, "new"), alone)
+    bare = np.isnan(seen.beside)
+    np.testing.assert_array_equal(told(seen, rows, "profiled"), alone | bare)
+
+
+def test_a_committee_that_was_saved_answers_alike_with_all_its_members(tmp_path):
+    fitted = replace(boost(), engines={})
+    rows = ColocationRows.of(colocations(1).queries, fitted.idle)
+    target = np.random.default_rng(0).normal(size=len(rows))
+    engine = ColocationBoost(bags=3).engine("p_cpu", rows, target)
+    engine.save(tmp_path, "p_cpu")
+    again = ColocationBoost.load_engine(tmp_path, "p_cpu")
+    np.testing.assert_array_equal(again.predict(rows), engine.predict(rows))
 
 
 def test_a_new_program_whose_times_scatter_gets_a_wider_interval():

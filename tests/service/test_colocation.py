@@ -92,11 +92,30 @@ def test_a_program_of_many_threads_counts_as_often(service):
     assert same == candidate([eight] * 8, cpus=4)
     assert same["p_wall"]["value"] < candidate([eight], cpus=4)["p_wall"]["value"]
     own = program("spin", threads=8)
-    alone, free = (
-        service.post("/v1/colocation", json={"candidate": own, "host": {"cpus": cpus}}).json()
-        for cpus in (2, 16)
-    )
-    assert alone["candidate"]["p_wall"]["value"] < 0.35 * free["candidate"]["p_wall"]["value"]
+
+    def p_wall(residents, cpus):
+        asked = {"candidate": own, "host": {"residents": residents, "cpus": cpus}}
+        answer = service.post("/v1/colocation", json=asked)
+        return answer.json()["candidate"]["p_wall"]["value"]
+
+    assert p_wall([], 2) == p_wall([], 16), "nobody is beside it"
+    assert p_wall([eight | {"threads": 8}], 2) < 0.6 * p_wall([], 2)
+    assert p_wall([eight | {"threads": 8}], 16) > 0.9 * p_wall([], 16)
+
+
+def test_what_a_host_is_said_to_show_may_be_anything(service):
+    for much in (1e3, 1e15):
+        shown = {"metrics": {"cpu.user_share": much}}
+        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": shown})
+        assert answer.status_code == 200
+        assert 0 < answer.json()["candidate"]["p_wall"]["value"] < 0.2
+    many = program("chase", threads=1024)
+    crowd = {"candidate": program("table"), "host": {"residents": [many] * 64}}
+    told = service.post("/v1/colocation", json=crowd).json()["candidate"]
+    one = {"candidate": program("table"), "host": {"residents": [program("chase")]}}
+    beside_one = service.post("/v1/colocation", json=one).json()["candidate"]
+    assert told["p_cpu"]["value"] <= beside_one["p_cpu"]["value"]
+    assert not told["missing_metrics"]
 
 
 def test_a_name_that_was_measured_is_told(service):
