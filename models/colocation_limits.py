@@ -10,6 +10,7 @@ from forerun.models.colocation_forecast import OWN
 from forerun.models.colocation_rows import YARDSTICKS, ColocationRows, Names, colocation_of
 from forerun.models.domain import FeatureRange
 
+PINNED = ("own_cpu.", "other_cpus.")
 NEW = "this program was not measured beside neighbours: the answer is from all others"
 SCATTERED = (
     "this program was not measured beside neighbours: the answer is from others, by how its CPU "
@@ -50,6 +51,8 @@ def limits_of(
         lost = [name for name in taught if np.isnan(median[NAMES.index(name)])]
         if colocation_of(query).estimated:
             lost = [name for name in lost if not name.startswith(OWN)]
+        # Of a program that is pinned to no CPU nobody can tell them.
+        lost = [name for name in lost if not name.startswith(PINNED)]
         if lost:
             lines.append(f"metrics of the host that training had are missing: {len(lost)}")
         if ranges is not None:

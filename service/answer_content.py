@@ -151,7 +151,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
         "predictor": {
             "name": loaded.predictor.name,
             "version": loaded.version,
-            "adapted_rows": in_use.rows.get(query.device, 0),
+            "adapted_rows": in_use.rows.get(question.query.device, 0),
         },
     }
 

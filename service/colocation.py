@@ -5,6 +5,7 @@ it shows now where that is given, plus the candidate; else from an idle host plu
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -68,13 +69,14 @@ def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
     part = colocator_of(loaded.predictor)
     window = _together(asked.candidate, asked.host, part)
     programs = [asked.candidate, *asked.host.residents]
-    answers = _told(programs, _coming(programs, asked.host, window), part)
+    queries = _coming(programs, asked.host, window)
+    answers = _told(programs, queries, part, _alone_by_definition([asked.host], queries, part))
     worst = min(answers, key=lambda one: (one["p_cpu"] or {"value": np.inf})["value"])
     return {
         "candidate": answers[0],
         "residents": answers[1:],
         "worst": worst["program"],
-        "assumed": assumed(part, _shown(asked.host)),
+        "assumed": assumed(part, _shown(asked.host)) + _measured_before(programs, part),
         "unread_metrics": _unread([asked.host], programs),
         "predictor": {"name": part.name, "version": loaded.version},
     }
@@ -96,7 +98,7 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         queries += _coming(programs, host, window)
         everyone += programs
         owners += [place] * len(programs)
-    answers = part.predict(queries)
+    answers = _alone_by_definition(asked.hosts, queries, part)
     values = answers.values[asked.metric]
     place_of = np.array(owners)
     found: list[dict[str, Any]] = []
@@ -108,10 +110,12 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         found.append(
             {
                 "name": host.name,
+                "index": place,
                 "score": float(scores[asked.objective]),
                 "candidate": _performance(answers, asked.metric, int(rows[0])),
                 "worst": _performance(answers, asked.metric, least),
                 "worst_program": everyone[least].name,
+                "in_domain": not any(answers.limits[int(row)] for row in rows),
             }
         )
     found.sort(key=lambda one: -one["score"])
@@ -119,7 +123,8 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
     return {
         "hosts": found,
         "metric": asked.metric,
-        "assumed": assumed(part, HostWindow() if shown else None),
+        "assumed": assumed(part, HostWindow() if shown else None)
+        + _measured_before([asked.candidate], part),
         "unread_metrics": _unread(asked.hosts, everyone),
         "predictor": {"name": part.name, "version": loaded.version},
     }
@@ -133,7 +138,7 @@ def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
     """
     part = colocator_of(loaded.predictor)
     query = Query(Colocation(_profile(asked.program), _window(asked.window)), GUEST)
-    (answer,) = _told([asked.program], [query], part)
+    (answer,) = _told([asked.program], [query], part, part.predict([query]))
     return {
         "program": answer,
         "unread_metrics": list(unread_metrics([*asked.window.metrics, *asked.program.alone])),
@@ -152,6 +157,7 @@ def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
+    lines.append(f"what taught was measured on a guest of {CPUS_TAUGHT:.0f} CPUs")
     told = "intervals were calibrated on measured windows, not on ones put together"
     if part.ahead and shown is None:
         told = f"intervals: from {part.mixing.pairs} runs of pairs asked about before they met"
@@ -174,10 +180,47 @@ def _together(candidate: ProgramIn, host: HostIn, part: Colocator) -> HostWindow
     return part.mixing.together(profiles, shown or part.idle, part.idle, threads)
 
 
+def _measured_before(programs: Sequence[ProgramIn], part: Colocator) -> list[str]:
+    """A line for programs whose name was measured: that answers, whatever profile comes along."""
+    names = sorted({one.name for one in programs if _is_measured(one, part)})
+    listed = ", ".join(names)
+    return [f"measured under that name, which answers more than a profile: {listed}"] * bool(names)
+
+
+def _is_measured(program: ProgramIn, part: Colocator) -> bool:
+    return any(program.name in one.programs for one in part.levels.values())
+
+
+def _alone_by_definition(
+    hosts: Sequence[HostIn], queries: Sequence[Query], part: Colocator
+) -> Predictions:
+    """Answers about hosts put together; P of a program that comes to an idle one is 1.
+
+    Args:
+        hosts: whose candidate and residents are asked about, in order.
+        queries: one for each of them.
+        part: answers.
+    """
+    answers = part.predict(queries)
+    counts = [1 + len(host.residents) for host in hosts]
+    free = [not host.residents and _shown(host) is None for host in hosts]
+    idle = np.repeat(free, counts)
+    scale = {m: np.where(idle, 1.0 / value, 1.0) for m, value in answers.values.items()}
+
+    def scaled(columns: Mapping[str, Any]) -> dict[str, Any]:
+        return {metric: column * scale[metric] for metric, column in columns.items()}
+
+    low, high = scaled(answers.low), scaled(answers.high)
+    return replace(answers, values=scaled(answers.values), low=low, high=high)
+
+
 def _told(
-    programs: Sequence[ProgramIn], queries: Sequence[Query], part: Colocator
+    programs: Sequence[ProgramIn],
+    queries: Sequence[Query],
+    part: Colocator,
+    answers: Predictions,
 ) -> list[dict[str, Any]]:
-    answers, found = part.predict(queries), gains(part, queries)
+    found = gains(part, queries)
     told = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
         wanted = [n for n in part.taught if not n.startswith(OWN)]
@@ -186,7 +229,7 @@ def _told(
         told.append(
             {
                 "program": program.name,
-                "measured": any(program.name in one.programs for one in part.levels.values()),
+                "measured": _is_measured(program, part),
                 **{metric: _performance(answers, metric, row) for metric in METRICS},
                 "dominant_resource": dominant(found[row]),
                 "gains": found[row],

@@ -219,10 +219,12 @@ class RankedHostOut(BaseModel):
     """One host."""
 
     name: str = Field(description="host")
+    index: int = Field(description="its place in the question, from 0")
     score: float = Field(description="of the objective; hosts are in the order of it")
     candidate: PerformanceOut = Field(description="P of the candidate there")
     worst: PerformanceOut = Field(description="least P of all programs there")
     worst_program: str = Field(description="whose that is")
+    in_domain: bool = Field(description="false where anything there left the training range")
 
 
 class HostsOut(BaseModel):

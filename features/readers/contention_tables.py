@@ -28,6 +28,7 @@ def colocations(
     seconds: int | None = None,
     *,
     profiled: bool = False,
+    cpu: int | None = None,
 ) -> list[Colocation]:
     """One workload a run, in order.
 
@@ -40,9 +41,10 @@ def colocations(
         seconds: length of the windows; as many as nearly all runs have when None.
         profiled: whether profiles say what the runs beside ONE_LOAD showed. Then these runs are not
             to be judged.
+        cpu: that the programs are pinned to; the last one, as the collector does, when None.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
-    frame = with_own_cpu(samples)
+    frame = with_own_cpu(samples, cpu)
     names = tuple(name for name in HOST_METRICS if name in frame.columns)
     values = windows(runs, frame, length, names)
     read = np.asarray(np.isfinite(values).any(axis=2), dtype=np.bool_)
@@ -77,10 +79,12 @@ def equal_seconds(runs: "pd.DataFrame", samples: "pd.DataFrame") -> int:
     return int(np.clip(np.quantile(counts, 1.0 - SHARE_WITH), 1, MOST_SECONDS))
 
 
-def with_own_cpu(samples: "pd.DataFrame") -> "pd.DataFrame":
-    """Samples with shares of the CPU that victims are pinned to, and of all others.
+def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFrame":
+    """Samples with shares of the CPU that programs are pinned to, and of all others.
 
-    The collector pins victims to the last CPU that it may use.
+    Args:
+        samples: with columns of single CPUs.
+        cpu: that they are pinned to; the last one, as the collector does, when None.
     """
     cpus = sorted(
         {
@@ -89,14 +93,17 @@ def with_own_cpu(samples: "pd.DataFrame") -> "pd.DataFrame":
             if name.startswith("cpu") and name[3 : name.find(".")].isdigit()
         }
     )
-    if len(cpus) < 2:
+    own = cpus[-1] if cpus and cpu is None else cpu
+    if len(cpus) < 2 or own not in cpus:
         return samples
     more = {}
     for kind in KINDS:
-        columns = [f"cpu{cpu}.{kind}_share" for cpu in cpus]
+        columns = [f"cpu{each}.{kind}_share" for each in cpus]
         if all(column in samples for column in columns):
-            more[f"own_cpu.{kind}_share"] = samples[columns[-1]]
-            more[f"other_cpus.{kind}_share"] = samples[columns[:-1]].sum(axis=1)
+            mine = f"cpu{own}.{kind}_share"
+            more[f"own_cpu.{kind}_share"] = samples[mine]
+            others = [column for column in columns if column != mine]
+            more[f"other_cpus.{kind}_share"] = samples[others].sum(axis=1)
     return samples.assign(**more)
 
 

@@ -1,5 +1,6 @@
 """`forerun collect program`: what a scheduler must know of a program, measured on this machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,8 @@ from forerun.service.cli.output import print_json, progress, progress_bar
 if TYPE_CHECKING:
     from forerun.data.workload import ProgramProfile
 
+INTERPRETERS = ("python", "bash", "sh", "perl", "ruby", "node", "java", "Rscript", "julia")
+"""Beginnings of programs that say nothing of what they run."""
 MOST_OTHERS = 0.15
 """CPUs that others may use while a program is profiled."""
 CHILDRENS = 0.5
@@ -23,7 +26,7 @@ def program(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="JSON file [standard output]")
     ] = None,
-    name: Annotated[str, typer.Option(help="what it is called [the program's file name]")] = "",
+    name: Annotated[str, typer.Option(help="what it is called [its file's name]")] = "",
     repeats: Annotated[
         int, typer.Option(help="runs alone, and as many beside the load", min=3)
     ] = 5,
@@ -43,7 +46,7 @@ def program(
     from forerun.data.collectors.victims import VICTIMS
     from forerun.features.readers.contention_tables import colocations
 
-    own = OwnProgram(name or Path(command[0]).name, tuple(command), repeats)
+    own = OwnProgram(name or called(command), tuple(command), repeats)
     if own.name in {each.name for each in VICTIMS}:
         raise InputError(f"{own.name!r} is a program of ours that was measured; give it a --name.")
     if output is not None and not output.absolute().parent.is_dir():
@@ -60,6 +63,10 @@ def program(
         tables = build(Path(folder) / "journal", SETTINGS.clock_s)
     runs = tables["runs"]
     profile = colocations(runs, tables["samples"], profiled=True)[0].profile
+    if not profile.alone.seconds:
+        raise InputError(
+            f"{own.name} ends within a second, too soon for a profile; give it more work to do."
+        )
     known = described(profile) | {"working_set_mib": working_set_mib}
     alone = runs[runs["neighbour"] == "none"]
     progress(
@@ -69,6 +76,15 @@ def program(
     for line in _sensitivity(profile, len(cpus)):
         progress(line)
     _write(known, output)
+
+
+def called(command: Sequence[str]) -> str:
+    """What a command is called where nobody says: its script, else its program."""
+    program = Path(command[0]).name
+    script = next((Path(word) for word in command[1:] if not word.startswith("-")), None)
+    if script is not None and program.startswith(INTERPRETERS) and script.is_file():
+        return script.name
+    return program
 
 
 def _write(known: dict[str, Any], output: Path | None) -> None:
@@ -88,8 +104,6 @@ def _sensitivity(profile: "ProgramProfile", cpus: int) -> list[str]:
         lines.append(f"beside a load that fills the caches: P {p_cpu:.2f} (CPU time)")
     elif cpus > 1:
         lines.append("the load beside it did not run: how sensitive it is stays unknown")
-    if not profile.alone.seconds:
-        lines.append("it ends within a second, too soon for a profile: give it more work to do")
     others = busy_with_others(profile)
     if others > MOST_OTHERS:
         lines.append(

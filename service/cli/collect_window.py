@@ -1,5 +1,6 @@
 """`forerun collect window`: what this host shows now, for `POST /v1/colocation/now`."""
 
+import os
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli.output import print_json
 
 PINNED = ("own_cpu.", "other_cpus.")
-"""Beginnings of metrics that are of the CPU which a program is pinned to."""
+"""Beginnings of metrics that are of the CPU which a program is pinned to; else there is none."""
 
 
 def window(
@@ -31,7 +32,18 @@ def window(
     with TemporaryDirectory(prefix="forerun-") as folder:
         watch(Path(folder), seconds * SETTINGS.clock_s, process)
         tables = build(Path(folder) / "journal", SETTINGS.clock_s)
-    shown = colocations(tables["runs"], tables["samples"])[0].window
-    kept = [i for i, name in enumerate(shown.metrics) if not name.startswith(PINNED)]
+    cpu = pinned_to(process)
+    shown = colocations(tables["runs"], tables["samples"], cpu=cpu)[0].window
+    names = list(enumerate(shown.metrics))
+    kept = [i for i, name in names if cpu is not None or not name.startswith(PINNED)]
     rows = [[one[i] if isfinite(one[i]) else None for i in kept] for one in shown.seconds]
     print_json({"metrics": [shown.metrics[i] for i in kept], "seconds": rows[:seconds]})
+
+
+def pinned_to(process: int | None) -> int | None:
+    """The CPU that a process is pinned to; None where it may use several."""
+    try:
+        cpus = os.sched_getaffinity(process) if process is not None else set()
+    except OSError:
+        return None
+    return min(cpus) if len(cpus) == 1 else None

@@ -147,6 +147,32 @@ def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
     assert not answer.json()["program"]["in_domain"]
 
 
+def test_nobody_beside_it_is_p_1_by_definition_and_an_empty_host_is_first(service):
+    for name in ("spin", "chase", "never-measured"):
+        candidate = program("chase") | {"name": name}
+        asked = {"candidate": candidate, "host": {"cpus": 4}}
+        told = service.post("/v1/colocation", json=asked).json()["candidate"]
+        for metric in ("p_cpu", "p_wall"):
+            assert told[metric]["value"] == pytest.approx(1.0)
+            assert told[metric]["low"] <= 1.0 <= told[metric]["high"]
+    hosts = [{"residents": [program("table"), program("sweep")]}, {}]
+    told = service.post(
+        "/v1/colocation/rank", json={"candidate": program("chase"), "hosts": hosts}
+    ).json()["hosts"]
+    assert [one["index"] for one in told] == [1, 0], "hosts without names are told by their place"
+    assert told[0]["score"] == pytest.approx(1.0)
+    assert all(isinstance(one["in_domain"], bool) for one in told)
+
+
+def test_a_profile_under_a_name_that_was_measured_is_told(service):
+    asked = {"candidate": program("chase"), "host": {}}
+    told = service.post("/v1/colocation", json=asked).json()
+    assert any("measured under that name" in line and "chase" in line for line in told["assumed"])
+    asked["candidate"]["name"] = "mine"
+    told = service.post("/v1/colocation", json=asked).json()
+    assert not any("measured under that name" in line for line in told["assumed"])
+
+
 def test_metrics_that_nothing_reads_are_told(service):
     odd = {"metrics": [METRICS[0], "cpu.usre_share"], "seconds": [[0.5, 0.5]]}
     known, candidate = program("spin"), program("chase")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
 from forerun.service import measured_networks
 from forerun.service.cli import collect_cpu, collecting
-from forerun.service.cli.collect_program import busy_with_others
+from forerun.service.cli.collect_program import busy_with_others, called
 from forerun.service.collection_plan import CollectionPlan, read_plan
 from forerun.service.colocation_schemas import ProgramIn, WindowIn
 from tests.house.sources import REPOSITORY
@@ -152,6 +153,24 @@ def test_a_program_profiled_here_is_one_that_colocation_takes(forerun, monkeypat
         assert said in err
 
 
+def test_a_program_is_called_by_its_script_where_an_interpreter_runs_it(tmp_path):
+    script = tmp_path / "walk.py"
+    script.touch()
+    assert called(["python3", "-u", str(script), "8"]) == "walk.py"
+    assert called(["/usr/bin/python3", "-c", "pass"]) == "python3"
+    assert called(["./solve", str(script)]) == "solve"
+
+
+def test_what_ends_too_soon_for_a_profile_makes_none(forerun, monkeypatch, tmp_path):
+    fast = replace(own_program.SETTINGS, margin_s=0.1, settle_s=0.05, probe_ms=10)
+    monkeypatch.setattr(own_program, "SETTINGS", fast)
+    words = ("--repeats", "3", "-o", tmp_path / "p.json", "--", sys.executable, "-c", "pass")
+    code, _, err = forerun("collect", "program", *words)
+    assert code == 2
+    assert "too soon for a profile" in err
+    assert not (tmp_path / "p.json").exists()
+
+
 def test_a_profile_made_beside_other_programs_says_so():
     quiet = HostWindow(("cpu.user_share", "cpu.system_share"), ((0.97, 0.04),))
     loud = HostWindow(("cpu.user_share", "cpu.system_share"), ((1.9, 0.1),))
@@ -170,6 +189,17 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     assert len(shown.seconds) in (2, 3)
     assert {"cpu.user_share", "task.cpu_share"} <= set(shown.metrics)
     assert not [name for name in shown.metrics if name.startswith("own_cpu.")]
+    pinned = subprocess.Popen(["sleep", "20"])
+    try:
+        cpus = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(pinned.pid, cpus[:1])
+        code, out, _ = forerun("collect", "window", "--seconds", 3, "--process", pinned.pid)
+    finally:
+        pinned.kill()
+        pinned.wait()
+    shown = WindowIn.model_validate_json(out)
+    own = [name for name in shown.metrics if name.startswith("own_cpu.")]
+    assert bool(own) == (len(cpus) > 1), "a process that is pinned has a CPU of its own"
     code, _, err = forerun("collect", "window", "--process", 2**22 + 1)
     assert code == 2
     assert "No process 4194305" in err
