@@ -164,9 +164,7 @@ class Colocator(ABC):
                 else:
                     answer, middle, unit = self._held_out(rows, measured, metric, mode)
                     answer[told(rows, measured, mode)] = np.nan
-                    who = rows.programs
-                    if mode != "known":
-                        who = np.full(len(rows), ANYONE[mode])
+                    who = rows.programs if mode == "known" else np.full(len(rows), ANYONE[mode])
                     mine = trust_of(who, target, answer, middle)
                     trust |= {(metric, program): share for program, share in mine.items()}
                     kept = np.array([mine.get(str(p), 1.0) for p in who])
@@ -235,9 +233,8 @@ class Colocator(ABC):
                 continue
             part = measured.take(~held)
             metrics = METRICS if metric == "p_wall" else [metric]
-            without = replace(
-                lighter._fitted(rows.take(~held), part, metrics), trust=dict(trust or {})
-            )
+            fitted = lighter._fitted(rows.take(~held), part, metrics)
+            without = replace(fitted, trust=dict(trust or {}))
             mine = asked.take(held)
             answer[held], _ = without.in_logarithms(mine, metric)
             middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.yardsticks)
@@ -359,9 +356,7 @@ class Colocator(ABC):
             BadArtifact: the folder is damaged.
         """
         content = read_content(folder, cls.name)
-        if not isinstance(content["engines"], list) or any(
-            not isinstance(name, str) for name in content["engines"]
-        ):
+        if not all(isinstance(name, str) for name in content["engines"]):
             raise BadArtifact(f"{folder} is of an earlier version of forerun: train it again.")
         idle = content["idle"]
         return cls(

@@ -41,21 +41,12 @@ def program(
     """
     from forerun.data.collectors.contention_tables import build
     from forerun.data.collectors.guest import usable_cpus
-    from forerun.data.collectors.neighbours import stress_ng_version
     from forerun.data.collectors.own_program import SETTINGS, OwnProgram
-    from forerun.data.collectors.victims import VICTIMS
     from forerun.features.readers.contention_tables import colocations
 
     own = OwnProgram(name or called(command), tuple(command), repeats)
-    if own.name in {each.name for each in VICTIMS}:
-        raise InputError(f"{own.name!r} is a program of ours that was measured; give it a --name.")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise InputError(f"No folder {output.parent} to write {output.name} into.")
     cpus = usable_cpus()
-    if len(cpus) < 2:
-        progress("one CPU only: no load beside it, so how sensitive it is stays unknown")
-    elif stress_ng_version() is None:
-        progress("no stress-ng: a load of our own stands in for it; install it to compare")
+    _check(own.name, output, cpus)
     with TemporaryDirectory(prefix="forerun-") as folder:
         with progress_bar("runs", len(own.states(cpus))) as step:
             for _ in own.run(Path(folder)):
@@ -76,6 +67,25 @@ def program(
     for line in _sensitivity(profile, len(cpus)):
         progress(line)
     _write(known, output)
+
+
+def _check(name: str, output: Path | None, cpus: Sequence[int]) -> None:
+    """Refuse before anything is run, and say what this machine cannot tell.
+
+    Raises:
+        InputError: the name is taken, or the output has no folder.
+    """
+    from forerun.data.collectors.neighbours import stress_ng_version
+    from forerun.data.collectors.victims import VICTIMS
+
+    if name in {each.name for each in VICTIMS}:
+        raise InputError(f"{name!r} is a program of ours that was measured; give it a --name.")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"No folder {output.parent} to write {output.name} into.")
+    if len(cpus) < 2:
+        progress("one CPU only: no load beside it, so how sensitive it is stays unknown")
+    elif stress_ng_version() is None:
+        progress("no stress-ng: a load of our own stands in for it; install it to compare")
 
 
 def called(command: Sequence[str]) -> str:
