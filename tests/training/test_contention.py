@@ -78,9 +78,24 @@ def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
 def test_profiles_are_from_runs_alone(made_up):
     runs, samples = made_up.table("runs"), made_up.table("samples")
     beside = runs["neighbour"] != "none"
-    changed = runs.assign(cpu_s=runs["cpu_s"].where(~beside, 1e3))
+    judged = ("cpu_s", "wall_s", "p_cpu", "p_wall")
+    changed = runs.assign(**{name: runs[name].where(~beside, 1e3) for name in judged})
     for one, other in zip(colocations(runs, samples), colocations(changed, samples), strict=True):
         assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
+
+
+def test_how_programs_scatter_is_read_from_runs_alone_and_from_nothing_that_is_judged():
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    runs, samples = bundle.table("runs"), bundle.table("samples")
+    beside = runs["neighbour"] != "none"
+
+    def spreads(table):
+        return {one.profile.program: one.profile.cpu_spread for one in colocations(table, samples)}
+
+    known = spreads(runs)
+    assert all(spread is not None and spread > 0 for spread in known.values())
+    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(~beside, 1e3))) == known
+    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(beside, runs["p_cpu"] ** 2))) != known
 
 
 def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
