@@ -76,6 +76,8 @@ HOST_METRICS: Final[Mapping[str, HostMetric]] = {
 """Name -> metric. `own_cpu` is the one that the program runs on, `other_cpus` the sum of the rest.
 Averages that the kernel keeps over 10 s are not among them: they reach back before a run."""
 
+PINNED: Final = ("own_cpu.", "other_cpus.")
+"""Beginnings of metrics that only a program which is pinned to one CPU has."""
 NAMES: Final = tuple(HOST_METRICS)
 STATISTICS: Final = ("median", "spread", "max", "trend")
 _LOG: Final = np.array([m.scale == "log" for m in HOST_METRICS.values()])

@@ -51,6 +51,11 @@ class LogQuantiles:
                 bounds[str(stratum)] = _bounds(rows, coverage)
         return cls(bounds, coverage)
 
+    @classmethod
+    def pooled(cls, residuals: Column) -> "LogQuantiles":
+        """Quantiles of n residuals without strata; NaN is left out."""
+        return cls.of(residuals, np.full(len(residuals), POOLED))
+
     def around(self, values: Column, strata: Sequence[str]) -> tuple[Column, Column]:
         """Low and high around predicted values, shapes (n,); each holds its value inside."""
         pairs = np.array([self.bounds.get(s, self.bounds[POOLED]) for s in strata]).reshape(-1, 2)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.features.windows import NAMES, level, window_of, window_values
+from forerun.features.windows import NAMES, PINNED, level, window_of, window_values
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 PAIR = "victim:"
 """Beginning of the names of neighbours that are programs with profiles of their own."""
-OWN = ("task.", "own_cpu.", "other_cpus.")
+OWN = ("task.", *PINNED)
 PRIOR_PAIRS = 5.0
 MOST_WEIGHT = 1.5
 _LEAST_DEMAND = 1e-3

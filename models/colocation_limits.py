@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from forerun.data.query import Query
-from forerun.features.windows import NAMES, natural
+from forerun.features.windows import NAMES, PINNED, natural
 from forerun.models.colocation_forecast import OWN
 from forerun.models.colocation_rows import YARDSTICKS, ColocationRows, Names, colocation_of
 from forerun.models.domain import FeatureRange
 
-PINNED = ("own_cpu.", "other_cpus.")
 NEW = "this program was not measured beside neighbours: the answer is from all others"
 SCATTERED = (
     "this program was not measured beside neighbours: the answer is from others, by how its CPU "

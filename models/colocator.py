@@ -174,8 +174,7 @@ class Colocator(ABC):
                 if mode == "known":
                     widths[metric, mode] = LogQuantiles.of(missed, rows.programs)
                 elif np.isfinite(missed).any():
-                    everyone = np.full(len(missed), POOLED)
-                    widths[metric, mode] = LogQuantiles.of(missed / unit, everyone)
+                    widths[metric, mode] = LogQuantiles.pooled(missed / unit)
         return widths, trust
 
     def _units(self, rows: ColocationRows) -> Column:
@@ -261,8 +260,7 @@ class Colocator(ABC):
             answer, _, _ = self._held_out(rows, measured, metric, "known", forecast, self.trust)
             _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
             missed = ((log_p(measured, metric) - answer) / spread)[pairs]
-            everyone = np.full(len(missed), POOLED)
-            found[metric] = LogQuantiles.of(missed, everyone).bounds[POOLED]
+            found[metric] = LogQuantiles.pooled(missed).bounds[POOLED]
         return found
 
     def adapt(self, measurements: Measurements) -> Self:

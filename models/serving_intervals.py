@@ -67,8 +67,7 @@ class ServingIntervals:
 
 
 def _bounds(errors: Matrix) -> Matrix:
-    whole = np.full(len(errors), POOLED)
-    found = [LogQuantiles.of(column, whole).bounds[POOLED] for column in errors.T]
+    found = [LogQuantiles.pooled(column).bounds[POOLED] for column in errors.T]
     return np.array([(min(low, 0.0), max(high, 0.0)) for low, high in found])
 
 

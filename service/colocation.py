@@ -76,7 +76,7 @@ def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
         "candidate": answers[0],
         "residents": answers[1:],
         "worst": worst["program"],
-        "assumed": assumed(part, _shown(asked.host)) + _measured_before(programs, part),
+        "assumed": assumed(part, _shown(asked.host)) + _of_programs(programs, part),
         "unread_metrics": _unread([asked.host], programs),
         "predictor": {"name": part.name, "version": loaded.version},
     }
@@ -124,7 +124,7 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         "hosts": found,
         "metric": asked.metric,
         "assumed": assumed(part, HostWindow() if shown else None)
-        + _measured_before([asked.candidate], part),
+        + _of_programs([asked.candidate], part),
         "unread_metrics": _unread(asked.hosts, everyone),
         "predictor": {"name": part.name, "version": loaded.version},
     }
@@ -180,11 +180,17 @@ def _together(candidate: ProgramIn, host: HostIn, part: Colocator) -> HostWindow
     return part.mixing.together(profiles, shown or part.idle, part.idle, threads)
 
 
-def _measured_before(programs: Sequence[ProgramIn], part: Colocator) -> list[str]:
-    """A line for programs whose name was measured: that answers, whatever profile comes along."""
-    names = sorted({one.name for one in programs if _is_measured(one, part)})
-    listed = ", ".join(names)
-    return [f"measured under that name, which answers more than a profile: {listed}"] * bool(names)
+def _of_programs(programs: Sequence[ProgramIn], part: Colocator) -> list[str]:
+    """Lines for programs whose name was measured before, and for those without metrics."""
+    named = {
+        "measured under that name, which answers more than a profile": [
+            one.name for one in programs if _is_measured(one, part)
+        ],
+        "came without metrics of a run alone, so it adds nothing to the host": [
+            one.name for one in programs if not one.alone
+        ],
+    }
+    return [f"{line}: {', '.join(sorted(set(names)))}" for line, names in named.items() if names]
 
 
 def _is_measured(program: ProgramIn, part: Colocator) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forerun.data.workload import ProgramProfile
 
 INTERPRETERS = ("python", "bash", "sh", "perl", "ruby", "node", "java", "Rscript", "julia")
-"""Beginnings of programs that say nothing of what they run."""
+"""Programs that say nothing of what they run; numbers of versions may follow."""
 MOST_OTHERS = 0.15
 """CPUs that others may use while a program is profiled."""
 CHILDRENS = 0.5
@@ -92,7 +92,7 @@ def called(command: Sequence[str]) -> str:
     """What a command is called where nobody says: its script, else its program."""
     program = Path(command[0]).name
     script = next((Path(word) for word in command[1:] if not word.startswith("-")), None)
-    if script is not None and program.startswith(INTERPRETERS) and script.is_file():
+    if script is not None and program.rstrip("0123456789.") in INTERPRETERS and script.is_file():
         return script.name
     return program
 

@@ -11,9 +11,6 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli.output import print_json
 
-PINNED = ("own_cpu.", "other_cpus.")
-"""Beginnings of metrics that are of the CPU which a program is pinned to; else there is none."""
-
 
 def window(
     seconds: Annotated[int, typer.Option(help="for how long", min=1, max=3600)] = 10,
@@ -26,6 +23,7 @@ def window(
     from forerun.data.collectors.live_window import watch
     from forerun.data.collectors.own_program import SETTINGS
     from forerun.features.readers.contention_tables import colocations
+    from forerun.features.windows import PINNED
 
     if process is not None and not Path(f"/proc/{process}").is_dir():
         raise InputError(f"No process {process} on this machine.")

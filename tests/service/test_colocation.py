@@ -171,6 +171,10 @@ def test_a_profile_under_a_name_that_was_measured_is_told(service):
     asked["candidate"]["name"] = "mine"
     told = service.post("/v1/colocation", json=asked).json()
     assert not any("measured under that name" in line for line in told["assumed"])
+    assert not any("adds nothing" in line for line in told["assumed"])
+    asked["candidate"] = {"name": "bare"}
+    told = service.post("/v1/colocation", json=asked).json()
+    assert any("adds nothing to the host: bare" in line for line in told["assumed"])
 
 
 def test_metrics_that_nothing_reads_are_told(service):

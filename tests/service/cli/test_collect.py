@@ -159,6 +159,7 @@ def test_a_program_is_called_by_its_script_where_an_interpreter_runs_it(tmp_path
     assert called(["python3", "-u", str(script), "8"]) == "walk.py"
     assert called(["/usr/bin/python3", "-c", "pass"]) == "python3"
     assert called(["./solve", str(script)]) == "solve"
+    assert called(["sha256sum", str(script)]) == "sha256sum", "begins as a shell does"
 
 
 def test_what_ends_too_soon_for_a_profile_makes_none(forerun, monkeypatch, tmp_path):
