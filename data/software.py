@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Runtime = Literal["eager", "compiled", "onnxruntime"]
+Runtime = Literal["eager", "compiled", "onnxruntime", "reduce-overhead", "torchscript", "tensorrt"]
 Layout = Literal["nchw", "nhwc"]
 
 
