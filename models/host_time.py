@@ -107,8 +107,8 @@ class HostTime:
         precision[:terms, :terms] = np.linalg.inv(prior.covariance)
         precision[terms:, terms:] = np.eye(len(names)) / HOST_DEVIATION**2
         weights = 1.0 / NOISE_DEVIATION**2
-        posterior = np.linalg.inv(precision + weights * joint.T @ joint)
-        mean = posterior @ (precision @ center + weights * joint.T @ target)
+        posterior: Matrix = np.asarray(np.linalg.inv(precision + weights * joint.T @ joint))
+        mean: Column = posterior @ (precision @ center + weights * joint.T @ target)
         levels = []
         for place in range(len(names)):
             first = queries[int(np.flatnonzero(host == place)[0])]
@@ -116,7 +116,8 @@ class HostTime:
                 at = terms + place
                 level = (float(mean[at]), float(posterior[at, at]))
                 levels.append(HostLevel(sheet(first.device), _modern(first), *level))
-        return type(self)(mean[:terms], posterior[:terms, :terms], tuple(levels))
+        own: Column = mean[:terms]
+        return type(self)(own, np.array(posterior[:terms, :terms], dtype=np.float64), tuple(levels))
 
     def adapt(self, queries: Sequence[Query], seconds: Column) -> Self:
         """Levels of the hosts behind these devices; the law stays.

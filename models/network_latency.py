@@ -106,8 +106,8 @@ class NetworkLatency:
         bound, seconds = self._host_bound(measurements)
         fitted = self
         if bound.any():
-            kept = [measurements.queries[i] for i in np.flatnonzero(bound)]
-            keys = [names[i] for i in np.flatnonzero(bound)]
+            kept = measurements.take(bound).queries
+            keys = [names[i] for i in np.flatnonzero(bound).tolist()]
             fitted = replace(self, host=HostTime().fit(kept, seconds[bound], keys))
         return fitted._with_device_rows(measurements)
 
@@ -121,7 +121,7 @@ class NetworkLatency:
         if len(networks):
             bound, seconds = self._host_bound(networks)
             if bound.any():
-                kept = [networks.queries[i] for i in np.flatnonzero(bound)]
+                kept = networks.take(bound).queries
                 adapted = replace(adapted, host=self.host.adapt(kept, seconds[bound]))
         return adapted._with_device_rows(networks, others)
 
@@ -136,15 +136,15 @@ class NetworkLatency:
         limits: list[tuple[str, ...]] = [()] * n
         breakdowns: list[Mapping[str, float]] = [{}] * n
         joined = np.array([_runs_on_gpu(q) for q in queries], dtype=np.bool_)
-        for rows, answer in self._plain(queries, np.flatnonzero(~joined)):
+        for rows, answer in self._plain(queries, np.flatnonzero(~joined).tolist()):
             values[rows] = answer.values["latency_ms"]
             low[rows] = answer.low.get("latency_ms", np.full(len(rows), np.nan))
             high[rows] = answer.high.get("latency_ms", np.full(len(rows), np.nan))
             for place, row in enumerate(rows):
                 limits[row] = answer.limits[place] if answer.limits else ()
                 breakdowns[row] = answer.breakdowns_ms[place] if answer.breakdowns_ms else {}
-        places = np.flatnonzero(joined)
-        if len(places):
+        places = np.flatnonzero(joined).tolist()
+        if places:
             parts = self._parts([queries[i] for i in places])
             value, below, above = _joined(parts)
             values[places], low[places], high[places] = value * 1e3, below * 1e3, above * 1e3
@@ -169,14 +169,18 @@ class NetworkLatency:
         return [own[i] for i in part.suggest([queries[i] for i in own], count, seed)]
 
     def _plain(
-        self, queries: Sequence[Query], rows: NDArray[np.intp]
-    ) -> list[tuple[NDArray[np.intp], Predictions]]:
-        found = []
-        network = np.array([self.networks.answers(queries[i]) for i in rows], dtype=np.bool_)
-        for part, mine in ((self.networks, rows[network]), (self.operators, rows[~network])):
-            if len(mine):
-                found.append((mine, part.predict([queries[i] for i in mine])))
-        return found
+        self, queries: Sequence[Query], rows: Sequence[int]
+    ) -> list[tuple[list[int], Predictions]]:
+        """Answers of the part that a query belongs to, with their positions."""
+        mine: dict[bool, list[int]] = {True: [], False: []}
+        for row in rows:
+            mine[self.networks.answers(queries[row])].append(row)
+        parts: dict[bool, Predictor] = {True: self.networks, False: self.operators}
+        return [
+            (own, parts[half].predict([queries[row] for row in own]))
+            for half, own in mine.items()
+            if own
+        ]
 
     def _parts(self, queries: Sequence[Query]) -> _Parts:
         host, host_deviation = self.host.seconds(queries)
@@ -191,7 +195,7 @@ class NetworkLatency:
         value, low, high = (np.empty(len(asked)) for _ in range(3))
         limits: list[tuple[str, ...]] = [()] * len(asked)
         breakdowns: list[Mapping[str, float]] = [{}] * len(asked)
-        for rows, answer in self._plain(asked, np.arange(len(asked))):
+        for rows, answer in self._plain(asked, range(len(asked))):
             value[rows] = answer.values["latency_ms"] / 1e3
             low[rows] = answer.low.get("latency_ms", answer.values["latency_ms"]) / 1e3
             high[rows] = answer.high.get("latency_ms", answer.values["latency_ms"]) / 1e3
@@ -249,8 +253,7 @@ class NetworkLatency:
         on_gpu = np.array([_runs_on_gpu(q) for q in networks.queries], dtype=np.bool_)
         device = np.full(len(networks), np.inf)
         if on_gpu.any():
-            chosen = np.flatnonzero(on_gpu)
-            device[chosen] = plain._parts([networks.queries[i] for i in chosen]).device
+            device[on_gpu] = plain._parts(networks.take(on_gpu).queries).device
         rest = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
         return rest > HOST_BOUND * measured**OVERLAP, rest ** (1.0 / OVERLAP)
 
