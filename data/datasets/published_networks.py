@@ -116,7 +116,6 @@ class PublishedNetworks(PackagedDataset):
     citation = "the repository, path, commit and line of each row"
     published = "no prediction protocol; the same network in two tables differs by up to 5 %"
     origin = "tables of eight public repositories, collected November 2026"
-    package_folder = ("published_networks",)
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas of `table` and of `graphs`."""

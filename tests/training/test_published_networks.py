@@ -6,11 +6,12 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.device import DeviceCatalog
-from forerun.features.published_zoo import read_graphs
+from forerun.features.published.zoo import read_graphs
 from forerun.training.tasks.published_networks import PublishedNetworksExaminer, graphs_of
 from forerun.training.tasks.published_rows import (
     CONTAINER_TORCH,
     GROUPS,
+    MODELLED,
     graph_name,
     left_out,
     published_measurements,
@@ -43,7 +44,7 @@ def packaged():
 @pytest.fixture(scope="module")
 def measured(packaged):
     graphs = read_graphs(packaged["graphs"])
-    return published_measurements(packaged["table"], graphs, CATALOG)
+    return published_measurements(packaged["table"], graphs, CATALOG, {*MODELLED, "tensorrt"})
 
 
 def test_rows_become_networks_on_boards_under_software(bundle):
