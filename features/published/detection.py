@@ -29,23 +29,16 @@ def detection() -> Iterator[Entry]:
         )
         yield f"{name}-{COCO_IMAGE[0]}x{COCO_IMAGE[1]}", source
     base = {"embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]}
-    tiny = {"embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24]}
-    stages = {"out_features": [f"stage{level}" for level in (1, 2, 3, 4)], "model_type": "swin"}
-    # The shorter side of the image becomes 640 and 800; both sides are padded to multiples of 32.
-    for name, architecture, config, swin, labels, sides, hub in (
-        (
-            *("maskformer_swin_base", "MaskFormerForInstanceSegmentation", "MaskFormerConfig"),
-            *(base | {"window_size": 12, "image_size": 384}, 150, (640, 864)),
-            "facebook/maskformer-swin-base-ade",
+    base |= {"window_size": 12, "image_size": 384, "model_type": "swin"}
+    base["out_features"] = [f"stage{level}" for level in (1, 2, 3, 4)]
+    # The image's shorter side becomes 640, and both sides are padded to multiples of 32.
+    height, width = 640, 864
+    padded = {"pixel_values": (1, 3, height, width), "pixel_mask": (1, height, width)}
+    yield (
+        f"maskformer_swin_base-{height}x{width}",
+        Transformer(
+            f"{HUB} facebook/maskformer-swin-base-ade; image of perf_torch_compile.md",
+            *("MaskFormerForInstanceSegmentation", "MaskFormerConfig", padded, "eager"),
+            {"backbone_config": base, "num_labels": 150},
         ),
-        (
-            *("mask2former_swin_tiny", "Mask2FormerForUniversalSegmentation", "Mask2FormerConfig"),
-            *(tiny | {"window_size": 7}, 133, (800, 1088)),
-            "facebook/mask2former-swin-tiny-coco-panoptic",
-        ),
-    ):
-        padded = {"pixel_values": (1, 3, *sides), "pixel_mask": (1, *sides)}
-        fields = {"backbone_config": stages | swin, "num_labels": labels}
-        where = f"{HUB} {hub}; image of perf_torch_compile.md"
-        source = Transformer(where, architecture, config, padded, "eager", fields)
-        yield f"{name}-{sides[0]}x{sides[1]}", source
+    )

@@ -1,4 +1,4 @@
-"""Transformers' vision networks: classifiers, segmenters, encoders of clips and spectrograms."""
+"""Transformers' vision networks: classifiers, segmenters, and SAM's image encoder."""
 
 from collections.abc import Iterator
 
@@ -31,16 +31,11 @@ def vision() -> Iterator[Entry]:
             *("data2vec_base", "Data2VecVisionForImageClassification", "Data2VecVisionConfig"),
             *(_BEIT | {"num_labels": 2}, "facebook/data2vec-vision-base"),
         ),
-        (
-            *("deit_base_distilled", "DeiTForImageClassificationWithTeacher", "DeiTConfig"),
-            *({"num_labels": 1000}, "facebook/deit-base-distilled-patch16-224"),
-        ),
-        ("vit_msn_base", "ViTMSNModel", "ViTMSNConfig", {}, "facebook/vit-msn-base"),
     ):
-        stored = name == "beit_base_22k"
-        wrap = with_stored_positions if stored else None
-        # The table of that checkpoint is older than fused attention.
-        for attention in ("eager",) if stored else ("eager", "sdpa"):
+        # The tables of torch.compile are older than fused attention.
+        old = name in ("vit_base", "beit_base_22k")
+        wrap = with_stored_positions if name == "beit_base_22k" else None
+        for attention in ("eager",) if old else ("eager", "sdpa"):
             yield (
                 f"{name}-224-{attention}",
                 Transformer(f"{HUB} {hub}", architecture, config, image, attention, fields, wrap),
@@ -74,26 +69,8 @@ def without_attention() -> Iterator[Entry]:
         yield f"{name}-{side}", source
 
 
-def speech_and_video() -> Iterator[Entry]:
-    """Transformers over patches of spectrograms and of clips; SAM's image encoder."""
-    for attention in ("eager", "sdpa"):
-        yield (
-            f"ast_base-1024-{attention}",
-            Transformer(
-                f"{HUB} MIT/ast-finetuned-audioset-10-10-0.4593",
-                *("ASTForAudioClassification", "ASTConfig", {"input_values": (1, 1024, 128)}),
-                *(attention, {"num_labels": 527}),
-            ),
-        )
-        yield (
-            f"videomae_base-16x224-{attention}",
-            Transformer(
-                f"{HUB} MCG-NJU/videomae-base-finetuned-kinetics",
-                *("VideoMAEForVideoClassification", "VideoMAEConfig"),
-                *({"pixel_values": (1, 16, 3, 224, 224)}, attention),
-                {"num_labels": 400, "use_mean_pooling": True},
-            ),
-        )
+def segment_anything() -> Iterator[Entry]:
+    """SAM's image encoders."""
     huge = {
         **{"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16},
         "global_attn_indexes": [7, 15, 23, 31],

@@ -22,7 +22,7 @@ from forerun.features.published.convolutional import convolutional
 from forerun.features.published.detection import detection
 from forerun.features.published.language import bert, decoders
 from forerun.features.published.sources import Source
-from forerun.features.published.vision import speech_and_video, vision, without_attention
+from forerun.features.published.vision import segment_anything, vision, without_attention
 from forerun.features.readers.torchvision_operators import declare_operators
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def networks() -> dict[str, Source]:
             *decoders(),
             *vision(),
             *without_attention(),
-            *speech_and_video(),
+            *segment_anything(),
             *detection(),
         )
     )

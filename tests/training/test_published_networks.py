@@ -79,7 +79,7 @@ def test_rows_without_a_certain_configuration_are_counted():
     ("row", "expected"),
     [
         ({"model": "EfficientNet-WideSE-B4"}, "efficientnet_widese_b4-380"),
-        ({"model": "BERT-large", "sequence_or_image": "512"}, "bert_large_pretraining-512-eager"),
+        ({"model": "BERT-large", "sequence_or_image": "128"}, "bert_large_pretraining-128-eager"),
         ({"model": "BERT-large", "table_label": "* SQuAD"}, "bert_large_squad-384-eager"),
         ({**HUB, "variant": "microsoft/resnet-50"}, "resnet50_hf-224"),
         (

@@ -1,7 +1,6 @@
 """Modules of published networks have the sizes that were published."""
 
 import pytest
-import torch
 
 from forerun.features.model_zoo import is_installed
 from forerun.features.published.modules import (
@@ -10,6 +9,7 @@ from forerun.features.published.modules import (
     wide_squeeze_efficientnet,
 )
 
+torch = pytest.importorskip("torch")
 needs_zoo = pytest.mark.skipif(not is_installed(), reason="needs timm: pip install 'forerun[zoo]'")
 
 
