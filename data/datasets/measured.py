@@ -20,10 +20,13 @@ class MeasuredDataset(PackagedDataset):
     licence = "Apache-2.0, as forerun itself"
 
     def __init_subclass__(cls) -> None:
-        """The folder and the origin follow from the name and the collector."""
+        """The origin is the collector."""
         super().__init_subclass__()
-        cls.package_folder = ("measured", cls.name)
         cls.origin = cls.collector
+
+    def package_path(self) -> tuple[str, ...]:
+        """Names of the folders below `forerun.data`, the dataset's own last."""
+        return ("measured", self.name)
 
     def packaged(self) -> RawFiles:
         """The files of the package.

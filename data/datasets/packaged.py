@@ -20,12 +20,14 @@ class PackagedDataset(Dataset):
     """Tables in a folder of the package.
 
     Attributes:
-        package_folder: names of the folders below `forerun.data`, the dataset's own last.
         origin: where the rows come from, in a few words.
     """
 
-    package_folder: ClassVar[tuple[str, ...]]
     origin: ClassVar[str]
+
+    def package_path(self) -> tuple[str, ...]:
+        """Names of the folders below `forerun.data`, the dataset's own last."""
+        return (self.name,)
 
     def packaged(self) -> RawFiles:
         """The files of the package.
@@ -33,7 +35,7 @@ class PackagedDataset(Dataset):
         Raises:
             MissingData: this package holds none.
         """
-        with as_file(files("forerun.data").joinpath(*self.package_folder)) as folder:
+        with as_file(files("forerun.data").joinpath(*self.package_path())) as folder:
             if not folder.is_dir():
                 raise MissingData(f"No rows of {self.name} come along; origin: {self.origin}.")
             return raw_files(folder)

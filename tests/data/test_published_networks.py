@@ -96,6 +96,14 @@ def test_efficientnet_trains_at_the_batch_of_its_configuration_file():
         ({"gpu_count": 8.0}, "number of GPUs unknown or several: communication"),
         ({"throughput_unit": "tok/s"}, "throughput does not count items"),
         ({"model": "SSD300-v1.1-ResNet50"}, "data loading is inside the timed region"),
+        (
+            {"model": "BERT-large", "sequence_or_image": "512", "phase": "training"},
+            "sequences are shorter than the printed length",
+        ),
+        (
+            {"framework": "pytorch (transformers)", "gpu": "a100-sxm-40gb", "precision": "fp32"},
+            "faster than the printed precision can be",
+        ),
         ({"micro_batch_per_gpu": None}, "batch size is not printed"),
         ({"throughput": None, "latency_avg_ms": None}, "no time"),
         ({}, ""),

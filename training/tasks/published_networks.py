@@ -9,7 +9,7 @@ from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
-from forerun.features.published_zoo import read_graphs
+from forerun.features.published.zoo import read_graphs
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.published_rows import published_measurements

@@ -101,16 +101,10 @@ COMPILED_TABLES: Final[Mapping[str, str]] = {
     "facebook/detr-resnet-101": "detr_resnet101-800x1066",
     "microsoft/conditional-detr-resnet-50": "conditional_detr_resnet50-800x1066",
     "facebook/maskformer-swin-base-ade": "maskformer_swin_base-640x864",
-    "facebook/mask2former-swin-tiny-coco-panoptic": "mask2former_swin_tiny-800x1088",
 }
 """Checkpoints of transformers' tables of torch.compile (2023): attention was not fused then."""
 
 ATTENTION_TABLES: Final[Mapping[str, str]] = {
-    "MIT/ast-finetuned-audioset-10-10-0.4593": "ast_base-1024",
-    "MCG-NJU/videomae-base-finetuned-kinetics": "videomae_base-16x224",
-    "facebook/deit-base-distilled-patch16-224": "deit_base_distilled-224",
-    "facebook/vit-msn-base": "vit_msn_base-224",
-    "google/vit-base-patch16-224": "vit_base-224",
     "microsoft/beit-base-patch16-224": "beit_base-224",
     "facebook/data2vec-vision-base": "data2vec_base-224",
 }

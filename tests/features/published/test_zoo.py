@@ -7,7 +7,7 @@ import pytest
 from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.errors import UnreadableModel
 from forerun.features.model_zoo import is_installed
-from forerun.features.published_zoo import (
+from forerun.features.published.zoo import (
     graph_table,
     networks,
     published_graph,

@@ -1,0 +1,1 @@
+"""Networks that published tables time: configurations, modules, graphs."""

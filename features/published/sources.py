@@ -1,0 +1,87 @@
+"""How a published network is made and traced: by a function, or from a configuration."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from forerun.data.graph import OperatorGraph
+from forerun.features.published.modules import einsum_as_products
+from forerun.features.readers.torch_trace import trace_module
+
+EXAMPLES: Final = "NVIDIA/DeepLearningExamples, PyTorch"
+HUB: Final = "config.json on huggingface.co of"
+
+Inputs = Mapping[str, tuple[int, ...]]
+"""Keyword argument of `forward` -> shape at batch 1; `*_ids` and masks are integers."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A network made by a function.
+
+    Attributes:
+        configuration: where the configuration stands.
+        make: returns the module, on whatever device is the default.
+        shape: of its one input, at batch 1.
+    """
+
+    configuration: str
+    make: Callable[[], Any]
+    shape: tuple[int, ...]
+
+    def traced(self) -> OperatorGraph:
+        """The graph at batch 1."""
+        import torch
+
+        with torch.device("meta"):
+            module = self.make()
+        return trace_module(module, (torch.empty(self.shape, device="meta"),))
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """A network of transformers, from fields of its configuration.
+
+    Attributes:
+        configuration: where the configuration stands.
+        architecture: class of the network.
+        config: class of its configuration.
+        inputs: of `forward`.
+        attention: `eager` (matrix products and a softmax) or `sdpa` (one fused operator).
+        fields: of the configuration, where they are not the class's defaults.
+        wrap: puts a head or the like around the network.
+    """
+
+    configuration: str
+    architecture: str
+    config: str
+    inputs: Inputs
+    attention: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    wrap: Callable[[Any], Any] | None = None
+
+    def traced(self) -> OperatorGraph:
+        """The graph at batch 1."""
+        import torch
+        import transformers
+
+        config = getattr(transformers, self.config)(**self.fields)
+        config._attn_implementation = self.attention
+        config.use_cache = False
+        with torch.device("meta"):
+            module = getattr(transformers, self.architecture)(config)
+            module = self.wrap(module) if self.wrap else module
+        given = {
+            name: torch.empty(
+                shape,
+                dtype=torch.int64 if name.endswith(("_ids", "_mask")) else torch.float32,
+                device="meta",
+            )
+            for name, shape in self.inputs.items()
+        }
+        with einsum_as_products():
+            return trace_module(module, (), given)
+
+
+Source = Built | Transformer
+Entry = tuple[str, Source]
