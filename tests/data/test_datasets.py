@@ -41,8 +41,8 @@ NOT_DOWNLOADED = {
 }
 """Graphs of image models are traced, not downloaded; the reference adds columns to architectures, a
 category without rows, and two tables of its own; sessions of ncpp are numbered anew and its parts
-stand in a workbook; open and network divisions of MLPerf are not in the bundle; the reference counts DeepBench's
-all-reduce rows as recurrent layers; traces of systems with several GPUs are not mirrored."""
+stand in a workbook; open and network divisions of MLPerf are not in the bundle; the reference
+counts DeepBench's all-reduce rows as recurrent layers; traces of several GPUs are not mirrored."""
 
 
 @pytest.fixture(scope="module")
