@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from forerun.data.graph import Operator
+from forerun.data.software import Software
 from forerun.data.workload import NumberFormat
 from forerun.features.readers.neusight_tables import linear_kernel
 
@@ -25,6 +26,21 @@ GATES: Mapping[str, int] = {"Vanilla": 1, "LSTM": 4, "GRU": 3}
 LEAST_ALL_REDUCE = 100_000
 """Hidden units of no recurrent layer: tables that were parsed with all-reduce rows among the last
 recurrent ones hold the length of a message there."""
+
+CUDA: Mapping[tuple[str, str], str] = {
+    ("TitanX", "train"): "7.5.18",
+    ("M40", "train"): "7.5.18",
+    ("TitanX_Pascal", "train"): "8.0",
+    ("TitanXp", "train"): "8.0.88",
+    ("1080Ti", "train"): "8.0.88",
+    ("P100", "train"): "8.0.88",
+    ("V100", "train"): "10.1.243",
+    ("MI25", "train"): "rocm-1.7.1",
+    ("TitanX_Pascal", "inference"): "8.0.61",
+    ("TitanXp", "inference"): "8.0.61",
+    ("1080Ti", "inference"): "8.0.61",
+}
+"""Device and suite -> CUDA or ROCm version, as each workbook's sheet `Specs` has it."""
 
 _GEMM = ("m", "n", "k", "a_t", "b_t")
 _CONV = ("batch", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_v", "stride_h")
@@ -95,6 +111,19 @@ def deepbench_formats(table: "pd.DataFrame") -> list[NumberFormat | None]:
         else _format(precision, tensor_cores=device in _TENSOR_CORES)
         for device, suite, precision in zip(*cells, strict=True)
     ]
+
+
+def deepbench_software(table: "pd.DataFrame") -> list[Software]:
+    """Software of each row: cuBLAS and cuDNN, or rocBLAS and MIOpen, called without a framework.
+
+    Args:
+        table: columns `device, suite`.
+
+    Raises:
+        KeyError: a column is missing.
+    """
+    rows = zip(table["device"].astype(str), table["suite"].astype(str), strict=True)
+    return [Software(framework="deepbench", cuda=CUDA.get(row)) for row in rows]
 
 
 _TENSOR_CORES = frozenset({"V100"})

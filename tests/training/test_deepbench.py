@@ -56,6 +56,14 @@ def test_tasks_are_one_class_in_one_precision_on_one_device(bundle):
             assert set(task.judged.groups["device"]) == {task.device}
 
 
+def test_recurrent_layers_are_judged_and_do_not_teach(bundle):
+    for exam in DeepBenchExaminer().exams(bundle, CATALOG):
+        assert {query.run.operator.kind for query in exam.train.queries} <= {
+            *("linear", "conv", "conv_transpose")
+        }
+        assert any("recurrent" in task.name for task in exam.tasks)
+
+
 def test_times_are_those_of_the_pass_asked(bundle):
     rows = kernel_measurements(bundle, CATALOG)
     backward = rows.groups["kernel_class"] == "conv_backward_input"

@@ -18,19 +18,18 @@ from forerun.data.errors import UnknownDevice
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.software import Software
 from forerun.data.workload import Kernel
 from forerun.features.readers.deepbench_tables import (
     deepbench_convolutions,
     deepbench_formats,
     deepbench_products,
     deepbench_recurrent,
+    deepbench_software,
 )
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.task import Exam, Examiner, Task
 
-FRAMEWORK = Software(framework="deepbench")
 CLASSES: Mapping[str, tuple[str, str]] = {
     "gemm": ("gemm", "latency_ms"),
     "conv_forward": ("conv", "fwd_ms"),
@@ -51,8 +50,12 @@ class DeepBenchExaminer(Examiner):
         return OperatorBoost(seed=seed)
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All rows that can be asked."""
-        return kernel_measurements(bundle, catalog)
+        """All rows that can be asked, without recurrent layers.
+
+        To the features of operators a recurrent layer is a linear one of as many rows as batch and
+        steps: its rows would teach that linear layers are slow.
+        """
+        return _without_recurrent(kernel_measurements(bundle, catalog))
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """`unseen_device` and `unseen_generation`; each trains on the other devices' rows."""
@@ -63,7 +66,7 @@ class DeepBenchExaminer(Examiner):
                 out = values == value
                 if not out.all():
                     tasks = list(_tasks(rows.take(out), protocol))
-                    yield Exam(protocol, rows.take(~out), tasks)
+                    yield Exam(protocol, _without_recurrent(rows.take(~out)), tasks)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -112,10 +115,12 @@ def _class_measurements(
     frame = frame[kept].reset_index(drop=True)
     sheets = {str(d): catalog.get(str(d)) for d in frame["device"].unique()}
     devices = [sheets[str(device)] for device in frame["device"]]
-    rows = zip(_operators(name, frame), deepbench_formats(frame), devices, strict=True)
+    formats, software = deepbench_formats(frame), deepbench_software(frame)
     queries = [
-        Query(Kernel(operator, precision), device, FRAMEWORK)
-        for operator, precision, device in rows
+        Query(Kernel(operator, precision), device, version)
+        for operator, precision, device, version in zip(
+            _operators(name, frame), formats, devices, software, strict=True
+        )
         if operator is not None and precision is not None
     ]
     generations = [GENERATION.get(str(device), "") for device in frame["device"]]
@@ -128,6 +133,10 @@ def _class_measurements(
             "kernel_class": np.full(len(frame), name, dtype="<U24"),
         },
     )
+
+
+def _without_recurrent(rows: Measurements) -> Measurements:
+    return rows.take(rows.groups["kernel_class"] != "recurrent")
 
 
 def _operators(name: str, frame: pd.DataFrame) -> list[Operator | None]:

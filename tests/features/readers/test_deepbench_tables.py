@@ -9,6 +9,7 @@ from forerun.features.readers.deepbench_tables import (
     deepbench_formats,
     deepbench_products,
     deepbench_recurrent,
+    deepbench_software,
 )
 
 CONV = pd.DataFrame(
@@ -88,3 +89,10 @@ def test_half_precision_without_tensor_cores_is_no_format():
 def test_recurrent_layers_of_the_inference_suite_ran_in_single_precision():
     table = rnn().assign(device="1080Ti", suite="inference", precision="int8")
     assert deepbench_formats(table) == ["fp32"]
+
+
+def test_software_is_the_library_of_the_devices_workbook():
+    table = pd.DataFrame({"device": ["M40", "V100", "New"], "suite": "train"})
+    found = deepbench_software(table)
+    assert [software.cuda for software in found] == ["7.5.18", "10.1.243", None]
+    assert {software.framework for software in found} == {"deepbench"}
