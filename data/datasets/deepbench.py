@@ -171,7 +171,8 @@ def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, A
     """
     found = _DEVICE.search(path)
     suite = "train" if "/train/" in path else "inference"
-    section, places, note = "", {}, ""
+    section, note = "", ""
+    places: dict[str, int] = {}
     for row in sheet:
         if row and row[0] == "Precision":
             note = str(row[1])

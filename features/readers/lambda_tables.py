@@ -51,7 +51,7 @@ def lambda_device(system: str, catalog: DeviceCatalog) -> Device | None:
 def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> list[Query | None]:
     """One benchmark a row of the `throughput` table, in its order; None without a spec sheet.
 
-    Settings are model, precision, and the year of the software; the number of GPUs is the
+    Settings are model, arithmetic, and the year of the software; the number of GPUs is the
     operation's.
 
     Args:
@@ -97,7 +97,7 @@ def _devices(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> dict[str, De
 def _benchmark(row: Mapping[Any, Any], device: Device) -> Query:
     settings: dict[str, float | str] = {
         "model": str(row["model"]),
-        "scenario": f"training_{row['precision']}",
+        "scenario": f"training_{arithmetic(str(row['precision']), device)}",
         "framework": "pytorch",
         "part": gpu_name(str(row["system"])),
         "submitter": "lambda",
@@ -114,11 +114,12 @@ def _network(
     batch = float(row["batch_size"])
     if device is None or name not in graphs or int(row["num_gpu"]) != 1 or not batch > 0:
         return None
-    network = Network(graphs[name], int(batch), _format(str(row["precision"]), device), "training")
+    precision = arithmetic(str(row["precision"]), device)
+    network = Network(graphs[name], int(batch), precision, "training")
     return Query(network, device, Software())
 
 
-def _format(precision: str, device: Device) -> NumberFormat:
+def arithmetic(precision: str, device: Device) -> NumberFormat:
     """`fp16` is autocast; single precision runs in TF32 where the GPU has it."""
     if precision == "fp16":
         return "amp"

@@ -144,8 +144,9 @@ def _operators(name: str, frame: pd.DataFrame) -> list[Operator | None]:
         return list(deepbench_products(frame))
     if name == "recurrent":
         return deepbench_recurrent(frame)
-    direction = "forward" if name == "conv_forward" else "backward_input"
-    return list(deepbench_convolutions(frame, direction))
+    if name == "conv_forward":
+        return list(deepbench_convolutions(frame))
+    return list(deepbench_convolutions(frame, "backward_input"))
 
 
 def _reasons(name: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> list[str]:

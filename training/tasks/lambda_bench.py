@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.lambda_bench import THROUGHPUT
-from forerun.data.device import DeviceCatalog
+from forerun.data.device import DeviceCatalog, Precision
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.features.readers.lambda_tables import lambda_benchmarks, lambda_networks
@@ -155,7 +155,7 @@ def _peaks(rows: Measurements) -> NDArray[np.float64]:
     found = []
     for query, precision in zip(rows.queries, rows.groups["precision"], strict=True):
         peaks = query.device.peak_tflops
-        names = ("fp16",) if precision == "fp16" else ("tf32", "fp32")
+        names: tuple[Precision, ...] = ("fp16",) if precision == "fp16" else ("tf32", "fp32")
         peak = next((peaks[name] for name in names if name in peaks), float("nan"))
         found.append(peak * query.operation.device_count)
     return np.array(found, dtype=np.float64)

@@ -48,7 +48,7 @@ def test_the_number_of_gpus_is_the_operations_and_no_name_is_a_setting():
     assert query.operation.device_count == 2
     settings = dict(query.workload.settings)
     assert settings["model"] == "resnet50"
-    assert settings["scenario"] == "training_fp16"
+    assert settings["scenario"] == "training_amp"
 
 
 def test_a_step_of_one_gpu_is_a_network_in_training():
