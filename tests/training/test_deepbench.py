@@ -10,8 +10,10 @@ from forerun.models.bundled import LoadedPredictor
 from forerun.models.chosen import Chosen
 from forerun.models.roofline import Roofline
 from forerun.training.evaluate import evaluate
+from forerun.training.fit import COURSES
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.deepbench import (
+    CONVOLUTIONS,
     DeepBenchExaminer,
     kernel_measurements,
     unanswerable,
@@ -27,14 +29,14 @@ def bundle(tmp_path):
     return Bundle.write(tmp_path / "b", "deepbench", tables, as_csv=TABLES)
 
 
-def test_the_judged_gpu_teaches_nothing(bundle):
+def test_no_row_of_the_judged_gpu_trains(bundle):
     exams = [e for e in DeepBenchExaminer().exams(bundle, CATALOG) if e.protocol == "unseen_device"]
     assert len(exams) == 3
     for exam in exams:
-        taught = {query.device.name for query in exam.train.queries}
+        trained = {query.device.name for query in exam.train.queries}
         judged = {query.device.name for task in exam.tasks for query in task.judged.queries}
         assert len(judged) == 1
-        assert not taught & judged
+        assert not trained & judged
 
 
 def test_an_architecture_is_judged_whole(bundle):
@@ -56,7 +58,7 @@ def test_tasks_are_one_class_in_one_precision_on_one_device(bundle):
             assert set(task.judged.groups["device"]) == {task.device}
 
 
-def test_recurrent_layers_are_judged_and_do_not_teach(bundle):
+def test_recurrent_layers_are_judged_and_do_not_train(bundle):
     for exam in DeepBenchExaminer().exams(bundle, CATALOG):
         assert {query.run.operator.kind for query in exam.train.queries} <= {
             *("linear", "conv", "conv_transpose")
@@ -95,7 +97,21 @@ def test_a_folder_of_new_gpus_is_judged_by_the_predictor_in_use(bundle, tmp_path
     assert sum(row["n"] for row in found["tasks"]) == len(kernel_measurements(bundle, CATALOG))
 
 
-def test_devices_that_taught_are_left_out_of_a_folder(bundle):
+def test_training_devices_are_left_out_of_a_folder(bundle):
     seen = {"device": ["v100-sxm2-16gb", "tesla-m40"]}
     tasks = list(DeepBenchExaminer().judged_only(bundle, CATALOG, seen))
     assert {task.device for task in tasks} == {"gtx-titan-x"}
+
+
+def test_only_the_training_classes_train_the_predictors_in_use(bundle):
+    rows = DeepBenchExaminer(CONVOLUTIONS).teaching(bundle, CATALOG)
+    assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
+    assert "recurrent" not in DeepBenchExaminer().teaching(bundle, CATALOG).groups["kernel_class"]
+
+
+def test_convolutions_train_operators_together_with_neusight():
+    (course,) = [course for course in COURSES if course.predictor.name == "operator_boost"]
+    first, second = course.examiners
+    assert (first.dataset, second.dataset) == ("neusight", "deepbench")
+    assert isinstance(second, DeepBenchExaminer)
+    assert second.training_classes == CONVOLUTIONS

@@ -26,14 +26,14 @@ def bundle(tmp_path):
     return Bundle.write(tmp_path / "b", "lambda_bench", tables, as_csv=(THROUGHPUT, MEMORY))
 
 
-def test_the_judged_gpu_teaches_in_no_number(bundle):
+def test_the_judged_gpu_trains_in_no_number(bundle):
     exams = list(LambdaBenchExaminer().exams(bundle, CATALOG))
     assert {task.device for exam in exams for task in exam.tasks} == {
         *("h100-sxm-80gb", "rtx-3090", "v100-sxm2-16gb")
     }
     for exam in exams:
-        taught = {query.device.name for query in exam.train.queries}
-        assert taught.isdisjoint({task.device for task in exam.tasks})
+        trained = {query.device.name for query in exam.train.queries}
+        assert trained.isdisjoint({task.device for task in exam.tasks})
 
 
 def test_systems_of_one_gpu_are_judged_apart_from_those_of_several(bundle):
@@ -75,14 +75,14 @@ def test_steps_of_single_gpus_are_judged_where_graphs_are_given(bundle):
     np.testing.assert_allclose(steps.values["latency_ms"][fast], 1e3 * 256 / 600)
 
 
-def test_a_folder_is_judged_by_steps_alone_where_the_suite_did_not_teach(bundle):
+def test_a_folder_is_judged_by_steps_alone_where_no_row_of_the_suite_trained(bundle):
     examiner = LambdaBenchExaminer({GRAPHS["resnet50"]: GRAPH})
     names = {task.name for task in examiner.judged_only(bundle, CATALOG, {})}
     assert names == {"unseen_device/step_fp16", "unseen_device/step_fp32"}
     assert not list(LambdaBenchExaminer().judged_only(bundle, CATALOG, {}))
 
 
-def test_gpus_that_taught_are_left_out_of_a_folder(bundle):
+def test_training_gpus_are_left_out_of_a_folder(bundle):
     seen = {"device": ["rtx-3090", "v100-sxm2-16gb"]}
     tasks = list(LambdaBenchExaminer().judged_only(bundle, CATALOG, seen))
     assert {task.device for task in tasks} == {"h100-sxm-80gb"}

@@ -40,22 +40,31 @@ CLASSES: Mapping[str, tuple[str, str]] = {
 gradient of convolution weights have no operator kind."""
 
 
+CONVOLUTIONS = ("conv_forward", "conv_backward_input")
+KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
+"""All but recurrent layers: to the features of operators such a layer is a linear one of as many
+rows as batch and steps, so its rows would make linear layers slow."""
+
+
 class DeepBenchExaminer(Examiner):
-    """Matrix products, convolutions and recurrent layers, each precision and device by itself."""
+    """Matrix products, convolutions and recurrent layers, each precision and device by itself.
+
+    Args:
+        training_classes: kernels whose rows train the predictors in use.
+    """
 
     dataset = "deepbench"
+
+    def __init__(self, training_classes: Sequence[str] = KERNELS_TO_TRAIN) -> None:
+        self.training_classes = tuple(training_classes)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`OperatorBoost`, unfitted."""
         return OperatorBoost(seed=seed)
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All rows that can be asked, without recurrent layers.
-
-        To the features of operators a recurrent layer is a linear one of as many rows as batch and
-        steps: its rows would teach that linear layers are slow.
-        """
-        return _without_recurrent(kernel_measurements(bundle, catalog))
+        """Rows of the training classes, of all devices."""
+        return _of_classes(kernel_measurements(bundle, catalog), self.training_classes)
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """`unseen_device` and `unseen_generation`; each trains on the other devices' rows."""
@@ -66,7 +75,8 @@ class DeepBenchExaminer(Examiner):
                 out = values == value
                 if not out.all():
                     tasks = list(_tasks(rows.take(out), protocol))
-                    yield Exam(protocol, _without_recurrent(rows.take(~out)), tasks)
+                    train = _of_classes(rows.take(~out), KERNELS_TO_TRAIN)
+                    yield Exam(protocol, train, tasks)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -135,8 +145,8 @@ def _class_measurements(
     )
 
 
-def _without_recurrent(rows: Measurements) -> Measurements:
-    return rows.take(rows.groups["kernel_class"] != "recurrent")
+def _of_classes(rows: Measurements, classes: Sequence[str]) -> Measurements:
+    return rows.take(np.isin(rows.groups["kernel_class"], list(classes)))
 
 
 def _operators(name: str, frame: pd.DataFrame) -> list[Operator | None]:

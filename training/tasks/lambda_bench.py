@@ -45,7 +45,7 @@ class LambdaBenchExaminer(Examiner):
         return benchmark_measurements(bundle.table(THROUGHPUT), catalog)
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
-        """`unseen_device`: each GPU is judged by what the systems of the others taught."""
+        """`unseen_device`: each GPU held out, trained on the systems of all others."""
         rows = self.teaching(bundle, catalog)
         devices = rows.groups["device"]
         for device in np.unique(devices):
@@ -57,7 +57,7 @@ class LambdaBenchExaminer(Examiner):
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """GPUs that no row taught: steps of networks, and benchmarks where this suite taught."""
+        """GPUs of no training row: steps of networks, and benchmarks where this suite trained."""
         if not bundle.has(THROUGHPUT):
             return
         table = bundle.table(THROUGHPUT)
@@ -136,7 +136,7 @@ def scaled_by_peak(train: Measurements, judged: Measurements) -> NDArray[np.floa
     """A simple rule: the model's median throughput a GPU and TFLOP/s, times the judged GPU's.
 
     Returns:
-        (n,) samples a second of the whole system; NaN for a model that nothing taught.
+        (n,) samples a second of the whole system; NaN for a model of no training row.
     """
     rate = np.log(train.values["samples_per_s"]) - np.log(_peaks(train))
     keys = _questions(train)
