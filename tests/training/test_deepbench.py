@@ -114,4 +114,11 @@ def test_convolutions_train_operators_together_with_neusight():
     first, second = course.examiners
     assert (first.dataset, second.dataset) == ("neusight", "deepbench")
     assert isinstance(second, DeepBenchExaminer)
-    assert second.training_classes == CONVOLUTIONS
+    assert (second.training_classes, second.training_precisions) == (CONVOLUTIONS, ("fp32",))
+
+
+def test_only_the_training_precisions_train_the_predictors_in_use(bundle):
+    rows = DeepBenchExaminer(training_precisions=("fp32",)).teaching(bundle, CATALOG)
+    assert {query.run.precision for query in rows.queries} == {"fp32"}
+    every = DeepBenchExaminer().teaching(bundle, CATALOG)
+    assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}

@@ -18,7 +18,7 @@ from forerun.data.errors import UnknownDevice
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel
+from forerun.data.workload import Kernel, NumberFormat
 from forerun.features.readers.deepbench_tables import (
     deepbench_convolutions,
     deepbench_formats,
@@ -51,20 +51,29 @@ class DeepBenchExaminer(Examiner):
 
     Args:
         training_classes: kernels whose rows train the predictors in use.
+        training_precisions: number formats whose rows do; all when empty.
     """
 
     dataset = "deepbench"
 
-    def __init__(self, training_classes: Sequence[str] = KERNELS_TO_TRAIN) -> None:
+    def __init__(
+        self,
+        training_classes: Sequence[str] = KERNELS_TO_TRAIN,
+        training_precisions: Sequence[NumberFormat] = (),
+    ) -> None:
         self.training_classes = tuple(training_classes)
+        self.training_precisions = tuple(training_precisions)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`OperatorBoost`, unfitted."""
         return OperatorBoost(seed=seed)
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Rows of the training classes, of all devices."""
-        return _of_classes(kernel_measurements(bundle, catalog), self.training_classes)
+        """Rows of the training classes and precisions, of all devices."""
+        rows = _of_classes(kernel_measurements(bundle, catalog), self.training_classes)
+        wanted = self.training_precisions
+        kept = [not wanted or query.run.precision in wanted for query in rows.queries]
+        return rows.take(np.array(kept, dtype=np.bool_))
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
         """`unseen_device` and `unseen_generation`; each trains on the other devices' rows."""
