@@ -1,4 +1,4 @@
-"""Rows of an .xlsx workbook's first sheet: a zip of XML, read with the standard library."""
+"""Rows of an .xlsx workbook's sheets: a zip of XML, read with the standard library."""
 
 import io
 import re
@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from forerun.data.errors import DamagedData
 
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+_LINK = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 Cell = str | float | None
 
 
@@ -28,6 +29,45 @@ def first_sheet(content: bytes, name: str) -> list[list[Cell]]:
     except (zipfile.BadZipFile, KeyError, ElementTree.ParseError) as error:
         raise DamagedData(f"{name} is no readable workbook: {error}.") from error
     return [_row(row, texts) for row in sheet.iter(f"{_MAIN}row")]
+
+
+def all_sheets(content: bytes, name: str) -> dict[str, list[list[Cell]]]:
+    """Rows of cells of every sheet, by the sheet's name, in the workbook's order.
+
+    Args:
+        content: the file's bytes.
+        name: what people call the file.
+
+    Raises:
+        DamagedData: it is no such workbook.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as book:
+            texts = _texts(book)
+            roots = {
+                sheet: ElementTree.fromstring(book.read(path))  # noqa: S314
+                for sheet, path in _sheet_paths(book).items()
+            }
+    except (zipfile.BadZipFile, KeyError, ElementTree.ParseError) as error:
+        raise DamagedData(f"{name} is no readable workbook: {error}.") from error
+    return {
+        sheet: [_row(row, texts) for row in root.iter(f"{_MAIN}row")]
+        for sheet, root in roots.items()
+    }
+
+
+def _sheet_paths(book: zipfile.ZipFile) -> dict[str, str]:
+    """Name of each sheet -> path of its part: the workbook names sheets, its links name parts."""
+    links = ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
+    targets = {link.get("Id", ""): link.get("Target", "") for link in links}
+    workbook = ElementTree.fromstring(book.read("xl/workbook.xml"))  # noqa: S314
+    paths = {}
+    for sheet in workbook.iter(f"{_MAIN}sheet"):
+        target = targets[sheet.get(_LINK, "")]
+        # A target is absolute, or relative to the workbook's own folder.
+        path = target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
+        paths[sheet.get("name", "")] = path
+    return paths
 
 
 def _texts(book: zipfile.ZipFile) -> list[str]:

@@ -26,8 +26,10 @@ from forerun.models.predictor import Predictor
 from forerun.models.serving_power import ServingPower
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks.contention import ContentionExaminer
+from forerun.training.tasks.deepbench import CONVOLUTIONS, DeepBenchExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.lambda_bench import LambdaBenchExaminer
 from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
@@ -45,27 +47,44 @@ Documents = Callable[[TrainingRecord], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One predictor and the dataset that teaches it."""
+    """One predictor and the datasets it is trained on.
+
+    Attributes:
+        predictor: unfitted.
+        examiner: of the dataset that it is judged by first.
+        others: of further datasets, whose training rows are added.
+    """
 
     predictor: Predictor
     examiner: Examiner
+    others: tuple[Examiner, ...] = ()
+
+    @property
+    def examiners(self) -> tuple[Examiner, ...]:
+        """All, the first one first."""
+        return (self.examiner, *self.others)
 
 
 COURSES: tuple[Course, ...] = (
     Course(NetworkBoost(), TimmBenchExaminer()),
-    Course(OperatorBoost(), NeuSightExaminer()),
+    Course(OperatorBoost(), NeuSightExaminer(), (DeepBenchExaminer(CONVOLUTIONS, ("fp32",)),)),
     Course(OperatorPower(), TorchOpEnergyExaminer()),
     Course(ArchitectureLatency(), NasLatencyExaminer()),
     Course(DesignBoost(), HLSynExaminer()),
     Course(BenchmarkBoost(), WaHls4mlExaminer()),
     Course(BenchmarkBoost(), NcppExaminer()),
     Course(BenchmarkHistory(), MlperfInferenceExaminer()),
+    Course(BenchmarkHistory(), LambdaBenchExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
     Course(ColocationBoost(), ContentionExaminer()),
     Course(ServingPower(), MlEnergyExaminer()),
     Course(PowerCap(), ZeusPowerCapExaminer()),
 )
-"""In the order of preference in which the fitted predictors are asked."""
+"""In the order of preference in which the fitted predictors are asked.
+
+Of deepbench only convolutions train, which NeuSight has of one window alone: its products, of
+libraries of 2015 to 2017, made those of newer GPUs that are left out worse (docs/protocols.md).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +129,8 @@ def train(
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
     courses = _courses(names)
-    bundles = {
-        c.examiner.dataset: find(c.examiner.dataset, (data or {}).get(c.examiner.dataset))
-        for c in courses
-    }
+    names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
+    bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     catalog, parts = DeviceCatalog.load(), _parts(base)
     record = TrainingRecord() if base is None else TrainingRecord.read(base)
     fitted: list[Predictor] = []
@@ -122,11 +139,15 @@ def train(
         if before is not None:
             parts.remove(before)
         if course in courses:
-            name = course.examiner.dataset
-            taught = course.examiner.teaching(bundles[name], catalog)
-            progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {name}")
+            parts_of_rows = []
+            for examiner in course.examiners:
+                rows = examiner.teaching(bundles[examiner.dataset], catalog)
+                record = record.with_rows(bundles[examiner.dataset], rows)
+                parts_of_rows.append(rows)
+            taught = sum(parts_of_rows[1:], parts_of_rows[0])
+            sources = " and ".join(examiner.dataset for examiner in course.examiners)
+            progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {sources}")
             fitted.append(course.predictor.fit(taught))
-            record = record.with_rows(bundles[name], taught)
         elif before is not None:
             fitted.append(before)
     return _written(Chosen(tuple(fitted)), output, record, documents(record))

@@ -76,7 +76,8 @@ def release(
         MissingData: a bundle is not here.
         MissingExtra: tracking without the train extra.
     """
-    datasets = [c.examiner.dataset for c in COURSES if not names or c.predictor.name in names]
+    chosen = [c for c in COURSES if not names or c.predictor.name in names]
+    datasets = [examiner.dataset for course in chosen for examiner in course.examiners]
     folders = {name: data / name for name in datasets} if data is not None else {}
     answered = {
         name: _judged(name, folders.get(name), protocols, progress) for name in datasets if judge
@@ -123,7 +124,8 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
-    taught = " ".join(dict.fromkeys(course.examiner.dataset for course in COURSES))
+    examiners = [examiner for course in COURSES for examiner in course.examiners]
+    taught = " ".join(dict.fromkeys(examiner.dataset for examiner in examiners))
     return Card(
         title=TITLE,
         answers=ANSWERS,

@@ -3,8 +3,10 @@
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.contention import Contention
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.deepbench import DeepBench
 from forerun.data.datasets.gpumemnet import GpuMemNet
 from forerun.data.datasets.hlsyn import HLSyn
+from forerun.data.datasets.lambda_bench import LambdaBench
 from forerun.data.datasets.mlenergy import MlEnergy
 from forerun.data.datasets.mlperf_inference import MlperfInference
 from forerun.data.datasets.nas_latency import NasLatency
@@ -19,8 +21,10 @@ from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (
     Contention,
+    DeepBench,
     GpuMemNet,
     HLSyn,
+    LambdaBench,
     MlEnergy,
     MlperfInference,
     NasLatency,

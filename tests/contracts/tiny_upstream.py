@@ -8,6 +8,7 @@ from pathlib import Path
 from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
+from tests.contracts.tiny_kernel_benchmarks import deepbench, lambda_bench
 from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
@@ -150,8 +151,10 @@ def _plain(content: object) -> bytes:
 
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "contention": contention,
+    "deepbench": deepbench,
     "gpumemnet": gpumemnet,
     "hlsyn": hlsyn,
+    "lambda_bench": lambda_bench,
     "mlenergy": mlenergy,
     "mlperf_inference": mlperf_inference,
     "nas_latency": _nas_latency,

@@ -232,7 +232,7 @@ class TestEverySheet:
         assert device.tdp_w is None or 10 <= device.tdp_w <= 1500
         assert device.boost_clock_mhz is None or 500 <= device.boost_clock_mhz <= 6000
         assert device.year is not None
-        assert 2016 <= device.year <= 2025
+        assert 2015 <= device.year <= 2025
         # FLOP per byte where arithmetic and traffic take equally long.
         ridge = max(device.peak_tflops.values()) * 1e3 / device.memory_bandwidth_gbs
         assert 10 <= ridge <= 3000

@@ -6,14 +6,20 @@ import shutil
 import pytest
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.deepbench import DeepBench
 from forerun.data.datasets.gpumemnet import GpuMemNet
+from forerun.data.datasets.lambda_bench import LambdaBench
 from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.wa_hls4ml import WaHls4ml
 from forerun.data.errors import BadArtifact, InputError
 from forerun.models.artifact import check, load_part
-from forerun.training.fit import train
+from forerun.models.constant import Constant
+from forerun.training import fit
+from forerun.training.fit import Course, train
 from forerun.training.record import TrainingRecord
 from forerun.training.release import release
+from forerun.training.tasks.deepbench import DeepBenchExaminer
+from forerun.training.tasks.lambda_bench import LambdaBenchExaminer
 from tests.contracts.tiny_upstream import tiny_upstream
 
 MEMORY, SUITES = "memory", "benchmark_boost"
@@ -84,3 +90,16 @@ def test_an_unknown_predictor_is_named(bundles, tmp_path):
 def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
     made = train(tmp_path / "made", names=[SUITES], data=data(bundles))
     assert check(made.folder).version == made.manifest.version
+
+
+def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path, monkeypatch):
+    for dataset in (DeepBench(), LambdaBench()):
+        tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / f"{dataset.name}-upstream"))
+        Bundle.write(tmp_path / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
+    both = Course(Constant(), DeepBenchExaminer(), (LambdaBenchExaminer(),))
+    monkeypatch.setattr(fit, "COURSES", (both,))
+    folders = {name: tmp_path / name for name in ("deepbench", "lambda_bench")}
+    made = train(tmp_path / "made", data=folders)
+    assert set(made.record.rows) == set(made.record.digests) == set(folders)
+    (part,) = load_part(made.folder).parts
+    assert {"latency_ms", "samples_per_s"} <= set(part.metrics)

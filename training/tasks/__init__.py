@@ -3,8 +3,10 @@
 from forerun.data.errors import UnknownDataset
 from forerun.training.tasks.contention import ContentionExaminer
 from forerun.training.tasks.contention_pilot import ContentionPilotExaminer
+from forerun.training.tasks.deepbench import DeepBenchExaminer
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer
 from forerun.training.tasks.hlsyn import HLSynExaminer
+from forerun.training.tasks.lambda_bench import LambdaBenchExaminer
 from forerun.training.tasks.mlenergy import MlEnergyExaminer
 from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
@@ -20,8 +22,10 @@ from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 EXAMINERS: tuple[type[Examiner], ...] = (
     ContentionExaminer,
     ContentionPilotExaminer,
+    DeepBenchExaminer,
     GpuMemNetExaminer,
     HLSynExaminer,
+    LambdaBenchExaminer,
     MlEnergyExaminer,
     MlperfInferenceExaminer,
     NasLatencyExaminer,
