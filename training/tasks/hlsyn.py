@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,7 @@ class HLSynExaminer(Examiner):
     """Five targets a design; the published score is the sum of their RMSE."""
 
     dataset = "hlsyn"
+    reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`DesignBoost`, unfitted."""
