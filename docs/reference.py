@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 
 OWN_TABLES = """\
-`forerun evaluate DATASET --data DIR` reads these tables (`.parquet` or `.csv`) of a folder; one of a
+`forerun evaluate DATASET --data DIR` reads these tables (`.parquet` or `.csv`); one of a
 dataset's is enough. Tables that say what the workloads are may be left out: they are taken from the
 pulled bundle of that dataset, else from FORERUN_REFERENCE. `--by` groups by any key of the rows
 (`device`, `batch`, `precision`, `phase`, `runtime`, `workload`, the dataset's own such as `family`
