@@ -42,6 +42,7 @@ class GpuMemNetExaminer(Examiner):
     """Device-level training peaks."""
 
     dataset = "gpumemnet"
+    joined = (f"graphs of {GRAPHS}",)
     reads = MappingProxyType(
         {
             "timm_training_peak": (
