@@ -107,7 +107,7 @@ def _columns(
     found = {name: np.full(len(judged), np.nan) for name in ("predicted", "low", "high")}
     in_domain = np.zeros(len(judged), dtype=np.bool_)
     if rows.any():
-        queries: list[Query] = [judged.queries[row] for row in np.flatnonzero(rows)]
+        queries: list[Query] = [judged.queries[row] for row in np.flatnonzero(rows).tolist()]
         answers = predictor.predict(queries)
         parts = {"predicted": answers.values, "low": answers.low, "high": answers.high}
         for name, columns in parts.items():

@@ -72,7 +72,7 @@ def answer_table(answered: Sequence[Answered]) -> "pd.DataFrame":
 
     parts = []
     for one in answered:
-        head = {
+        head: dict[str, Any] = {
             "task": one.task.name,
             "metric": one.task.metric,
             "predictor": one.predictor,

@@ -86,7 +86,7 @@ class Examiner(ABC):
     """Table of measurements -> columns that a folder of one's own rows must have. Documented, and
     checked before anything is answered; one of the tables is enough."""
 
-    optional: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    optional: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Table -> column that may be missing -> what is taken for it then."""
 
     joined: ClassVar[Sequence[str]] = ()

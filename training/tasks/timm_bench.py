@@ -23,7 +23,7 @@ from forerun.models.predictor import Predictor
 from forerun.training.tasks.joined import joined_table
 from forerun.training.tasks.task import Exam, Examiner, Task, counted
 
-OPTIONAL: Final[Mapping[str, object]] = MappingProxyType(
+OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
 )
 """Columns that a table of one's own may leave out, and what is taken for them."""
