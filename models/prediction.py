@@ -12,10 +12,9 @@ from forerun.data.metrics import SHARES
 Column = NDArray[np.float64]
 WIDEST_RATIO: Final = 10.0
 """Largest upper over lower end of a calibrated interval that is answered: one order of magnitude.
-Beyond it an answer separates no two devices, designs or systems that people choose between (the
-catalogue's GPUs lie within a factor of 30 of each other), so it is withheld, with a reason. Chosen,
-not fitted: of the stored evaluations it concerns designs of programs without a measured design,
-results without a history in MLPerf Inference, and processor benchmarks."""
+Beyond it an answer tells not even the order of magnitude, so it is withheld, with a reason. Chosen,
+not fitted. Of the stored evaluations it concerns mostly designs of programs without a measured
+design, and results in MLPerf Inference without a history."""
 
 
 @dataclass(frozen=True, slots=True)
