@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: serve test lint types train bench clean
+.PHONY: serve test lint types train figures bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -23,6 +23,9 @@ types: $(VENV)/.dev
 
 train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 	$(BIN)/forerun train --output models/pretrained
+
+figures: $(VENV)/.dev  ## renew the tables of README and docs from stored evaluations
+	$(BIN)/python -m forerun.training.results_tables
 
 bench: $(VENV)/.dev  ## timed benchmarks, apart from the tests
 	$(BIN)/python -m tests.benchmarks

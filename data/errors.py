@@ -8,6 +8,7 @@
     ├── UnknownDataset
     ├── UnknownGraph
     ├── UnknownModelVersion
+    ├── PromotionRefused
     ├── UnreadableModel
     │   └── ModelTooLarge
     ├── UnanswerableQuery
@@ -25,7 +26,8 @@ does not derive from `InputError` is our fault and says so.
 """
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 
 class InputError(Exception):
@@ -111,6 +113,22 @@ class UnknownModelVersion(InputError):
     def __init__(self, version: str, known: Collection[str]) -> None:
         listed = f"it holds {', '.join(known)}" if known else "`forerun train` registers one"
         super().__init__(f"The registry has no version {version}; {listed}.")
+
+
+class PromotionRefused(InputError):
+    """A predictor loses metrics, workloads or accuracy against the one that it shall replace."""
+
+    slug, status = "promotion-refused", 409
+
+    def __init__(
+        self, version: str, losses: Sequence[str], differences: Sequence[Any] = ()
+    ) -> None:
+        self.differences = differences
+        shown = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
+        super().__init__(
+            f"Version {version} loses against the champion in {len(losses)} respects: {shown}. "
+            "`forerun promote --force --reason TEXT` promotes it all the same and records why."
+        )
 
 
 class UnreadableModel(InputError):

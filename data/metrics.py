@@ -75,6 +75,12 @@ CONTENTION_METRICS: tuple[Metric, ...] = (
 )
 """Of a program beside neighbours; more than 1 is possible."""
 
+SHARES: frozenset[str] = frozenset(
+    {"utilisation", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}
+)
+"""Metrics on a scale with ends of its own, 0 and about 1: how wide an interval is, is a difference
+there and no ratio."""
+
 
 def metric(name: str) -> Metric:
     """The metric of that name.

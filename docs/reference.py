@@ -18,8 +18,21 @@ ENVIRONMENT = {
     "`MLFLOW_TRACKING_URI` where it is not set, else `mlflow.db` in FORERUN_HOME",
     "FORERUN_MIRROR": "folder with copies of upstream files; `forerun data pull` reads it in place "
     "of the network",
+    "FORERUN_REFERENCE": "folder of bundles by dataset, where `forerun evaluate` finds graphs that "
+    "neither the folder under evaluation nor the pulled bundle has",
     "FORERUN_DEBUG": "when set, a fault of ours shows where it happened",
 }
+
+
+OWN_TABLES = """\
+`forerun evaluate DATASET --data DIR` reads these tables (`.parquet` or `.csv`); one of a
+dataset's is enough. Tables that say what the workloads are may be left out: they are taken from the
+pulled bundle of that dataset, else from FORERUN_REFERENCE. `--by` groups by any key of the rows
+(`device`, `batch`, `precision`, `phase`, `runtime`, `workload`, the dataset's own such as `family`
+and `model`) and by `interval`, tenths of the rows by the size of their interval; `--rows` writes
+`task`, `metric`, `predictor`, `seed`, all keys, `measured`, `predicted`, `low`, `high` and
+`in_domain` of every answer. Rows that cannot be judged are counted under `left_out`; where none can
+be, the exit code is 2."""
 
 
 def page() -> str:
@@ -29,6 +42,7 @@ def page() -> str:
         "## Metrics\n\n" + metrics(),
         "## Operator kinds\n\n" + operator_kinds(),
         "## Scores\n\nWhat `forerun evaluate` judges answers by.\n\n" + scores(),
+        "## Tables of your own\n\n" + OWN_TABLES + "\n\n" + own_tables(),
         "## HTTP\n\n" + endpoints(),
         "## Problems\n\n"
         "Errors are `application/problem+json` (RFC 9457); `type` ends in the slug. On the command "
@@ -83,6 +97,27 @@ def scores() -> str:
         else:
             fields.append(line.strip())
     return "\n".join(f"- `{name}`: {rest}" for name, _, rest in (f.partition(": ") for f in fields))
+
+
+def own_tables() -> str:
+    """Table of tables and columns that evaluation reads."""
+    from forerun.training.tasks import EXAMINERS
+
+    rows = []
+    for cls in sorted(EXAMINERS, key=lambda one: one.dataset):
+        for table, columns in cls.reads.items():
+            optional = cls.optional.get(table, {})
+            rows.append(
+                [
+                    cls.dataset,
+                    f"`{table}`",
+                    ", ".join(f"`{name}`" for name in columns),
+                    ", ".join(f"`{name}` ({value or 'none'})" for name, value in optional.items()),
+                    ", ".join(f"`{name}`" for name in cls.joined),
+                ]
+            )
+    head = ["dataset", "table", "columns", "may be missing (then taken as)", "joined"]
+    return _table(head, rows)
 
 
 def endpoints() -> str:

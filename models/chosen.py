@@ -63,6 +63,14 @@ class Chosen:
         """The query as the parts see it: on an estimated sheet where its device has none."""
         return self.boxes.seen(query)
 
+    def only(self, metrics: Sequence[str]) -> Self:
+        """The same answers to these metrics alone, without the cost of the other parts.
+
+        Limits that concern other metrics are not said.
+        """
+        needed = {*metrics, *(("power_w", "latency_ms") if "energy_j" in metrics else ())}
+        return replace(self, parts=tuple(p for p in self.parts if needed & set(p.metrics)))
+
     def fit(self, measurements: Measurements) -> Self:
         """Every part fitted on the rows that it answers; those below a device's own limit apart."""
         measurements = _free(measurements)

@@ -134,7 +134,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
     return {
         "metrics": {n: _estimate(estimates.get(n), n, limits) for n in question.metrics},
         "missing": {
-            name: hidden.get(name) or _why_missing(case, name)
+            name: hidden.get(name) or prediction.withheld.get(name) or _why_missing(case, name)
             for name in question.metrics
             if name not in estimates
         },

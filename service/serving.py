@@ -35,6 +35,8 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
         found = loaded.predictor.predict([query])[0]
     asked = METRICS[query.workload.kind]
     known = {name: found.estimates[name] for name in asked if name in found.estimates}
+    if not known and found.withheld:
+        raise UnanswerableQuery(f"Nothing is answered: {next(iter(found.withheld.values()))}.")
     if not known or not all(isfinite(estimate.value) for estimate in known.values()):
         raise UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
@@ -51,7 +53,7 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
             }
             for name, estimate in known.items()
         },
-        "missing": MISSING,
+        "missing": {**MISSING, **{n: why for n, why in found.withheld.items() if n in asked}},
         "in_domain": not limits,
         "limits": limits,
         "device": {"name": query.device.name, "origin": query.device.origin},

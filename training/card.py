@@ -79,6 +79,7 @@ class Card:
             "## Intervals\n\n"
             "Meant to hold 90 % of measured values; the ratio is high over low, 1 for no width.",
             _calibration_table(self.evaluations),
+            *_conditional(self.evaluations),
             "## Limits\n\n" + _bullets(self.limits),
             "## Rebuild\n\n" + f"```sh\n{self.command}\n```",
             _bullets(self._provenance()),
@@ -227,6 +228,34 @@ def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
             for task in evaluation["tasks"]
             if task["coverage_90"] is not None and task.get("score") != "mae"
         ],
+    )
+
+
+def _conditional(evaluations: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Coverage within groups of rows, where evaluations hold it; no part of the card elsewhere."""
+    rows = [
+        [
+            str(evaluation["dataset"]),
+            found["task"],
+            found["device"] or "all",
+            found["by"],
+            f"{found['groups']:,}",
+            _percent(found["coverage_90"]),
+            f"**{_percent(found['coverage'])}**",
+            ", ".join((found["coverage_group"] or {}).values()),
+            _percent(found["mape"]),
+        ]
+        for evaluation in evaluations
+        for found in evaluation.get("conditional_coverage", ())
+    ]
+    if not rows:
+        return ()
+    head = ["dataset", "task", "device", "by", "groups", "all rows", "worst tenth", "least covered"]
+    return (
+        "### By groups of rows\n\n"
+        "Coverage of the tenth of the groups (of 20 rows or more) that is covered least, and mean "
+        "error of the tenth with the largest. `interval` groups rows by the size of theirs.",
+        _table([*head, "error of the worst tenth"], rows),
     )
 
 

@@ -6,7 +6,7 @@ seen are left out, and with `shots` they first adapt on that many rows of the de
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
-from forerun.data.measurements import Measurements
 from forerun.models.bundled import LoadedPredictor
 from forerun.models.constant import Constant
-from forerun.models.predictor import Predictor, Suggesting
-from forerun.models.roofline import Roofline
-from forerun.training.choices import Alternatives, choice_scores
+from forerun.models.predictor import Predictor
+from forerun.training.answered import Answered, answer
+from forerun.training.breakdown import broken_down, check_file, write_answers
+from forerun.training.choices import choice_scores
 from forerun.training.contention_scores import contention_scores
+from forerun.training.own_rows import check_tables, unanswered
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import capacity_scores, mean_and_standard_error, score
 from forerun.training.square_errors import root_mean_squares, summed_rows
@@ -36,25 +37,6 @@ AVERAGED = (
 )
 
 
-@dataclass(frozen=True)
-class Answered:
-    """Answers to one task's rows by one fit.
-
-    `columns` holds `measured`, `predicted`, `low`, `high`; `baselines` what others predict; `shots`
-    is what was asked for, 0 for the task's own; `alternatives` and
-    `repeats` are those of the rows answered.
-    """
-
-    task: Task
-    seed: int
-    columns: Mapping[str, Column]
-    baselines: Mapping[str, Column]
-    predictor: str
-    shots: int = 0
-    alternatives: Alternatives | None = None
-    repeats: NDArray[np.str_] | None = None
-
-
 def evaluate(
     name: str,
     *,
@@ -65,6 +47,8 @@ def evaluate(
     seeds: int = 1,
     protocols: Sequence[str] = (),
     predictors: Sequence[str] = (),
+    by: Sequence[str] = (),
+    rows_file: Path | None = None,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
     """Scores of one dataset's tasks, ready for JSON.
@@ -78,34 +62,47 @@ def evaluate(
         seeds: how many fits (or draws of shots) are averaged.
         protocols: protocols to run; all when empty.
         predictors: names of those that take the exams; the dataset's own when empty.
+        by: keys of rows that scores are broken down by, as in `breakdown.broken_down`.
+        rows_file: where every answer is written, `.parquet` or `.csv`; nowhere when None.
         progress: takes a line for people.
 
     Raises:
-        InputError: no predictor of that name takes this exam, or no exam has that protocol.
+        InputError: no predictor of that name takes this exam, no exam has that protocol, or rows
+            have no such key.
         UnknownDataset: no protocol is written for that name.
-        MissingData: the bundle is not here.
+        MissingData: the bundle is not here, or holds no table that is read.
+        BadTable: a table lacks a column.
     """
+    if rows_file is not None:
+        check_file(rows_file)
     judge = examiner(name)
     bundle = find(name, data_dir)
     whole = data_dir is None or judge.fits_any_folder or record.knows(bundle)
+    left_out: dict[str, int] = {}
     if whole:
         _check_protocols(judge, bundle, protocols)
-        answered = sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress)
+        found = list(sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress))
     else:
         seen = record.seen(name)
+        check_tables(judge, bundle)
         tasks = list(judge.judged_only(bundle, DeviceCatalog.load(), seen))
+        left_out |= judge.left_out(bundle, DeviceCatalog.load(), seen)
         named = [task.name.partition("/")[0] for task in tasks]
         _check_known(judge, named, protocols)
         wanted = [t for t, n in zip(tasks, named, strict=True) if not protocols or n in protocols]
-        answered = _judge_only(wanted, current.predictor, shots, seeds, progress)
-    found = list(answered)
+        medians = record.medians.get(name, {})
+        found = list(_judge_only(wanted, current.predictor, medians, shots, seeds, progress))
+    if rows_file is not None:
+        write_answers(rows_file, found)
     return {
         "dataset": name,
         "fitted_on": "the rows each protocol allows" if whole else None,
         "predictor": None if whole else current.version,
         "shots": shots,
         "seeds": seeds,
+        "left_out": left_out | unanswered(found),
         "tasks": [*rows(found), *map(_whole_row, summed_rows(found))],
+        "breakdown": broken_down(found, by) if by else [],
     }
 
 
@@ -146,9 +143,9 @@ def sit_exam(
             fitted = predictor.fit(exam.train)
             for count in shots:
                 for task in exam.tasks:
-                    answer = _answer(task, fitted, constant, seed, count)
-                    if answer is not None:
-                        yield answer
+                    found = answer(task, fitted, constant, seed, count)
+                    if found is not None:
+                        yield found
 
 
 def _chosen(judge: Examiner, names: Sequence[str], seed: int) -> Sequence[Predictor]:
@@ -182,68 +179,24 @@ def _check_known(judge: Examiner, found: Sequence[str], names: Sequence[str]) ->
 
 
 def _judge_only(
-    tasks: Sequence[Task], predictor: Predictor, shots: int, seeds: int, progress: Progress
+    tasks: Sequence[Task],
+    predictor: Predictor,
+    medians: Mapping[str, float],
+    shots: int,
+    seeds: int,
+    progress: Progress,
 ) -> Iterator[Answered]:
+    """Answers of a predictor that is fitted already; the training set's median stands beside."""
     for task in tasks:
         progress(f"{task.name}, {task.device or 'all devices'}: {len(task.judged):,} rows")
         for seed in range(seeds if shots or task.shots else 1):
-            answer = _answer(task, predictor, None, seed, shots)
-            if answer is not None:
-                yield answer
-
-
-def _answer(
-    task: Task, predictor: Predictor, constant: Predictor | None, seed: int, shots: int
-) -> Answered | None:
-    judged, keep = task.judged, np.ones(len(task.judged), dtype=np.bool_)
-    count = shots or task.shots
-    if count:
-        pool = judged if task.pool is None else task.pool
-        drawn = _draw(task, predictor, pool, count, seed)
-        given = pool.take(drawn)
-        predictor = predictor.adapt(given if task.always is None else given + task.always)
-        if task.pool is None:
-            keep[drawn] = False
-            judged = judged.take(keep)
-    if not len(judged):
-        return None
-    answers = predictor.predict(judged.queries)
-    nothing = np.full(len(judged), np.nan)
-    columns = {
-        "measured": judged.values[task.metric],
-        "predicted": answers.values.get(task.metric, nothing),
-        "low": answers.low.get(task.metric, nothing),
-        "high": answers.high.get(task.metric, nothing),
-    }
-    baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
-    baselines.update({name: column[keep] for name, column in task.baselines.items()})
-    baselines.update(_baselines(judged, task.metric, constant))
-    if count and task.scale is not None:
-        baselines["mean_of_shots"] = (
-            Constant().fit(given).predict(judged.queries).values[task.metric]
-        )
-    among = None if task.alternatives is None else task.alternatives.take(keep)
-    again = None if task.repeats is None else task.repeats[keep]
-    return Answered(task, seed, columns, baselines, predictor.name, shots, among, again)
-
-
-def _draw(
-    task: Task, predictor: Predictor, pool: Measurements, count: int, seed: int
-) -> NDArray[np.intp]:
-    if task.suggested and isinstance(predictor, Suggesting):
-        chosen = predictor.suggest(pool.queries, count, seed)
-        if chosen:
-            return np.array(chosen, dtype=np.intp)
-    return np.random.default_rng(seed).permutation(len(pool))[:count]
-
-
-def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
-    found: dict[str, Column] = {}
-    if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
-        found["roofline"] = Roofline().predict(judged.queries).values[metric]
-    if constant is not None:
-        found["constant"] = constant.predict(judged.queries).values[metric]
-    return found
+            found = answer(task, predictor, None, seed, shots)
+            if found is None:
+                continue
+            if task.metric in medians:
+                constant = np.full(len(found.columns["measured"]), medians[task.metric])
+                found = replace(found, baselines={**found.baselines, "training_median": constant})
+            yield found
 
 
 def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
@@ -253,10 +206,10 @@ def rows(answered: Sequence[Answered]) -> list[dict[str, Any]]:
         Dictionaries with the fields of `forerun evaluate --json`; percentages are 0 to 100.
     """
     by_task: dict[tuple[str, str | None, str, str], list[Answered]] = {}
-    for answer in answered:
-        task = answer.task
-        key = (task.name, task.device, task.metric, answer.predictor)
-        by_task.setdefault(key, []).append(answer)
+    for one in answered:
+        task = one.task
+        key = (task.name, task.device, task.metric, one.predictor)
+        by_task.setdefault(key, []).append(one)
     return [_row(mine) for mine in by_task.values()]
 
 
@@ -273,7 +226,7 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
             capacity.append(capacity_scores(*fits, task.bin_width))
         if mine[0].repeats is not None:
             contention.append(_contention(mine, columns))
-        choices += [_choices(answer) for answer in mine if answer.alternatives is not None]
+        choices += [_choices(one) for one in mine if one.alternatives is not None]
         others.append(
             {
                 system: score(
@@ -306,10 +259,9 @@ def _contention(mine: Sequence[Answered], columns: Mapping[str, Column]) -> dict
     return contention_scores(columns["measured"], columns["predicted"], repeats, named)
 
 
-def _choices(answer: Answered) -> dict[str, Any]:
-    assert answer.alternatives is not None
-    columns = answer.columns
-    return choice_scores(columns["measured"], columns["predicted"], answer.alternatives)
+def _choices(one: Answered) -> dict[str, Any]:
+    assert one.alternatives is not None
+    return choice_scores(one.columns["measured"], one.columns["predicted"], one.alternatives)
 
 
 def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from forerun.data.datasets import DATASETS
-from forerun.training.evaluate import Answered, rows
+from forerun.training.answered import Answered
+from forerun.training.evaluate import rows
 from forerun.training.leaderboard import Entry, Kind
 from forerun.training.published import PUBLISHED, published_for
 from forerun.training.scores import mean_and_standard_error

@@ -12,7 +12,8 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.training import tracking
-from forerun.training.evaluate import Answered, sit_exam
+from forerun.training.answered import Answered
+from forerun.training.evaluate import sit_exam
 from forerun.training.leaderboard import Entry, Leaderboard
 from forerun.training.leaderboard_rows import entries_of
 from forerun.training.leaderboard_store import ResultStore, Sitting

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from forerun.data.bundle import Bundle
 from forerun.data.measurements import Measurements
 
@@ -22,11 +24,14 @@ class TrainingRecord:
         digests: dataset -> digest of the bundle.
         keys: dataset -> grouping key -> values that stood in the training rows.
         rows: dataset -> number of training rows, where it was noted.
+        medians: dataset -> metric -> median of the training rows, in the metric's unit, where it
+            was noted: the baseline of a folder that nothing is fitted on.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
+    medians: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
         """True when exactly this bundle was trained on."""
@@ -43,6 +48,7 @@ class TrainingRecord:
             {**self.digests, bundle.name: bundle.digest},
             {**self.keys, bundle.name: keys},
             {**self.rows, bundle.name: len(rows)},
+            {**self.medians, bundle.name: _medians(rows)},
         )
 
     def write(self, folder: Path) -> None:
@@ -51,6 +57,7 @@ class TrainingRecord:
             "digests": dict(self.digests),
             "keys": dict(self.keys),
             "rows": dict(self.rows),
+            "medians": {name: dict(values) for name, values in self.medians.items()},
         }
         text = json.dumps(content, sort_keys=True) + "\n"
         (folder / FILE).write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -64,4 +71,14 @@ class TrainingRecord:
             content = json.loads((folder / FORMER_FILE).read_text())
         else:
             return cls()
-        return cls(content["digests"], content["keys"], content.get("rows", {}))
+        return cls(
+            content["digests"],
+            content["keys"],
+            content.get("rows", {}),
+            content.get("medians", {}),
+        )
+
+
+def _medians(rows: Measurements) -> dict[str, float]:
+    finite = {name: column[np.isfinite(column)] for name, column in rows.values.items()}
+    return {name: float(np.median(column)) for name, column in finite.items() if len(column)}

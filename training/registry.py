@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.bundle import home
-from forerun.data.errors import BadArtifact, InputError, UnknownModelVersion
+from forerun.data.errors import BadArtifact, InputError, PromotionRefused, UnknownModelVersion
 from forerun.models.artifact import check
+from forerun.training.promotion import Difference, differences
 from forerun.training.tracking import (
     PREDICTOR_FOLDER,
     Run,
@@ -30,6 +31,10 @@ MODEL = "forerun"
 CHAMPION = "champion"
 _HASH_TAG = "predictor.version"
 _HISTORY_TAG = "champion.history"
+FORCED_TAG = "promotion.forced"
+"""JSON with the reason of a promotion that lost something, and what it lost."""
+_LONGEST_TAG = 4500
+"""MLflow keeps tags of versions up to 5,000 characters."""
 _HASH = re.compile(r"[0-9a-f]{12}")
 _REMEMBERED = 50
 
@@ -63,25 +68,66 @@ def register(run: Run, folder: Path) -> int:
     return int(version.version)
 
 
-def promote(version: int, uri: str | None = None) -> None:
+def promote(
+    version: int, uri: str | None = None, *, reason: str | None = None
+) -> tuple[Difference, ...]:
     """Make a registered version the champion; the one it replaces is remembered for `rollback`.
 
     Args:
         version: number that `register` gave.
         uri: as in `forerun.training.tracking.tracking_uri`.
+        reason: why it shall be champion although it loses something; recorded with what it loses
+            as the version's tag `promotion.forced`. Without a reason such a version is refused.
+
+    Returns:
+        What it changes, losses first.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
+        PromotionRefused: it loses against the champion, and no reason is given; `differences` are
+            what it would have changed.
+        BadArtifact: what the registry holds is not what was registered.
     """
     client = connect(uri)
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     current = _champion_number(client)
     if current == version:
-        return
+        return ()
+    found = compared(version, uri)
+    lost = [one.text() for one in found if one.lost]
+    if lost and not reason:
+        raise PromotionRefused(str(version), lost, found)
+    if lost:
+        forced = json.dumps({"reason": reason, "against": current, "lost": lost})
+        client.set_model_version_tag(MODEL, str(version), FORCED_TAG, forced[:_LONGEST_TAG])
     if current is not None:
         _remember(client, [*_history(client), current])
     client.set_registered_model_alias(MODEL, CHAMPION, str(version))
+    return found
+
+
+def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
+    """What a registered version would change if it were promoted, losses first.
+
+    Args:
+        version: number that `register` gave.
+        uri: as in `forerun.training.tracking.tracking_uri`.
+
+    Returns:
+        Nothing where there is no champion yet, or it is this version.
+
+    Raises:
+        UnknownModelVersion: the registry has no such version.
+        BadArtifact: what the registry holds is not what was registered.
+    """
+    client = connect(uri)
+    if str(version) not in _versions(client):
+        raise UnknownModelVersion(str(version), _versions(client))
+    current = _champion_number(client)
+    if current is None or current == version:
+        return ()
+    return differences(_fetched(client, current, uri), _fetched(client, version, uri))
 
 
 def rollback(uri: str | None = None) -> int:
@@ -124,8 +170,11 @@ def champion(uri: str | None = None) -> Path | None:
         return None
     client = connect(uri)
     number = _champion_number(client)
-    if number is None:
-        return None
+    return None if number is None else _fetched(client, number, uri)
+
+
+def _fetched(client: Any, number: int, uri: str | None) -> Path:
+    """The sealed folder of a version in FORERUN_HOME/registry."""
     version = client.get_model_version(MODEL, str(number))
     promised = str(version.tags.get(_HASH_TAG, ""))
     if not _HASH.fullmatch(promised):

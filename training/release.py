@@ -12,8 +12,10 @@ import numpy as np
 from forerun.data.bundle import find
 from forerun.data.datasets import DATASETS
 from forerun.training import figures, registry, tracking
+from forerun.training.answered import Answered
+from forerun.training.breakdown import conditional_coverage
 from forerun.training.card import Card, package_versions, taught_by
-from forerun.training.evaluate import Answered, rows, sit_exams
+from forerun.training.evaluate import rows, sit_exams
 from forerun.training.fit import COURSES, Trained, train
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks import examiner
@@ -84,7 +86,14 @@ def release(
     }
     commit = tracking.git_commit()
     evaluations = [
-        {"dataset": name, "tasks": rows(found), "seeds": 1, "shots": 0, "commit": commit}
+        {
+            "dataset": name,
+            "tasks": rows(found),
+            "conditional_coverage": conditional_coverage(found),
+            "seeds": 1,
+            "shots": 0,
+            "commit": commit,
+        }
         for name, found in answered.items()
     ]
 

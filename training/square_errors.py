@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forerun.training.scores import mean_and_standard_error
 
 if TYPE_CHECKING:
-    from forerun.training.evaluate import Answered
+    from forerun.training.answered import Answered
 
 Column = NDArray[np.float64]
 Scores = dict[str, Any]

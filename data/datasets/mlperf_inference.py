@@ -33,6 +33,8 @@ FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 
 FOLDS: Final = 5
 THROUGHPUT: Final = ("Samples/s", "Queries/s")
+TOKENS: Final = ("Tokens/s", "tokens/s")
+"""Of language models, in rows of newer rounds that name the unit; older rows call them samples."""
 LATENCY: Final = "Latency (ms)"
 ENERGY: Final = "millijoules"
 POWER_ONLY: Final = ("Watts", ENERGY)
@@ -144,7 +146,7 @@ class MlperfInference(Dataset):
             "accelerators_per_node": number(low=0, nullable=True),
             "nodes": number("int64", above=0),
             "result": number(above=0),
-            "result_units": text(values=(*THROUGHPUT, LATENCY)),
+            "result_units": text(values=(*THROUGHPUT, *TOKENS, LATENCY)),
             "power_result": number(above=0, nullable=True),
         }
         training = {**texts, **loose, "result": number(above=0), "result_units": text()}

@@ -17,16 +17,26 @@ def evaluate(
     seeds: Annotated[int, typer.Option(help="fits, or draws of shots, to average", min=1)] = 1,
     protocol: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
     predictor: Annotated[list[str] | None, typer.Option(help="these sit it; repeat")] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="break scores down, such as family,batch,device,precision,interval"),
+    ] = None,
+    rows: Annotated[
+        Path | None, typer.Option(help="write every answer, to a .parquet or .csv")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Errors, coverage of intervals, and baselines beside them.
 
     A whole bundle is judged by predictors fitted on what each protocol allows; any other folder by
-    the predictors in use, without the rows that they were trained on.
+    the predictors in use, without the rows that they were trained on. Graphs and other tables that
+    say what a workload is are taken from the pulled bundle where a folder has none. Rows that
+    cannot be judged are counted by reason; where none can be, the exit code is 2.
     """
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings
     from forerun.training.evaluate import evaluate as score
+    from forerun.training.own_rows import nothing_evaluated
 
     settings = Settings.load()
     result = score(
@@ -38,14 +48,56 @@ def evaluate(
         seeds=seeds,
         protocols=tuple(protocol or ()),
         predictors=tuple(predictor or ()),
+        by=_names(by),
+        rows_file=rows,
         progress=progress,
     )
     if json:
         print_json(result)
-    elif any(task.get("score") == "mae" for task in result["tasks"]):
+    else:
+        _print(result)
+    failed = nothing_evaluated(result)
+    if failed is not None:
+        typer.echo(failed, err=True)
+        raise typer.Exit(2)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Names between commas; none where nothing was given."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _print(result: dict[str, Any]) -> None:
+    """Scores, their breakdown, and how many rows were not judged for which reason."""
+    if any(task.get("score") == "mae" for task in result["tasks"]):
         _show_p(result)
     else:
         _show(result)
+    _show_breakdown(result)
+    for reason, count in result["left_out"].items():
+        typer.echo(f"not judged, {count:,} rows: {reason}")
+
+
+def _show_breakdown(result: dict[str, Any]) -> None:
+    """Scores by group, and what a tenth of the groups fall short of."""
+    from rich.table import Table
+
+    for task in result["breakdown"]:
+        by, worst = task["by"], task["worst_decile"]
+        title = f"{task['task']} {task['device'] or ''} {task['metric']}"
+        table = Table(box=None, pad_edge=False, title=title)
+        for heading in (*by, "n", "mean", "median", "coverage 90", "ratio", "in domain"):
+            table.add_column(heading, justify="left" if heading in by else "right")
+        for group in task["groups"]:
+            fields = ("mape", "median_ape", "coverage_90", "mean_interval_ratio", "in_domain")
+            shown = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
+            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *shown)
+        screen().print(table)
+        if worst["groups"]:
+            typer.echo(
+                f"worst tenth of {worst['groups']} groups: "
+                f"coverage {_figure(worst['coverage'])} %, error {_figure(worst['mape'])} %"
+            )
 
 
 def _show(result: dict[str, Any]) -> None:

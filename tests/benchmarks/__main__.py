@@ -13,14 +13,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import onnx
 from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.client import load
+from tests.benchmarks.models import LIGHT
+from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
+from tests.benchmarks.ratios import ratios
 
 RESULTS = Path(__file__).parent / "results"
-LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 LIMITS = {
     "warm_query_p50_ms": ("<", 1.0),
     "new_query_p50_ms": ("<", 1.0),
@@ -29,12 +30,13 @@ LIMITS = {
     "service_memory_mb": ("<", 400.0),
     "graph_network_answer_ms": ("<", 1.0),
     "graph_network_100_devices_ms": ("<", 5.0),
+    **RATIO_LIMITS,
 }
 
 
 def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
-    found = {**in_process(), **graph_network(), **over_http()}
+    found = {**in_process(), **graph_network(), **over_http(), **ratios()}
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)
     name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"

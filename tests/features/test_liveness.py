@@ -1,6 +1,5 @@
 """The largest live set equals counting by hand and what torch holds, and grows with the batch."""
 
-import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -184,15 +183,6 @@ def test_a_residual_block_holds_what_torch_holds():
     )
     live = live_set(OperatorGraph(block, batch_size=8))
     assert 4 * live.peak_elements(1.0) == held_by_torch(Block(), torch.zeros(8, 64))
-
-
-def test_three_hundred_operators_answer_in_far_less_than_a_millisecond():
-    graph = OperatorGraph((op(10, reads=5), *(op(10 + i, i) for i in range(299))))
-    live = live_set(graph)
-    start = time.perf_counter()
-    for factor in range(1, 101):
-        live.peak_elements(float(factor))
-    assert time.perf_counter() - start < 0.1
 
 
 def test_a_skip_connection_stays_alive():

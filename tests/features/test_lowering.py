@@ -323,7 +323,7 @@ def any_graph(draw: st.DrawFn) -> OperatorGraph:
     return OperatorGraph(tuple(ops), draw(st.integers(1, 4)), source=source)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     net=any_graph(),
     precision=st.sampled_from(("fp32", "amp", "bf16", "int8")),

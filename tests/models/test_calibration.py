@@ -13,7 +13,7 @@ from forerun.models.calibration import (
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.05, 1.0))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_interval_holds_nine_in_ten_of_fresh_rows(seed, spread):
     random = np.random.default_rng(seed)
     residuals = random.normal(0.1, spread, 2000)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.power_runs import runs
 
@@ -75,7 +75,6 @@ def asked(limit_w, device=A100):
     return Query(Kernel(RELU), device, operation=Operation(power_limit_w=limit_w))
 
 
-@settings(deadline=None)
 @given(LIMITS, POWERS)
 def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, power):
     many = np.ones(len(limits))
@@ -86,7 +85,6 @@ def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, pow
     assert (times >= 1.0 - 1e-12).all()
 
 
-@settings(deadline=None)
 @given(LIMITS, POWERS)
 def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits, power):
     response, many = CapResponse(), np.ones(len(limits))
@@ -103,7 +101,6 @@ def test_without_a_limit_answers_are_untouched():
     assert list(free.limits) == [(), ()]
 
 
-@settings(deadline=None)
 @given(st.floats(90.0, 240.0))
 def test_capped_energy_is_capped_power_times_capped_time(limit):
     answers = Chosen((Hot(),)).predict([asked(limit)])

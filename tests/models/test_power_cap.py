@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.power_runs import CATALOG, GPUS, JOBS, job, query, runs
 
@@ -50,7 +50,6 @@ def test_the_same_rows_give_the_same_answers():
     assert one.pooled == other.pooled
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(60.0, 320.0), min_size=2, max_size=12),
     st.floats(4.0, 2048.0),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.models.power_physics import SLOWEST, clock, demand, followed_power, stretched
@@ -11,7 +11,6 @@ RATIOS = st.lists(st.floats(0.05, 4.0), min_size=2, max_size=20).map(lambda x: n
 HEADROOMS, ONSETS = st.floats(0.85, 1.0), st.floats(1.18, 1.9)
 
 
-@settings(deadline=None)
 @given(RATIOS, HEADROOMS, ONSETS)
 def test_power_never_rises_when_the_limit_falls_and_never_passes_demand(ratios, headroom, onset):
     power = followed_power(ratios, headroom, onset)
@@ -19,13 +18,11 @@ def test_power_never_rises_when_the_limit_falls_and_never_passes_demand(ratios, 
     assert (power <= np.minimum(1.0, headroom * ratios) + 1e-12).all()
 
 
-@settings(deadline=None)
 @given(RATIOS, HEADROOMS, ONSETS)
 def test_a_limit_far_above_the_demand_is_not_felt(ratios, headroom, onset):
     np.testing.assert_array_equal(followed_power(ratios + onset, headroom, onset), 1.0)
 
 
-@settings(deadline=None)
 @given(st.floats(0.05, 0.84), HEADROOMS, ONSETS)
 def test_the_demand_draws_what_was_drawn(power, headroom, onset):
     one = np.array([power])
@@ -35,7 +32,6 @@ def test_the_demand_draws_what_was_drawn(power, headroom, onset):
     np.testing.assert_allclose(drawn, one, rtol=1e-6)
 
 
-@settings(deadline=None)
 @given(st.floats(0.01, 1.0), st.floats(0.0, 1.0))
 def test_a_clock_draws_the_power_that_it_was_given(share, linear):
     found = clock(np.array([share]), linear)[0]

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.power_runs import GPUS, query, runs
 
@@ -24,7 +24,6 @@ PREDICTOR = Chosen((PowerCap(calibrated=False).fit(runs(GPUS[:2], (16, 256))),))
 LIMITS = st.lists(st.floats(90.0, 320.0), min_size=1, max_size=15)
 
 
-@settings(deadline=None)
 @given(LIMITS, st.floats(0.0, 1.0))
 def test_choices_are_the_best_of_what_was_swept(limits, slow_down):
     sweep = power_sweep(PREDICTOR, query(V100, None), limits)
@@ -38,7 +37,6 @@ def test_choices_are_the_best_of_what_was_swept(limits, slow_down):
     assert chosen.energy_j.value <= min(fitting)
 
 
-@settings(deadline=None)
 @given(LIMITS)
 def test_limits_rise_power_rises_time_falls_and_energy_is_their_product(limits):
     runs_ = power_sweep(PREDICTOR, query(V100, None), limits).runs
@@ -52,7 +50,6 @@ def test_limits_rise_power_rises_time_falls_and_energy_is_their_product(limits):
     assert runs_[-1].slow_down == runs_[-1].saving == 0.0
 
 
-@settings(deadline=None)
 @given(LIMITS)
 def test_nothing_on_the_front_is_beaten_and_the_rest_is(limits):
     runs_ = power_sweep(PREDICTOR, query(V100, None), limits).runs

@@ -80,7 +80,7 @@ class TestServingPower(PredictorContract):
         ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.sampled_from(["h100", "b200", "h200"]),
     st.sampled_from([1, 2, 4, 8]),

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from pathlib import Path
 
 import onnx
@@ -16,6 +15,7 @@ from forerun.models.chosen import Chosen
 from forerun.models.roofline import Roofline
 from forerun.service.app import create_app
 from forerun.service.settings import Settings
+from tests.waiting import eventually
 
 GRAPH = OperatorGraph(
     (
@@ -66,9 +66,7 @@ def server(settings, loaded):
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
-    while not running.started and time.monotonic() < deadline:
-        time.sleep(0.02)
+    eventually(lambda: running.started, within_s=60)
     yield f"http://127.0.0.1:{port}"
     running.should_exit = True
     thread.join(10)

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from forerun.models.roofline import Roofline
 from forerun.service import cli
 from forerun.service.cli.output import print_json
 from tests.service.conftest import GRAPH
+from tests.waiting import eventually
 
 FORERUN = Path(sys.executable).parent / "forerun"
 
@@ -224,13 +224,11 @@ def _answers(address, asked):
 
 
 def _until_ready(address):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def ready():
         with suppress(httpx.TransportError):
-            if httpx.get(f"{address}/readyz").status_code == 200:
-                return
-        time.sleep(0.2)
-    pytest.fail(f"{address} was not ready within a minute")
+            return httpx.get(f"{address}/readyz").status_code == 200
+
+    eventually(ready, within_s=60, every_s=0.2)
 
 
 def test_numbers_that_json_has_not_are_null(capsys):

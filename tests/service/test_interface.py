@@ -45,7 +45,6 @@ def test_every_answer_is_below_500_and_as_documented(tmp_path, mode):
 
             @settings(
                 max_examples=60 if mode.is_positive else 25,
-                deadline=None,
                 derandomize=True,
                 database=None,
                 suppress_health_check=list(HealthCheck),

@@ -14,7 +14,8 @@ from forerun.features.memory_plan import memory_plan
 from forerun.features.readers.gpumemnet_tables import mlp_graph
 from forerun.models.memory import AT_LEAST, PEAK
 from forerun.models.memory_affine import MemoryMap
-from forerun.training.evaluate import Answered, rows
+from forerun.training.answered import Answered
+from forerun.training.evaluate import rows
 from forerun.training.scores import capacity_scores
 from forerun.training.tasks.gpumemnet import GpuMemNetExaminer, mlp_peaks, vision_peaks
 from forerun.training.tasks.task import Task

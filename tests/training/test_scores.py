@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
@@ -44,7 +44,6 @@ def test_scores_worked_by_hand():
     assert found["mean_interval_ratio"] == pytest.approx(2.0)
 
 
-@settings(deadline=None)
 @given(pairs)
 def test_a_perfect_answer_scores_perfectly(rows):
     measured, _ = columns(rows)
@@ -54,7 +53,6 @@ def test_a_perfect_answer_scores_perfectly(rows):
     assert found.spearman == (None if len(set(measured)) == 1 else pytest.approx(1))
 
 
-@settings(deadline=None)
 @given(pairs, st.floats(-0.9, 5.0))
 def test_answers_off_by_one_factor_have_that_factors_error(rows, factor):
     measured, _ = columns(rows)
@@ -63,7 +61,6 @@ def test_answers_off_by_one_factor_have_that_factors_error(rows, factor):
     assert found.median_ape == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(pairs, st.randoms(use_true_random=False))
 def test_the_order_of_rows_is_free(rows, random):
     shuffled = list(rows)
@@ -72,14 +69,12 @@ def test_the_order_of_rows_is_free(rows, random):
     assert same(one, other)
 
 
-@settings(deadline=None)
 @given(pairs, st.sampled_from([2.0**-8, 0.5, 4.0, 1024.0]))
 def test_the_unit_is_free(rows, unit):
     measured, predicted = columns(rows)
     assert score(measured * unit, predicted * unit) == score(measured, predicted)
 
 
-@settings(deadline=None)
 @given(pairs)
 def test_every_row_twice_changes_no_score_but_the_count(rows):
     once, twice = (Score.of(*columns(r)).to_json() for r in (rows, rows + rows))
@@ -87,7 +82,6 @@ def test_every_row_twice_changes_no_score_but_the_count(rows):
     assert same(once, twice)
 
 
-@settings(deadline=None)
 @given(pairs, st.floats(1.0, 3.0), st.floats(1.0, 3.0))
 def test_a_wider_interval_never_covers_less(rows, narrow, wider):
     measured, predicted = columns(rows)
@@ -99,7 +93,6 @@ def test_a_wider_interval_never_covers_less(rows, narrow, wider):
     assert other.mean_interval_ratio >= one.mean_interval_ratio
 
 
-@settings(deadline=None)
 @given(pairs)
 def test_shares_and_correlations_stay_in_their_ranges(rows):
     found = Score.of(*columns(rows))
@@ -108,7 +101,6 @@ def test_shares_and_correlations_stay_in_their_ranges(rows):
     assert found.spearman is None or -1 <= found.spearman <= 1
 
 
-@settings(deadline=None)
 @given(anything)
 def test_no_input_ever_puts_nan_or_infinity_into_json(rows):
     measured, predicted, low, high = columns(rows) if rows else ([], [], [], [])
@@ -117,7 +109,6 @@ def test_no_input_ever_puts_nan_or_infinity_into_json(rows):
     assert found["n"] + found["unanswered"] <= len(rows)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=40))
 def test_spearman_equals_scipys(rows):
     one, other = columns(rows)
@@ -125,7 +116,6 @@ def test_spearman_equals_scipys(rows):
     assert spearman(one, other) == pytest.approx(spearmanr(one, other).statistic, abs=1e-9)
 
 
-@settings(deadline=None)
 @given(pairs)
 def test_spearman_sees_order_alone(rows):
     measured, predicted = columns(rows)
@@ -173,7 +163,6 @@ def test_columns_that_do_not_fit_are_refused(call):
         call()
 
 
-@settings(deadline=None)
 @given(st.lists(positive, min_size=1), st.floats(0, 100), st.floats(0, 100))
 def test_percentiles_rise_and_stay_among_the_values(values, one, other):
     low, high = (percentile(values, p) for p in sorted((one, other)))
@@ -193,7 +182,6 @@ def test_the_standard_error_over_seeds_is_the_textbook_one():
     assert mean_and_standard_error([]) == (None, None)
 
 
-@settings(deadline=None)
 @given(st.lists(positive, min_size=2, max_size=20))
 def test_more_equal_seeds_shrink_the_error(values):
     (_, few), (_, many) = (mean_and_standard_error(values * k) for k in (1, 4))

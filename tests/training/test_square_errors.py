@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from forerun.data.measurements import Measurements
-from forerun.training.evaluate import Answered, rows
+from forerun.training.answered import Answered
+from forerun.training.evaluate import rows
 from forerun.training.square_errors import root_mean_squares, summed_rows
 from forerun.training.tasks.task import Task
 

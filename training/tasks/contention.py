@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,9 @@ class ContentionExaminer(Examiner):
     """P in CPU and in wall time; each family, or each neighbour, is left out in turn."""
 
     dataset = "contention"
+    reads = MappingProxyType(
+        {"runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")}
+    )
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`ColocationBoost`, unfitted."""

@@ -5,6 +5,7 @@ predictor in use learns from it, so each exam fits anew whatever folder it stand
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -52,6 +53,7 @@ class ContentionPilotExaminer(ContentionExaminer):
 
     dataset = "contention_pilot"
     fits_any_folder = True
+    reads = MappingProxyType({})
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs."""

@@ -6,13 +6,14 @@ the pulled one. Without it the perceptrons alone are examined.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from forerun.data.bundle import Bundle, find
+from forerun.data.bundle import Bundle
 from forerun.data.datasets.gpumemnet import CAP_MIB, DEVICE, GpuMemNet
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import MissingData
@@ -25,7 +26,8 @@ from forerun.features.readers.bundle_tables import timm_graphs
 from forerun.features.readers.gpumemnet_tables import mlp_graph
 from forerun.models.memory import AT_LEAST, PEAK, Memory
 from forerun.models.predictor import Predictor
-from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.joined import joined_table
+from forerun.training.tasks.task import Exam, Examiner, Task, counted
 
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
@@ -40,6 +42,15 @@ class GpuMemNetExaminer(Examiner):
     """Device-level training peaks."""
 
     dataset = "gpumemnet"
+    joined = (f"graphs of {GRAPHS}",)
+    reads = MappingProxyType(
+        {
+            "timm_training_peak": (
+                *("model", "family", "batch_size", "max_gpu_memory_mib", "suspect"),
+                FAKETENSOR,
+            )
+        }
+    )
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`Memory`, unfitted."""
@@ -94,6 +105,23 @@ class GpuMemNetExaminer(Examiner):
         for protocol, rows in parts.items():
             if rows.any():
                 yield _vision_task(protocol, vision.take(rows))
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Rows without a graph, suspect ones, and models that training saw."""
+        vision, place = vision_peaks(bundle, catalog)
+        here = place >= 0
+        suspect, same = np.zeros(len(place), dtype=np.bool_), np.zeros(len(place), dtype=np.bool_)
+        suspect[here] = np.isnan(vision.values[PEAK])
+        same[here] = np.isin(vision.groups["model"], list(seen.get("model", ())))
+        return counted(
+            {
+                f"no operator graph of that model in {GRAPHS}": ~here,
+                "the column suspect says that the peak is not one": suspect,
+                "training saw this model": same & ~suspect,
+            }
+        )
 
 
 def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -170,14 +198,13 @@ def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
 
     Both are facts about the workload; what was measured does not enter.
     """
+    beside = bundle.folder.parent / GRAPHS
     try:
-        beside = bundle.folder.parent / GRAPHS
-        source = Bundle.open(beside) if beside.is_dir() else find(GRAPHS)
+        rows = joined_table(
+            Bundle(GRAPHS, beside if beside.is_dir() else bundle.folder), "graphs", GRAPHS
+        )
     except MissingData:
         return {}
-    if not source.has("graphs"):
-        return {}
-    rows = source.table("graphs")
     known = timm_graphs(rows[rows["model"].isin(set(table["model"]))])
     first = table.sort_values("batch_size").drop_duplicates("model")
     columns = (first["model"], first["batch_size"], first[FAKETENSOR])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from forerun.data.workload import Design
 from forerun.models.design import DesignBoost
 from forerun.models.design_rows import METRICS
 from forerun.models.predictor import Predictor
+from forerun.training.tasks.joined import joined_table
 from forerun.training.tasks.task import Column, Exam, Examiner, Task
 
 DEVICE = Device(name="xilinx-vcu1525", vendor="amd", kind="fpga")
@@ -31,6 +33,8 @@ class HLSynExaminer(Examiner):
     """Five targets a design; the published score is the sum of their RMSE."""
 
     dataset = "hlsyn"
+    joined = ("graph_nodes", "graph_edges")
+    reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`DesignBoost`, unfitted."""
@@ -82,10 +86,10 @@ def program_graphs(bundle: Bundle) -> dict[str, ProgramGraph]:
     """Program -> its graph, from `graph_nodes` and `graph_edges`."""
     edges = {
         str(kernel): tuple(map(tuple, rows[["src", "dst", "flow", "position"]].to_numpy().tolist()))
-        for kernel, rows in bundle.table("graph_edges").groupby("kernel")
+        for kernel, rows in joined_table(bundle, "graph_edges", "hlsyn").groupby("kernel")
     }
     found = {}
-    for kernel, rows in bundle.table("graph_nodes").groupby("kernel"):
+    for kernel, rows in joined_table(bundle, "graph_nodes", "hlsyn").groupby("kernel"):
         nodes = rows.sort_values("node")
         found[str(kernel)] = ProgramGraph(
             types=tuple(nodes["type"].tolist()),

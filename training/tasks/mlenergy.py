@@ -55,6 +55,7 @@ class MlEnergyExaminer(Examiner):
     """Watts a device, joules a token or picture, tokens a second, milliseconds a batch."""
 
     dataset = "mlenergy"
+    reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`ServingPower`, unfitted."""

@@ -6,6 +6,7 @@ row holds. `throughput` are rows whose model, scenario and accelerator stood in 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,8 @@ from forerun.data.measurements import Measurements
 from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.earlier_rounds import earlier_rounds
-from forerun.training.tasks.mlperf_rows import run_measurements
-from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.mlperf_rows import ASKED, run_measurements
+from forerun.training.tasks.task import Exam, Examiner, Task, counted
 
 METRICS: Mapping[str, str] = {
     "latency": "latency_ms",
@@ -32,6 +33,7 @@ class MlperfInferenceExaminer(Examiner):
     """Each later round, pooled; accelerators in five folds."""
 
     dataset = "mlperf_inference"
+    reads = MappingProxyType({CLOSED: ASKED})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`BenchmarkHistory`, unfitted."""
@@ -59,6 +61,20 @@ class MlperfInferenceExaminer(Examiner):
         rows = rows.take(new)
         known = np.isin(rows.groups["question"], list(seen.get("question", ())))
         yield from _split_tasks("later_rounds", rows, known, {})
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Rounds that training saw, and results in tokens of a model whose length is not known."""
+        rows = self.teaching(bundle, catalog)
+        same = np.isin(rows.groups["round"], list(seen.get("round", ())))
+        unknown = "result_units are tokens, and how many a sample has is not known of that model"
+        return counted(
+            {
+                "training saw this round": same,
+                unknown: ~same & (rows.groups["counted_in"] == "nan"),
+            }
+        )
 
 
 def _tasks(protocol: str, train: Measurements, judged: Measurements) -> Iterator[Task]:

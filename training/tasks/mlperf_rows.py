@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.datasets.mlperf_accelerators import accelerator, runs_on_cpu, share_in_use
-from forerun.data.datasets.mlperf_inference import LATENCY, device_keys, round_numbers
+from forerun.data.datasets.mlperf_inference import LATENCY, TOKENS, device_keys, round_numbers
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
@@ -22,9 +22,20 @@ TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = {
     "llama2-70b": 294.45,
     "mixtral-8x7b": 145.9,
     "llama3.1-405b": 684.68,
+    "llama3.1-8b": 128.0,
+    "deepseek-r1": 3886.2274,
 }
 """Tokens that the reference writes for one sample, on average: results that count tokens become
-samples by it. Llama 2, Mixtral and Llama 3.1 as in MLCommons' rules, GPT-J as NVIDIA reports it."""
+samples by it. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1 as in MLCommons' rules (the
+submission checker's TOKENS_PER_SAMPLE), GPT-J as NVIDIA reports it; Llama 3.1 8B is where its
+summaries are cut (`max_new_tokens` of the reference), an upper bound."""
+
+ASKED: Final = (
+    *("round", "submitter", "system_type", "system", "platform", "accelerator", "nodes"),
+    *("accelerators_per_node", "cpu", "cpus_per_node", "cores_per_cpu", "framework", "model"),
+    *("scenario", "result", "result_units", "power_result"),
+)
+"""Columns that are read."""
 
 SAMPLES_PER_QUERY: Final = 8
 """Of MultiStream."""
@@ -91,17 +102,21 @@ def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
 def tokens_per_unit(rows: pd.DataFrame) -> NDArray[np.float64]:
     """What a row's result is divided by to become samples; 1 where it counts samples.
 
-    Language models are counted in tokens since v4.1, Llama 2 offline since v4.0.
+    Language models are counted in tokens since v4.1, Llama 2 offline since v4.0, whatever unit
+    their rows name; where `result_units` itself says tokens, they are tokens in any round, and a
+    model that is not listed has NaN: it is not known how many make a sample.
     """
     found = np.ones(len(rows))
     number = round_numbers(rows["round"])
     model = rows["model"].astype(str).to_numpy(dtype=np.str_)
     offline = (rows["scenario"] == "Offline").to_numpy()
     streams = (rows["result_units"] == LATENCY).to_numpy()
+    in_tokens = rows["result_units"].isin(list(TOKENS)).to_numpy(dtype=np.bool_)
     for name, tokens in TOKENS_PER_SAMPLE.items():
         mine = np.char.startswith(model, name)
         counted = (number >= 401) | ((number == 400) & offline & (name == "llama2-70b"))
-        found[mine & counted & ~streams] = tokens
+        found[mine & (counted | in_tokens) & ~streams] = tokens
+    found[in_tokens & (found == 1.0)] = np.nan
     return found
 
 

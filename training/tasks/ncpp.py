@@ -4,6 +4,7 @@ Each suite that teaches was run on one part, so the best answer is what that par
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,7 @@ class NcppExaminer(Examiner):
     """Scores by suite; a suite that nothing teaches is not judged."""
 
     dataset = "ncpp"
+    reads = MappingProxyType(dict.fromkeys(("train", "test"), (SUITE, PART, SCORE, *CHOICES)))
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`BenchmarkBoost`, unfitted."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from forerun.data.workload import Kernel, Network
 from forerun.features.readers.bundle_tables import neusight_graphs, neusight_kernels
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.predictor import Predictor
-from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.joined import joined_table
+from forerun.training.tasks.task import Exam, Examiner, Task, counted
 
 GraphKey = tuple[str, str, int, int, str]
+SIZES = ("batch", "m", "n", "k", "h")
+KEY = ("model", "mode", "seqlen", "batch", "option")
 PUBLISHED = ("neusight", "roofline", "habitat", "lietal")
 
 
@@ -29,6 +33,13 @@ class NeuSightExaminer(Examiner):
     """Operator level by class, and end to end as the sum of operators."""
 
     dataset = "neusight"
+    reads = MappingProxyType(
+        {
+            "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
+            "e2e": ("device_key", "model", "mode", "seqlen", "batch", "option", "e2e_latency_ms"),
+        }
+    )
+    joined = ("opgraphs",)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`OperatorBoost`, unfitted."""
@@ -63,8 +74,29 @@ class NeuSightExaminer(Examiner):
             ops = bundle.table("ops")
             unseen = ~_device_names(ops["device"], catalog).isin(list(seen.get("device", ())))
             yield from _operator_tasks(ops[unseen], catalog, "unseen_device")
-        if bundle.has("e2e") and bundle.has("opgraphs"):
+        if bundle.has("e2e"):
             yield from _network_tasks(bundle, catalog, set(seen.get("device", ())))
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Operators of devices that training saw, and networks without a graph."""
+        reasons = {}
+        if bundle.has("ops"):
+            names = _device_names(bundle.table("ops")["device"], catalog)
+            same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
+            reasons["ops: training saw this device"] = same
+        if bundle.has("e2e"):
+            rows = bundle.table("e2e")
+            rows = rows.assign(option=rows["option"].fillna("").astype(str))
+            known = joined_table(bundle, "opgraphs", "neusight")
+            known = known.assign(option=known["option"].fillna("").astype(str))
+            graphs = {_key(row) for row in known.drop_duplicates(list(KEY)).to_dict("records")}
+            found = [_key(row) in graphs for row in rows.to_dict("records")]
+            reasons[
+                "e2e: no operator graph of that model, mode, seqlen, batch and option"
+            ] = ~np.array(found, dtype=np.bool_)
+        return counted(reasons)
 
 
 def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -104,7 +136,7 @@ def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) ->
 
 def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str]) -> list[Task]:
     rows = bundle.table("e2e")
-    graphs = neusight_graphs(bundle.table("opgraphs"))
+    graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
     rows = rows.assign(option=rows["option"].fillna("").astype(str))
     rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
     plain = rows[rows["option"] == ""]

@@ -55,6 +55,11 @@ class Task:
     alternatives: Alternatives | None = None
 
 
+def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
+    """Reason -> how many rows are left out for it, of masks over the same rows; none absent."""
+    return {reason: int(rows.sum()) for reason, rows in reasons.items() if rows.any()}
+
+
 @dataclass(frozen=True)
 class Exam:
     """Tasks that one training set prepares for.
@@ -76,6 +81,16 @@ class Examiner(ABC):
     dataset: ClassVar[str]
     fits_any_folder: ClassVar[bool] = False
     """Whether each exam fits on a folder that is given, although no predictor in use knows it."""
+
+    reads: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Table of measurements -> columns that a folder of one's own rows must have. Documented, and
+    checked before anything is answered; one of the tables is enough."""
+
+    optional: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Table -> column that may be missing -> what is taken for it then."""
+
+    joined: ClassVar[Sequence[str]] = ()
+    """Tables that say what the workloads are, taken from a whole bundle where they are missing."""
 
     @abstractmethod
     def predictor(self, seed: int = 0) -> Predictor:
@@ -105,3 +120,15 @@ class Examiner(ABC):
             seen: grouping key -> values that the current predictors were trained on; rows that
                 they have seen are left out.
         """
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Reason -> rows of the folder that no task judges for it; those without a reason absent.
+
+        Args:
+            bundle: as given to `judged_only`.
+            catalog: spec sheets.
+            seen: as given to `judged_only`.
+        """
+        return {}

@@ -1,7 +1,8 @@
 """timm_bench: whole vision networks on unseen devices, of unseen families, of unseen models."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.timm_bench import TimmBench, family
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import MissingData
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -20,13 +20,29 @@ from forerun.features.readers.bundle_tables import timm_graphs
 from forerun.models.graph_network import GraphNetwork
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.predictor import Predictor
-from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.joined import joined_table
+from forerun.training.tasks.task import Exam, Examiner, Task, counted
+
+OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
+    {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
+)
+"""Columns that a table of one's own may leave out, and what is taken for them."""
 
 
 class TimmBenchExaminer(Examiner):
     """Latency of whole networks, by runtime and precision."""
 
     dataset = "timm_bench"
+    reads = MappingProxyType(
+        {
+            "bench": (
+                *("model", "device", "precision", "compiled", "img_size", "batch_size"),
+                "step_time_ms",
+            )
+        }
+    )
+    optional = MappingProxyType({"bench": OPTIONAL})
+    joined = ("graphs",)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkBoost`, unfitted."""
@@ -74,6 +90,31 @@ class TimmBenchExaminer(Examiner):
             if rows.any():
                 yield from _tasks(measured.take(rows), protocol, by_device=True)
 
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Rows without a graph or a time, and rows like those that training saw."""
+        bench, graphs = bundle.table("bench"), _graphs(bundle)
+        traced = set(zip(graphs["model"].astype(str), graphs["img_size"].astype(int), strict=True))
+        names = bench["model"].astype(str)
+        has_graph = np.array(
+            [pair in traced for pair in zip(names, bench["img_size"], strict=True)], dtype=np.bool_
+        )
+        timed = ((bench["batch_size"] > 0) & (bench["step_time_ms"] > 0)).to_numpy(dtype=np.bool_)
+        devices = {str(name): catalog.get(str(name)).name for name in bench["device"].unique()}
+        known = bench["device"].astype(str).map(devices).isin(list(seen.get("device", ())))
+        same = known.to_numpy() & names.isin(list(seen.get("model", ()))).to_numpy()
+        examples = ", ".join(names[~has_graph].unique()[:3])
+        return counted(
+            {
+                f"no operator graph of that model at that img_size (such as {examples})": (
+                    ~has_graph
+                ),
+                "batch_size or step_time_ms is missing or not positive": has_graph & ~timed,
+                "training saw this model on this device": has_graph & timed & same,
+            }
+        )
+
 
 def network_measurements(
     bench: pd.DataFrame, graphs: pd.DataFrame, catalog: DeviceCatalog
@@ -85,7 +126,9 @@ def network_measurements(
     Groups: `device`, `model`, `family`, `part` (runtime, and precision or phase where not the
     usual one).
     """
-    known = timm_graphs(graphs)
+    bench = bench.assign(**{k: v for k, v in OPTIONAL.items() if k not in bench})
+    mine = graphs["model"].isin(set(bench["model"].astype(str)))
+    known = timm_graphs(graphs[mine])
     devices = {name: catalog.get(str(name)) for name in bench["device"].unique()}
     queries: list[Query] = []
     kept: list[int] = []
@@ -108,12 +151,8 @@ def network_measurements(
 
 
 def _graphs(bundle: Bundle) -> pd.DataFrame:
-    if not bundle.has("graphs"):
-        raise MissingData(
-            f"{bundle.folder} has no table of graphs, which is traced from timm: "
-            "pip install 'forerun[zoo]', then `forerun data pull timm_bench` adds it."
-        )
-    return bundle.table("graphs")
+    remedy = "It is traced from timm, by `pip install 'forerun[zoo]'` first."
+    return joined_table(bundle, "graphs", "timm_bench", remedy)
 
 
 def part(query: Query) -> str:
@@ -134,10 +173,10 @@ def part(query: Query) -> str:
 
 def _query(values: Mapping[Any, Any], graph: OperatorGraph, device: Device) -> Query:
     software = Software(
-        version=str(values["torch"]),
+        version=str(values["torch"]) or None,
         runtime="compiled" if values["compiled"] else "eager",
         layout=values["layout"],
-        cuda=str(values["cuda"]) if isinstance(values["cuda"], str) else None,
+        cuda=(values["cuda"] or None) if isinstance(values["cuda"], str) else None,
     )
     batch = round(float(values["batch_size"]))
     network = Network(graph, batch, values["precision"], values["phase"])

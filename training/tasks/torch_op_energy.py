@@ -1,6 +1,7 @@
 """torch_op_energy: power of operators, on seen devices and on unseen ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,14 @@ from forerun.data.workload import Kernel, NumberFormat
 from forerun.features.readers.bundle_tables import torch_op_energy_kernels
 from forerun.models.power import OperatorPower
 from forerun.models.predictor import Predictor
-from forerun.training.tasks.task import Exam, Examiner, Task
+from forerun.training.tasks.task import Exam, Examiner, Task, counted
 
 
 class TorchOpEnergyExaminer(Examiner):
     """Average power of one operator run in a loop."""
 
     dataset = "torch_op_energy"
+    reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`OperatorPower`, unfitted."""
@@ -53,6 +55,17 @@ class TorchOpEnergyExaminer(Examiner):
         new = ~np.isin(measured.groups["device"], list(seen.get("device", ())))
         if new.any():
             yield from _tasks(measured.take(new), "unseen_device")
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Operators that cannot be read, and those of devices that training saw."""
+        ops = bundle.table("ops")
+        measured, place = operator_power(ops, catalog)
+        same = np.zeros(len(ops), dtype=np.bool_)
+        same[place >= 0] = np.isin(measured.groups["device"], list(seen.get("device", ())))
+        unread = "the layer and its input_shape name no operator that is known"
+        return counted({unread: place < 0, "training saw this device": same})
 
 
 def operator_power(

@@ -5,6 +5,7 @@ SMAPE of 10 to 30 % by target, on other rows: they stand in the protocols' text,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,7 @@ class WaHls4mlExaminer(Examiner):
     """Five targets a layer; layers that failed to synthesise take no part."""
 
     dataset = "wa_hls4ml"
+    reads = MappingProxyType({TABLE: (*ASKED, *LABELS.values())})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`BenchmarkBoost`, unfitted."""

@@ -1,6 +1,7 @@
 """zeus_powercap: training jobs under power limits on a GPU left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,7 @@ class ZeusPowerCapExaminer(Examiner):
     """Power, time per epoch and energy of jobs at limits."""
 
     dataset = "zeus_powercap"
+    reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`PowerCap`, unfitted."""

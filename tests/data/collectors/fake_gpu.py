@@ -9,6 +9,19 @@ from forerun.data.collectors import cuda_graph
 MIB = 2**20
 
 
+class FakeClock:
+    """Seconds that pass only when somebody sleeps or works by it."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 class FakeNvml:
     """NVML of one device whose energy counter moves every 20 ms at a constant power.
 
@@ -16,15 +29,16 @@ class FakeNvml:
         power_w: drawn at all times.
         reasons: bits of what slows it.
         lacks: functions that it refuses, as older devices do.
+        clock: seconds, by which its energy counter moves.
     """
 
     class NVMLError(Exception):
         pass
 
-    def __init__(self, power_w=300.0, reasons=0, lacks=()):
+    def __init__(self, power_w=300.0, reasons=0, lacks=(), clock=time.perf_counter):
         self.power_w, self.reasons, self.lacks = power_w, reasons, set(lacks)
         self.used = 600 * MIB
-        self.start = time.perf_counter()
+        self.clock, self.start = clock, clock()
         self.opened = []
 
     def __getattribute__(self, name):
@@ -52,7 +66,7 @@ class FakeNvml:
         return SimpleNamespace(used=self.used)
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):
-        ticks = int((time.perf_counter() - self.start) / 0.02)
+        ticks = int((self.clock() - self.start) / 0.02 + 1e-9)
         return round(1e3 * self.power_w * 0.02 * ticks)
 
     def nvmlDeviceGetEnforcedPowerLimit(self, handle):

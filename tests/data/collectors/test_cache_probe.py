@@ -1,11 +1,10 @@
 """The probe's rows survive a kill, and its curve says how large the cache really is."""
 
-import time
-
 import pytest
 
 from forerun.data.collectors import native
 from forerun.data.collectors.cache_probe import COLUMNS, CacheProbe, effective_mib, ticks
+from tests.waiting import eventually
 
 HEAD = ",".join(COLUMNS)
 ROW = "12.5,0.1,22.5,30,0.05,38,0.5,69"
@@ -32,10 +31,7 @@ def test_it_writes_a_row_a_tick_until_it_is_stopped(tmp_path, compiled):
     probe = CacheProbe(tmp_path / "probe.csv", -1, 5.0)
     probe.start()
     try:
-        deadline = time.monotonic() + 30
-        while len(list(ticks(probe.path.read_text()))) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: len(list(ticks(probe.path.read_text()))) >= 3)
     finally:
         probe.stop()
     probe.stop()

@@ -17,6 +17,7 @@ from forerun.data.collectors.line_journal import LineJournal
 from forerun.data.collectors.neighbours import State
 from tests.conftest import REPOSITORY
 from tests.data.collectors.processes import runs as group_runs
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
 
@@ -136,10 +137,7 @@ def test_a_collector_that_is_killed_leaves_its_rows_and_no_process_and_goes_on(t
     kept = list(LineJournal(out / "journal/000/runs.jsonl").rows())
     assert kept
     assert len(write_tables(out, PLAN.clock_s)["runs"]) == len(kept)
-    deadline = time.monotonic() + 30
-    while group_runs(child.pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not group_runs(child.pid)
+    eventually(lambda: not group_runs(child.pid))
     rest = [row["key"] for row in made.run()]
     planned = [run.key for run in PLAN.runs()]
     assert [row["key"] for row in kept] + [key for key in rest if key in planned] == planned

@@ -1,7 +1,6 @@
 """Neighbours run where and when they should, and never longer than the run they disturb."""
 
 import itertools
-import time
 
 import pytest
 from hypothesis import given
@@ -19,6 +18,7 @@ from forerun.data.collectors.neighbours import (
 )
 from forerun.data.errors import BadTable, MissingData
 from tests.data.collectors.processes import runs
+from tests.waiting import eventually
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
 CACHE = State("cache", "high", "other")
@@ -31,15 +31,8 @@ def own_loads(monkeypatch, compiled, tmp_path):
     return tmp_path
 
 
-def wait_for(what):
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def is_ended(group):
-    wait_for(lambda: not runs(group))
+    eventually(lambda: not runs(group))
     return True
 
 
@@ -97,7 +90,7 @@ def test_no_neighbour_starts_nothing(tmp_path):
 def test_each_load_of_our_own_uses_the_cpu_until_the_block_is_left(name, own_loads):
     with Neighbour(State(name, "high", "other"), -1, own_loads) as beside:
         group = beside._worker.process
-        wait_for(lambda: beside.cpu_s() > 0)
+        eventually(lambda: beside.cpu_s() > 0)
         assert beside.is_alive()
     assert is_ended(group)
     assert list(own_loads.iterdir()) == [], "no file is left behind"
@@ -107,7 +100,7 @@ def test_each_load_of_our_own_uses_the_cpu_until_the_block_is_left(name, own_loa
 def test_a_victim_as_neighbour_is_at_work_when_the_block_begins(own_loads):
     with Neighbour(State("victim:perceptron", "high", "same"), -1, own_loads) as beside:
         before = beside.cpu_s()
-        wait_for(lambda: beside.cpu_s() > before)
+        eventually(lambda: beside.cpu_s() > before)
 
 
 @needs_compiler
@@ -117,7 +110,7 @@ def test_a_neighbour_that_is_stopped_in_its_off_phase_is_ended_too(mode, own_loa
     beside = Neighbour(State("cpu", "low", "same", mode), -1, own_loads)
     with pytest.raises(KeyboardInterrupt), beside:
         group = beside._worker.process
-        wait_for(lambda: len(beside.switches) == 3)
+        eventually(lambda: len(beside.switches) == 3)
         raise KeyboardInterrupt
     assert is_ended(group)
     assert [on for _, on in beside.switches] == [True, True, False]

@@ -2,12 +2,13 @@
 
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from forerun.data.collectors import nvml
 from forerun.data.collectors.nvml import Nvml, PowerWindow, looks
-from tests.data.collectors.fake_gpu import FakeNvml
+from tests.data.collectors.fake_gpu import FakeClock, FakeNvml
 
 
 def batch():
@@ -19,11 +20,24 @@ def measured(library, seconds=0.1):
     return PowerWindow(seconds, step_s=0.2).measure(batch, Nvml(library, "handle"))
 
 
+def by_the_clock(clock, run=None, **window):
+    """A window of 50 ms on a device and batches of 10 ms that all keep one clock."""
+
+    def work():
+        if run is not None:
+            run()
+        clock.sleep(0.01)
+        return 5
+
+    device = Nvml(FakeNvml(clock=clock), "handle")
+    return PowerWindow(0.05, clock=clock, **window).measure(work, device)
+
+
 def test_power_is_energy_over_the_time_between_two_steps_of_the_counter():
-    row = measured(FakeNvml(power_w=300))
-    assert row["power_w"] == pytest.approx(300, rel=0.3)
+    row = by_the_clock(FakeClock())
+    assert row["power_w"] == pytest.approx(300, rel=1e-6)
     assert row["power_source"] == "energy counter"
-    assert row["power_window_s"] >= 0.1
+    assert row["power_window_s"] == pytest.approx(0.06), "to the next step of 20 ms"
     assert row["energy_j"] == pytest.approx(row["power_w"] * row["queued_ms"] / 1e3)
 
 
@@ -56,18 +70,14 @@ def test_below_a_second_only_the_counter_counts():
     assert "longer window" in row["energy_reason"]
 
 
-def test_a_window_begins_after_a_rest_and_a_warm_up():
-    starts, begun = [], time.perf_counter()
-
-    def run():
-        starts.append(time.perf_counter() - begun)
-        return batch()
-
-    row = PowerWindow(0.05, warm_up_s=0.1, rest_s=0.1).measure(run, Nvml(FakeNvml(), "handle"))
-    assert starts[0] >= 0.1
-    assert starts[-1] >= 0.2 + 0.05 - 0.02
-    assert row["power_window_s"] < 0.15
-    assert row["queued_ms"] == pytest.approx(2, rel=0.3)
+def test_a_window_begins_after_a_rest_and_a_warm_up(monkeypatch):
+    clock, starts = FakeClock(), []
+    monkeypatch.setattr(nvml, "time", SimpleNamespace(sleep=clock.sleep, perf_counter=clock))
+    row = by_the_clock(clock, lambda: starts.append(clock()), warm_up_s=0.1, rest_s=0.1)
+    assert starts[0] == pytest.approx(0.1)
+    assert starts[-1] == pytest.approx(0.2 + 0.02 + row["power_window_s"] - 0.01)
+    assert row["power_window_s"] == pytest.approx(0.06)
+    assert row["queued_ms"] == pytest.approx(2)
 
 
 def test_a_device_that_does_not_tell_why_it_slows_has_null():

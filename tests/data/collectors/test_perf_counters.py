@@ -27,16 +27,14 @@ def allowed():
 
 
 @pytest.mark.usefixtures("allowed")
-def test_a_clock_of_the_kernel_goes_with_ours_and_files_are_closed():
+def test_a_clock_of_the_kernel_goes_on_while_we_sleep_and_files_are_closed():
     (cpu, *_) = usable_cpus()
     before = len(list(OPEN.iterdir()))
     with perf_counters([cpu], CLOCK) as counters:
         first = counters.read(ROOT).cumulative[f"perf.cpu{cpu}.clock"]
-        began = time.monotonic()
         time.sleep(0.2)
         second = counters.read(ROOT).cumulative[f"perf.cpu{cpu}.clock"]
-        passed = time.monotonic() - began
-    assert 0.9 * passed <= (second - first) / 1e9 <= 1.5 * passed + 0.1
+    assert (second - first) / 1e9 >= 0.9 * 0.2, "a sleep lasts at least as long as it says"
     assert len(list(OPEN.iterdir())) == before
 
 

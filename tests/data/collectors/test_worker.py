@@ -2,12 +2,12 @@
 
 import os
 import sys
-import time
 
 import pytest
 
 from forerun.data.collectors.worker import Worker, WorkerFailed, group_cpu_s
 from tests.data.collectors.processes import runs
+from tests.waiting import eventually
 
 TALKER = (
     "import sys; print('ready', flush=True); sys.stdin.readline(); "
@@ -53,10 +53,7 @@ def test_all_of_its_group_are_ended_even_those_that_refuse(monkeypatch):
     with pytest.raises(KeyboardInterrupt), python(FAMILY) as worker:
         worker.wait_ready(30)
         raise KeyboardInterrupt
-    deadline = time.monotonic() + 30
-    while runs(worker.process) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not runs(worker.process)
+    eventually(lambda: not runs(worker.process))
 
 
 def test_cpu_seconds_of_a_group_are_counted():

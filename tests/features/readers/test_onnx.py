@@ -1,6 +1,5 @@
 """ONNX files: real architectures at their published costs, free batch, whatever bytes come."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -57,17 +56,8 @@ def test_every_light_architecture_is_read_without_unknown_operators(path):
     assert all(source < place for place, op in enumerate(graph.operators) for source in op.inputs)
 
 
-def test_resnet50_is_read_in_half_a_second():
-    content = (LIGHT / "light_resnet50.onnx").read_bytes()
-    read_graph(content)
-    start = time.perf_counter()
-    read_graph(content)
-    # Generous for a busy machine; `make bench` holds the limit of 0.5 s.
-    assert time.perf_counter() - start < 2.0
-
-
 @given(st.integers(1, 64))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_free_batch_is_bound_and_scaling_equals_reading_at_that_batch(batch):
     one, many = read_graph(small()), read_graph(small(), batch_size=batch)
     assert many.batch_size == batch
@@ -86,7 +76,7 @@ def test_kinds_are_told_apart():
 
 
 @given(st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_whatever_bytes_come_it_is_a_graph_or_a_clear_error(data):
     content = bytearray(small())
     for _ in range(data.draw(st.integers(0, 10))):
@@ -102,7 +92,7 @@ def test_whatever_bytes_come_it_is_a_graph_or_a_clear_error(data):
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_random_bytes_get_a_clear_error(content):
     with pytest.raises(InputError):
         read_graph(content)

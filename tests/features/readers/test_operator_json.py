@@ -84,7 +84,7 @@ def test_unsound_json_gets_a_clear_error(name):
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_stands_in_a_field_it_is_costed_or_refused(data):
     content = deepcopy(GRAPH)
     row = data.draw(st.sampled_from(content["operators"]))

@@ -187,7 +187,7 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     code, out, err = forerun("collect", "window", "--seconds", 3, "--process", os.getpid())
     assert code == 0, err
     shown = WindowIn.model_validate_json(out)
-    assert len(shown.seconds) in (2, 3)
+    assert 1 <= len(shown.seconds) <= 3, "a busy machine may miss whole seconds"
     assert {"cpu.user_share", "task.cpu_share"} <= set(shown.metrics)
     assert not [name for name in shown.metrics if name.startswith("own_cpu.")]
     pinned = subprocess.Popen(["sleep", "20"])

@@ -1,0 +1,223 @@
+"""What stands in the tables of figures of README and docs: which tasks, in which words.
+
+Figures themselves are never written here; `results_tables` takes them from stored evaluations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of figures.
+
+    Attributes:
+        heading: above it.
+        field: of a stored row, such as `mape` or `baselines.roofline`.
+        unit: behind each figure.
+        decimals: shown.
+        competes: whether the best of these columns stands in bold.
+    """
+
+    heading: str
+    field: str
+    unit: str = "%"
+    decimals: int = 1
+    competes: bool = False
+
+    def text(self, value: float | None) -> str:
+        """A figure for people; nothing where there is none."""
+        if value is None:
+            return ""
+        decimals = 0 if abs(value) >= 1000 else self.decimals
+        return f"{value:,.{decimals}f} {self.unit}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a table.
+
+    Attributes:
+        text: what is judged, in words.
+        task: `protocol/part`.
+        device: the one device judged; None for several.
+        metric: where a task has several; None for its only one.
+    """
+
+    text: str
+    task: str
+    device: str | None = None
+    metric: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """One table.
+
+    Attributes:
+        dataset: of the evaluations.
+        heading: of the first column.
+        lines: in order.
+        columns: in order.
+    """
+
+    dataset: str
+    heading: str
+    lines: tuple[Line, ...]
+    columns: tuple[Column, ...]
+
+
+INTERVALS: Final = (
+    Column("90 % intervals hold", "coverage_90"),
+    Column("high / low", "mean_interval_ratio", "", 2),
+)
+ROWS: Final = Column("n", "n", "", 0)
+ERROR: Final = Column("forerun", "mape", competes=True)
+MEDIAN: Final = Column("its median", "median_ape")
+
+
+def _against(**baselines: str) -> tuple[Column, ...]:
+    """Rows, our error, those of baselines by their headings, and our intervals."""
+    others = (
+        Column(heading.replace("_", " "), f"baselines.{name}", competes=True)
+        for name, heading in baselines.items()
+    )
+    return (ROWS, ERROR, *others, *INTERVALS)
+
+
+TIMM_BENCH: Final = FigureTable(
+    "timm_bench",
+    "judged",
+    (
+        Line("unseen GPU, eager", "unseen_device/eager"),
+        Line("unseen GPU, compiled", "unseen_device/compiled"),
+        Line("unseen families, eager, three GPUs", "unseen_family/eager"),
+        Line("unseen families, compiled, three GPUs", "unseen_family/compiled"),
+        Line("unseen GPU and families, eager", "unseen_device_and_family/eager"),
+        Line("unseen GPU and families, compiled", "unseen_device_and_family/compiled"),
+        Line("unseen families, training, eager", "unseen_family/eager_training"),
+        Line("unseen families, compiled, two CPUs", "unseen_family/compiled_cpu"),
+    ),
+    _against(roofline="roofline", constant="constant"),
+)
+A100: Final = "a100-pcie-80gb"
+NEUSIGHT: Final = FigureTable(
+    "neusight",
+    "judged",
+    (
+        Line("38 whole transformers on six NVIDIA GPUs", "published/e2e"),
+        Line("seven of them on the unseen A100 80 GB", "unseen_device/e2e", A100),
+        Line("fused transformers", "published/e2e_fused"),
+        Line("transformers on three AMD GPUs", "published/e2e_amd"),
+        Line("batched products, A100 80 GB", "unseen_device/bmm", A100),
+        Line("linear, A100 80 GB", "unseen_device/linear", A100),
+        Line("elementwise, A100 80 GB", "unseen_device/elementwise", A100),
+        Line("softmax, A100 80 GB", "unseen_device/softmax", A100),
+        Line("layer norm, A100 80 GB", "unseen_device/ln", A100),
+        Line("linear, V100 left out", "leave_one_gpu_out/linear", "v100-pcie-32gb"),
+        Line("batched products, V100 left out", "leave_one_gpu_out/bmm", "v100-pcie-32gb"),
+        Line("linear, T4 left out", "leave_one_gpu_out/linear", "t4"),
+        Line("batched products, T4 left out", "leave_one_gpu_out/bmm", "t4"),
+    ),
+    _against(published_neusight="NeuSight", roofline="roofline"),
+)
+TORCH_OP_ENERGY: Final = FigureTable(
+    "torch_op_energy",
+    "judged",
+    (
+        Line("unseen operators, A30", "unseen_operator/power", "a30"),
+        Line("unseen operators, RTX 2080 Ti", "unseen_operator/power", "rtx-2080-ti"),
+        Line("unseen GPU, A30", "unseen_device/power", "a30"),
+        Line("unseen GPU, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
+    ),
+    _against(constant="constant"),
+)
+GPUMEMNET: Final = FigureTable(
+    "gpumemnet",
+    "judged",
+    (
+        Line("runs of families never seen", "unseen_family/training_peak"),
+        Line("transformers, trained on CNNs", "convolutional_teaches/training_peak"),
+        Line("CNNs, trained on transformers", "transformer_teaches/training_peak"),
+        Line("perceptrons, three random folds", "mlp_3fold/peak"),
+    ),
+    (
+        *(ROWS, ERROR, MEDIAN),
+        Column("FakeTensor", "baselines.published_faketensor", competes=True),
+        Column("accelerate", "baselines.published_accelerate", competes=True),
+        Column("right bin (8 GB; perceptrons 1 GB)", "bin_accuracy"),
+        Column("below the p95 bound", "below_high"),
+        Column("over-allocated", "over_allocation"),
+        *INTERVALS,
+    ),
+)
+MLENERGY: Final = FigureTable(
+    "mlenergy",
+    "models left out whole",
+    (
+        Line("watts a device", "leave_one_model_out/power_w"),
+        Line("joules a token", "leave_one_model_out/energy_per_token_j"),
+        Line("tokens a second", "leave_one_model_out/tokens_per_s"),
+        Line("joules a picture or video", "leave_one_model_out/energy_per_sample_j"),
+        Line("watts, without facts of config.json", "leave_one_model_out_without_facts/power_w"),
+        Line(
+            "joules a token, without them", "leave_one_model_out_without_facts/energy_per_token_j"
+        ),
+    ),
+    _against(
+        published_bound="analytic bound",
+        published_median_share_of_tdp="median share of design power",
+        constant="constant",
+    ),
+)
+MLPERF_INFERENCE: Final = FigureTable(
+    "mlperf_inference",
+    "later rounds",
+    (
+        Line("throughput, with a history", "later_rounds/throughput"),
+        Line("throughput, without one", "later_rounds/throughput_new"),
+        Line("latency, with a history", "later_rounds/latency"),
+        Line("latency, without one", "later_rounds/latency_new"),
+        Line("power at the wall, with a history", "later_rounds/wall_power"),
+        Line("throughput, accelerator unseen", "unseen_accelerator/throughput_new"),
+    ),
+    (
+        *(ROWS, ERROR, MEDIAN),
+        Column("median of the history", "baselines.median", competes=True),
+        Column("its median error", "baselines_median_ape.median"),
+        Column("nearest row", "baselines.nearest", competes=True),
+        *INTERVALS,
+    ),
+)
+CONTENTION: Final = FigureTable(
+    "contention",
+    "judged",
+    tuple(
+        Line(f"{words}, {clock}", f"{protocol}/{metric}", None, metric)
+        for words, protocol in (
+            ("kinds of program never seen", "leave_one_family_out"),
+            ("the same, each run beside one load before", "leave_one_family_out_profiled"),
+            ("neighbours never seen", "leave_one_corunner_out"),
+            ("pairs of programs, asked before they met", "pairs_ahead"),
+            ("neighbours that come and go, trained on steady ones", "static_to_dynamic"),
+        )
+        for clock, metric in (("CPU time", "p_cpu"), ("by the wall", "p_wall"))
+    ),
+    (
+        ROWS,
+        Column("forerun", "mae", "", 3, competes=True),
+        Column("program mean", "mae_program_mean", "", 3, competes=True),
+        Column("program median", "mae_program_median", "", 3, competes=True),
+        Column("repeats differ by", "mae_of_repeats", "", 3),
+        *INTERVALS,
+    ),
+)
+TABLES: Final[Mapping[str, FigureTable]] = {
+    table.dataset: table
+    for table in (
+        *(TIMM_BENCH, NEUSIGHT, TORCH_OP_ENERGY, GPUMEMNET, MLENERGY, MLPERF_INFERENCE),
+        CONTENTION,
+    )
+}
+"""Tables by name, which is their dataset's."""
