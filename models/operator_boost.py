@@ -32,7 +32,7 @@ from forerun.features.operator_features import (
 from forerun.features.operator_table import OperatorTable
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.features.query_table import gather
-from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard, graph_digests
 from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
@@ -154,9 +154,10 @@ class OperatorBoost:
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
         nothing = np.zeros((len(devices), 1))
-        return replace(
-            self, networks=self.networks.updated(errors, devices, phases, nothing, self.known)
+        found = self.networks.updated(
+            errors, devices, phases, nothing, self.known, graph_digests(measurements.queries)
         )
+        return replace(self, networks=found)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the workloads whose measurement on a new device tells most.
@@ -210,7 +211,10 @@ class OperatorBoost:
         if rows and self.networks.devices:
             phases = [_phase(queries[row]) for row in rows]
             mean, spread = self.networks.correction(
-                [queries[row].device for row in rows], phases, np.zeros((len(rows), 1))
+                [queries[row].device for row in rows],
+                phases,
+                np.zeros((len(rows), 1)),
+                graph_digests([queries[row] for row in rows]),
             )
             scale[rows], deviation[rows] = np.exp(mean), spread
         return scale, deviation
