@@ -4,14 +4,21 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Runtime = Literal["eager", "compiled", "onnxruntime"]
+Runtime = Literal[
+    "eager", "compiled", "reduce-overhead", "torchscript", "tensorrt", "onnxruntime"
+]
+FUSING: frozenset[Runtime] = frozenset(("compiled", "reduce-overhead", "tensorrt"))
+"""Runtimes that fuse the operators between matrix products into one kernel."""
+
 Layout = Literal["nchw", "nhwc"]
 
 
 class Software(BaseModel):
     """Framework, its version, and how it executes a graph.
 
-    `compiled` is torch.compile (kernel fusion); `eager` launches one kernel per operator.
+    `eager` launches one kernel per operator, from Python; `torchscript` does so without Python.
+    `compiled` is torch.compile (kernel fusion); `reduce-overhead` records its launches as a CUDA
+    graph too; `tensorrt` is an engine built for one shape.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -22,6 +29,11 @@ class Software(BaseModel):
     layout: Layout = Field(default="nchw", description="memory layout of image tensors")
     cuda: str | None = Field(default=None, description="CUDA or ROCm version")
     driver: str | None = Field(default=None, description="driver version")
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the runtime fuses operators into fewer kernels."""
+        return self.runtime in FUSING
 
     @property
     def version_number(self) -> float | None:

@@ -149,7 +149,7 @@ def network_features(
     row[19:end] = np.bincount(kernels.kernel_class, weights=share, minlength=len(KERNEL_CLASSES))
     row[end:] = (
         chip.is_cpu,
-        software.runtime == "compiled",
+        software.fuses,
         software.layout == "nhwc",
         network.phase == "training",
         network.precision in ("amp", "amp_bf16"),

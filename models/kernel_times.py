@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.kernel_floor import shortest_seconds
+from forerun.features.lowering import Kernels
 from forerun.features.lowering.kernel_kinds import HAS_FLOPS, KERNEL_KINDS
 from forerun.features.network_features import LAUNCH_S, Chip
 
@@ -108,7 +110,7 @@ def way_of(query: Query) -> str:
     nhwc = "_nhwc" if software.layout == "nhwc" else ""
     if isinstance(network, Network) and network.phase == "training":
         return f"training{nhwc}"
-    return "compiled" if software.runtime == "compiled" else f"eager{nhwc}"
+    return "compiled" if software.fuses else f"eager{nhwc}"
 
 
 def design_row(seconds: Matrix, chip: Chip) -> Column:
@@ -170,6 +172,27 @@ class KernelTimes:
             mine = labels == way
             scaled[mine] = design[mine] * coefficients[str(way)]
         return scaled
+
+    def kernel_seconds(self, kernels: Kernels, chip: Chip, batch_size: float, way: str) -> Column:
+        """Seconds of each kernel, shape (n,), none below what a kernel of any size takes.
+
+        Unlike the sum over kinds that the coefficients are fitted to, this holds for small batches
+        too, and never falls with the batch size.
+
+        Args:
+            kernels: n launched kernels.
+            chip: the device at the run's precision.
+            batch_size: samples in one run.
+            way: execution mode, one of `PARENTS`.
+        """
+        coefficients, _ = self.by_kind[way]
+        peak = np.where(kernels.tensor, chip.matrix, chip.vector)
+        compute = (kernels.work * batch_size + kernels.fixed_work) / peak
+        memory = (kernels.traffic * batch_size + kernels.fixed_traffic) / chip.bandwidth
+        vector = memory * (chip.bandwidth / chip.vector * INSTRUCTIONS_PER_BYTE)
+        arithmetic, traffic, instructions = coefficients[:, kernels.kind]
+        spent = compute * arithmetic + memory * traffic + vector * instructions
+        return np.asarray(np.maximum(spent, shortest_seconds(kernels, chip) * kernels.repeat))
 
     @cached_property
     def by_kind(self) -> Mapping[str, tuple[Matrix, float]]:

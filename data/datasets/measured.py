@@ -1,22 +1,15 @@
 """Datasets that our own collectors measured: tables of this package, nothing is downloaded."""
 
-import io
-import json
-from collections.abc import Mapping
-from importlib.resources import as_file, files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from forerun.data.bundle import DATASHEET, FACTS, Bundle, bundle_folder
-from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.packaged import PackagedDataset, raw_files
 from forerun.data.errors import MissingData
-from forerun.data.upstream import RawFiles, read_plain_or_gzip
+from forerun.data.upstream import RawFiles
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["MeasuredDataset", "raw_files"]
 
 
-class MeasuredDataset(Dataset):
+class MeasuredDataset(PackagedDataset):
     """Tables under `data/measured/NAME`, as a collector wrote them.
 
     Attributes:
@@ -26,66 +19,21 @@ class MeasuredDataset(Dataset):
     collector: ClassVar[str]
     licence = "Apache-2.0, as forerun itself"
 
+    def __init_subclass__(cls) -> None:
+        """The folder and the origin follow from the name and the collector."""
+        super().__init_subclass__()
+        cls.package_folder = ("measured", cls.name)
+        cls.origin = cls.collector
+
     def packaged(self) -> RawFiles:
         """The files of the package.
 
         Raises:
             MissingData: this package holds none.
         """
-        with as_file(files("forerun.data").joinpath("measured", self.name)) as folder:
-            if not folder.is_dir():
-                raise MissingData(
-                    f"No rows of {self.name} come along; `{self.collector}` measures."
-                )
-            return raw_files(folder)
-
-    def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """The files of the package; there is nothing to mirror."""
-        return self.packaged()
-
-    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """The tables, which the collector wrote tidy."""
-        import pandas as pd
-
-        found = {}
-        for path in raw.matching("*.parquet"):
-            content = raw.read(path)
-            found[Path(path).stem] = pd.read_parquet(io.BytesIO(content))
-        return found
-
-    def documents(self, raw: RawFiles) -> dict[str, Any]:
-        """JSON documents that the collector wrote."""
-        paths = [path for path in raw.matching("*.json") if path != FACTS]
-        return {Path(path).stem: json.loads(raw.text(path)) for path in paths}
-
-    def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
-        """Validate the package's tables and write them as a bundle, all or nothing.
-
-        Raises:
-            MissingData: this package holds none.
-            BadTable: they are not what they must be.
-        """
-        raw = self.fetch(mirror)
-        tables = self.tidy(raw)
-        self.validate(tables)
-        measured = read_plain_or_gzip(raw.folder, DATASHEET)
-        return Bundle.write(
-            folder or bundle_folder(self.name),
-            self.name,
-            tables,
-            documents=self.documents(raw),
-            datasheet=self.datasheet(tables) if measured is None else measured.decode(),
-            facts={"source": self.collector, "licence": self.licence, "citation": self.citation},
-        )
-
-    def datasheet(self, tables: "Mapping[str, pd.DataFrame]") -> str:
-        """Text of README.md where the collector left none."""
-        lines = [f"# {self.name}: {self.title}", "", f"Measured by `{self.collector}`."]
-        lines += [f"Licence: {self.licence}", "", f"Published: {self.published}", "", "## Tables"]
-        lines += [f"- `{name}`: {len(frame):,} rows" for name, frame in tables.items()]
-        return "\n".join(lines) + "\n"
-
-
-def raw_files(folder: Path) -> RawFiles:
-    """All files of a folder, by name."""
-    return RawFiles(folder, tuple(sorted(path.name for path in folder.iterdir() if path.is_file())))
+        try:
+            return super().packaged()
+        except MissingData:
+            raise MissingData(
+                f"No rows of {self.name} come along; `{self.collector}` measures."
+            ) from None

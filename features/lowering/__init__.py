@@ -11,7 +11,7 @@ from forerun.features.lowering.attention import attention_launches, swallowed
 from forerun.features.lowering.branches import merged_away
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
-from forerun.features.lowering.idioms import recomposed
+from forerun.features.lowering.idioms import recomposed, tidied_table
 from forerun.features.lowering.kernels import Kernels, Launch, launch
 from forerun.features.lowering.links import Edges, links
 from forerun.features.lowering.mode import LoweringMode, lowering_mode
@@ -56,11 +56,13 @@ def lower_linked(
 
 
 def _lowerings(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator["_Lowering"]:
-    prepared: dict[tuple[bool, bool], Nodes] = {}
+    prepared: dict[tuple[bool, bool, bool], Nodes] = {}
     for mode in modes:
-        key = (mode.benchmark_table, mode.recompose)
+        key = (mode.benchmark_table, mode.recompose, mode.fused_rms_norm)
         if key not in prepared:
             seen = recomposed(graph) if mode.recompose else graph
+            if mode.benchmark_table:
+                seen = tidied_table(seen, mode.fused_rms_norm)
             prepared[key] = Nodes(seen, OperatorTable.of_graph(seen), mode.benchmark_table)
         yield _Lowering(prepared[key], mode)
 

@@ -54,8 +54,10 @@ def is_fused(nodes: Nodes, i: int, mode: LoweringMode) -> bool:
     """Whether it runs as one kernel; torch fuses operands of at most four dimensions."""
     rank = max((len(s) for s in nodes.ops[i].input_shapes), default=0)
     if mode.benchmark_table:
-        # The tables hold the flattened product: its copies still show the operands' rank.
-        around = [j for j in (*nodes.sources[i], *nodes.readers[i]) if nodes.name[j] == "clone"]
+        # The tables hold the flattened product: copies of its operands still show their rank.
+        # A copied constant, such as a table of relative positions, is no operand.
+        near = (*nodes.sources[i], *nodes.readers[i])
+        around = [j for j in near if nodes.name[j] == "clone" and nodes.batched[j]]
         rank = max([rank, *(len(nodes.shape(j)) for j in around if _alone(nodes, i, j))])
     return mode.fused_attention and rank <= _FUSED_RANK
 
@@ -105,8 +107,13 @@ def _fused(one: Attention, types: Types) -> list[Launch]:
 
 
 def _apart(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
-    """Scale, product, bias, softmax, product, with the casts that autocast puts between them."""
+    """Scale, product, bias, softmax, product, with the casts that autocast puts between them.
+
+    Autocast lists scaled-dot-product attention itself, and is off within: since torch has the
+    operator, nothing is cast between its steps.
+    """
     wide = mode.fp32_scores and mode.casts != "fp32"
+    autocast = types.autocast and not mode.fused_attention
     element = FULL if wide else types.half
     query, key = (one.groups * n * one.head for n in (one.queries, one.keys))
     scaled = query + key if mode.fused_attention else query
@@ -114,18 +121,18 @@ def _apart(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
     rows.append(_product(one, element, one.queries, one.keys, one.head, query + key + one.scores))
     scores = element
     if one.bias:
-        biased = FULL if types.autocast else element
+        biased = FULL if autocast else element
         traffic = one.scores * (scores + biased) + one.bias * biased
         rows.append(launch("elementwise", traffic, repeat=one.repeat))
         scores = biased
-    if types.autocast and scores < FULL:
+    if autocast and scores < FULL:
         rows.append(launch("cast", one.scores * (scores + FULL), repeat=one.repeat))
         scores = FULL
     traffic = 2.0 * one.scores * scores
     softmax = "fused_softmax" if mode.compiled else row_kind("softmax", one.keys)
     rows.append(launch(softmax, traffic, repeat=one.repeat))
     values = one.groups * one.keys * one.value
-    if types.autocast and not wide and not mode.compiled:
+    if autocast and not wide and not mode.compiled:
         traffic = one.scores * (FULL + types.half) + 2.0 * values * types.half
         rows.append(launch("cast", traffic, repeat=one.repeat))
     moved = one.scores + values + one.written

@@ -12,6 +12,7 @@ NEWEST_TORCH = 2.09
 _FUSED_ATTENTION_SINCE = 2.0
 _FP32_SCORES_SINCE = 2.05
 _REPARAMETERISED_SINCE = 2.09
+_FUSED_RMS_NORM_SINCE = 2.09
 
 
 class LoweringMode(NamedTuple):
@@ -27,6 +28,8 @@ class LoweringMode(NamedTuple):
             guessed, attention's own copies among the operators.
         reparameterised: parallel convolution branches were merged before timing, as the timm
             benchmark does since its runs on torch 2.9 (seen from its rows, not documented).
+        fused_rms_norm: whether a root-mean-square norm that the benchmark's table holds as a chain
+            runs as one kernel (seen from its rows on torch 2.9).
         recompose: the graph's format writes what frameworks run as one kernel as a chain (ONNX).
     """
 
@@ -36,6 +39,7 @@ class LoweringMode(NamedTuple):
     fp32_scores: bool
     benchmark_table: bool
     reparameterised: bool
+    fused_rms_norm: bool
     recompose: bool
 
 
@@ -53,11 +57,12 @@ def lowering_mode(
     table = graph.source == "table"
     return LoweringMode(
         casts=casts_of(precision),
-        compiled=software.runtime == "compiled",
+        compiled=software.fuses,
         fused_attention=version >= _FUSED_ATTENTION_SINCE,
         fp32_scores=version >= _FP32_SCORES_SINCE,
         benchmark_table=table,
         reparameterised=table and version >= _REPARAMETERISED_SINCE,
+        fused_rms_norm=table and version >= _FUSED_RMS_NORM_SINCE,
         recompose=graph.source == "onnx",
     )
 

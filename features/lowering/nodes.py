@@ -57,6 +57,9 @@ class Nodes:
             [j for j in op.inputs if 0 <= j < i and (j or not from_table or self._reads(i, j))]
             for i, op in enumerate(ops)
         ]
+        for i, op in enumerate(ops):
+            if self.kind[i] == "elementwise":
+                self.read[i] = _distinct_elements(op, self.sources[i], self.written, self.read[i])
         self.readers: list[list[int]] = [[] for _ in ops]
         for i, sources in enumerate(self.sources):
             for j in sources:
@@ -92,13 +95,30 @@ class Nodes:
             gathered_weight = self.name[i] == "index" and op.parameter_elements > 0
             if standardised_weight or gathered_weight:
                 reached.append(False)
-            elif kind == "conv" or self.name[i] == "addmm":
-                reached.append(True)
             else:
+                # The reader's own mark counts where the edges say nothing: it compares sizes with
+                # the image. For convolutions and dense layers it always does, as it follows every
+                # edge and constants (position tables, Fourier features) have none.
+                marked = op.batched and (kind == "conv" or self.name[i] == "addmm")
+                marked = marked or (op.batched and not self.sources[i])
                 reached.append(
-                    any(reached[j] for j in self.sources[i]) or any(map(_image, op.input_shapes))
+                    marked
+                    or any(reached[j] for j in self.sources[i])
+                    or any(map(_image, op.input_shapes))
                 )
         return reached
+
+
+def _distinct_elements(
+    op: Operator, sources: Sequence[int], written: Sequence[float], read: float
+) -> float:
+    """Elements that an elementwise operator reads; of an expanded view those that were written."""
+    shapes = op.input_shapes
+    if len(shapes) != len(sources):
+        return read
+    sizes = [float(prod(shape)) for shape in shapes]
+    spread = sum(max(0.0, n - written[j]) for n, j in zip(sizes, sources, strict=True))
+    return read - spread
 
 
 def _image(shape: Sequence[int]) -> bool:

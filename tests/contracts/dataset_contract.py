@@ -8,6 +8,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.measured import MeasuredDataset
+from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import FLAGS, row_weights
 from forerun.data.upstream import RawFiles
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -45,6 +46,8 @@ class DatasetContract:
             assert getattr(self.cls, field)
         if issubclass(self.cls, MeasuredDataset):
             assert self.cls.collector.startswith("forerun collect ")
+        if issubclass(self.cls, PackagedDataset):
+            assert self.cls.origin
             return
         assert re.fullmatch(r"[0-9a-f]{40}", self.cls.upstream.commit)
         assert self.cls.upstream.files
@@ -60,8 +63,8 @@ class DatasetContract:
 
     def test_the_datasheet_names_source_licence_and_tables(self, tables):
         sheet = self.cls().datasheet(tables)
-        measured = issubclass(self.cls, MeasuredDataset)
-        source = self.cls.collector if measured else self.cls.upstream.commit
+        packaged = issubclass(self.cls, PackagedDataset)
+        source = self.cls.origin if packaged else self.cls.upstream.commit
         for part in (source, self.cls.licence, *tables):
             assert part in sheet
 

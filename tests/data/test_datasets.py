@@ -7,7 +7,6 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset
 from forerun.data.datasets.gpumemnet import GpuMemNet, suspects
-from forerun.data.datasets.measured import MeasuredDataset
 from forerun.data.datasets.nas_latency import CHOICES, NasLatency, middle
 from forerun.data.datasets.neusight import (
     AMD_TRAINING,
@@ -16,6 +15,7 @@ from forerun.data.datasets.neusight import (
     bounds_ms,
     e2e_roles,
 )
+from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.datasets.timm_bench import TimmBench, family
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy, physical_devices
 from forerun.data.datasets.zeus_powercap import ZeusPowerCap
@@ -23,7 +23,7 @@ from forerun.data.errors import BadTable, UnknownDataset
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
 
-DOWNLOADED = [cls for cls in DATASETS if not issubclass(cls, MeasuredDataset)]
+DOWNLOADED = [cls for cls in DATASETS if not issubclass(cls, PackagedDataset)]
 NOT_DOWNLOADED = {
     ("timm_bench", "graphs"),
     ("gpumemnet", "timm_sim_features"),

@@ -8,8 +8,8 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
-from forerun.data.datasets.measured import MeasuredDataset
 from forerun.data.datasets.neusight import NeuSight
+from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.errors import MissingData
 from forerun.data.split import LeakedRows
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -32,8 +32,8 @@ def bundle_of(request, tmp_path):
 
 
 def real_bundle(dataset, root):
-    """The reference bundle of a dataset, or the rows that come along with one of our own."""
-    if not isinstance(dataset, MeasuredDataset):
+    """The reference bundle of a dataset, or the rows that come with the package."""
+    if not isinstance(dataset, PackagedDataset):
         return Bundle.open(root / dataset.name)
     try:
         return Bundle.open(dataset.packaged().folder, dataset.name)

@@ -1,0 +1,90 @@
+"""Datasets whose rows come with the package: nothing is downloaded."""
+
+import io
+import json
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from forerun.data.bundle import DATASHEET, FACTS, Bundle, bundle_folder
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.errors import MissingData
+from forerun.data.upstream import RawFiles, read_plain_or_gzip
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class PackagedDataset(Dataset):
+    """Tables in a folder of the package.
+
+    Attributes:
+        package_folder: names of the folders below `forerun.data`, the dataset's own last.
+        origin: where the rows come from, in a few words.
+    """
+
+    package_folder: ClassVar[tuple[str, ...]]
+    origin: ClassVar[str]
+
+    def packaged(self) -> RawFiles:
+        """The files of the package.
+
+        Raises:
+            MissingData: this package holds none.
+        """
+        with as_file(files("forerun.data").joinpath(*self.package_folder)) as folder:
+            if not folder.is_dir():
+                raise MissingData(f"No rows of {self.name} come along; origin: {self.origin}.")
+            return raw_files(folder)
+
+    def fetch(self, mirror: Path | None = None) -> RawFiles:
+        """The files of the package; there is nothing to mirror."""
+        return self.packaged()
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """The tables, which are packaged tidy."""
+        import pandas as pd
+
+        found = {}
+        for path in raw.matching("*.parquet"):
+            content = raw.read(path)
+            found[Path(path).stem] = pd.read_parquet(io.BytesIO(content))
+        return found
+
+    def documents(self, raw: RawFiles) -> dict[str, Any]:
+        """JSON documents beside the tables."""
+        paths = [path for path in raw.matching("*.json") if path != FACTS]
+        return {Path(path).stem: json.loads(raw.text(path)) for path in paths}
+
+    def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
+        """Validate the package's tables and write them as a bundle, all or nothing.
+
+        Raises:
+            MissingData: this package holds none.
+            BadTable: they are not what they must be.
+        """
+        raw = self.fetch(mirror)
+        tables = self.tidy(raw)
+        self.validate(tables)
+        described = read_plain_or_gzip(raw.folder, DATASHEET)
+        return Bundle.write(
+            folder or bundle_folder(self.name),
+            self.name,
+            tables,
+            documents=self.documents(raw),
+            datasheet=self.datasheet(tables) if described is None else described.decode(),
+            facts={"source": self.origin, "licence": self.licence, "citation": self.citation},
+        )
+
+    def datasheet(self, tables: "Mapping[str, pd.DataFrame]") -> str:
+        """Text of README.md where the package has none."""
+        lines = [f"# {self.name}: {self.title}", "", f"Origin: {self.origin}."]
+        lines += [f"Licence: {self.licence}", "", f"Published: {self.published}", "", "## Tables"]
+        lines += [f"- `{name}`: {len(frame):,} rows" for name, frame in tables.items()]
+        return "\n".join(lines) + "\n"
+
+
+def raw_files(folder: Path) -> RawFiles:
+    """All files of a folder, by name."""
+    return RawFiles(folder, tuple(sorted(path.name for path in folder.iterdir() if path.is_file())))

@@ -1,0 +1,264 @@
+"""Published throughput and latency of whole networks, from tables in public repositories.
+
+One row of `table` is one line of one published table, with repository, path, commit and line.
+`graphs` holds operator graphs of the networks whose configuration is public and certain.
+Only facts were taken: figures and settings, no prose.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+    Table = pd.DataFrame
+
+RUNTIMES: Final[Mapping[str, str]] = {
+    "native": "eager",
+    "pytorch eager": "eager",
+    "pytorch eager, attention eager": "eager",
+    "pytorch eager, attention sdpa": "eager",
+    "torch.compile": "compiled",
+    "torch.compile reduce-overhead": "reduce-overhead",
+    "torchscript": "torchscript",
+    "tensorrt": "tensorrt",
+    "tensorrt fp16 engine": "tensorrt",
+}
+"""Runtime as written -> as in `forerun.data.software.Runtime`. Others (autotuned compilation,
+pipelines with pre- and post-processing) take no part."""
+
+PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
+ITEMS: Final = ("img/s", "seq/s", "samples/s")
+"""Units of throughput that count items of the batch; tokens, frames and samples of audio do not."""
+
+IDENTITY: Final = (
+    *("framework", "runtime", "model", "variant", "table_label", "sequence_or_image", "container"),
+    *("gpu", "gpu_count", "phase", "precision", "micro_batch_per_gpu"),
+)
+"""Columns that together make one question."""
+
+REPEAT: Final = (
+    *("framework", "runtime", "model", "sequence_or_image", "gpu", "gpu_count", "phase"),
+    *("precision", "micro_batch_per_gpu", "throughput", "latency_avg_ms"),
+)
+"""Columns that two prints of one measurement share: READMEs repeat rows of one another."""
+
+SUPERLINEAR: Final = 1.25
+"""Eight GPUs that do more than this much above eight times one contradict the row of the one.
+
+Chosen by looking at the rows: the ratios of all others stay below 1.1, these are above 1.7.
+"""
+
+EXAMPLES_CONFIGS: Final = "PyTorch/Classification/ConvNets/configs.yml at 0fadac23"
+TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
+    ("b0", "v100-sxm-16gb", "amp"): 128,
+    ("b0", "v100-sxm-16gb", "fp32"): 64,
+    ("b0", "v100-sxm-32gb", "amp"): 256,
+    ("b0", "v100-sxm-32gb", "fp32"): 128,
+    ("b0", "a100-sxm-80gb", "amp"): 256,
+    ("b0", "a100-sxm-80gb", "tf32"): 256,
+    ("b4", "v100-sxm-16gb", "amp"): 32,
+    ("b4", "v100-sxm-16gb", "fp32"): 16,
+    ("b4", "v100-sxm-32gb", "amp"): 64,
+    ("b4", "v100-sxm-32gb", "fp32"): 32,
+    ("b4", "a100-sxm-80gb", "amp"): 128,
+    ("b4", "a100-sxm-80gb", "tf32"): 64,
+}
+"""(size, GPU, precision) -> samples a step of EfficientNet training, which the tables leave out:
+they say that the default configuration ran, and that is `EXAMPLES_CONFIGS`."""
+
+_EFFICIENTNET = re.compile(r"EfficientNet-(?:WideSE-)?(B[04])")
+_FAMILIES: Final = (
+    ("resnet", r"(?:SE-)?ResNe[Xx]?t-?(?:50|101)"),
+    ("vit", r"(?:ViT|BEiT|vit|beit|deit|data2vec-vision|audio-spect|videomae|yolos|depth_pro)"),
+    ("bert", r"(?:BERT|bert|albert)"),
+    ("gpt", r"(?:pythia|biogpt)"),
+    ("detr", r"(?:Conditional-)?DETR"),
+    ("maskformer", r"Mask(?:2)?Former"),
+    ("sam", r"SAM"),
+    ("rcnn", r"d2:|MaskRCNN"),
+    ("jasper", r"Jasper|QuartzNet"),
+)
+_CHIP = re.compile(r"(?:v100|a100)")
+_COUNTS = ("gpu_count", "nodes", "batch_size_per_gpu", "micro_batch_per_gpu", "concurrency")
+_TIMES = (
+    *("throughput", "latency_avg_ms", "latency_p50_ms", "latency_p90_ms", "latency_p95_ms"),
+    *("latency_p99_ms", "latency_p100_ms", "server_compute_infer_ms", "consistency_ratio"),
+)
+_TEXTS = ("kind", "framework", "runtime", "model", "gpu", "gpu_as_written", "phase", "precision")
+_SOURCE = ("source_repo", "source_path", "source_commit", "source_section", "consistency")
+_MAYBE = (
+    *("xla", "scenario", "variant", "device", "device_guess", "sequence_or_image", "container"),
+    *("throughput_unit", "table_label", "batch_source", "note"),
+)
+
+
+class PublishedNetworks(PackagedDataset):
+    """Whole networks, an architecture family left out or a GPU left out."""
+
+    name = "published_networks"
+    title = "published throughput and latency of whole networks"
+    licence = (
+        "facts alone, each with its source; the sources are under Apache-2.0, BSD-3-Clause or "
+        "(YOLOv5) AGPL-3.0, as the document `sources` says"
+    )
+    citation = "the repository, path, commit and line of each row"
+    published = "no prediction protocol; the same network in two tables differs by up to 5 %"
+    origin = "tables of eight public repositories, collected November 2026"
+    package_folder = ("published_networks",)
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `table` and of `graphs`."""
+        import pandera.pandas as pa
+
+        table: dict[str, Any] = {name: text() for name in (*_TEXTS, *_SOURCE)}
+        table |= {name: text(nullable=True) for name in _MAYBE}
+        table |= {name: number(above=0, nullable=True) for name in (*_COUNTS, *_TIMES)}
+        table["source_line"] = number(above=0)
+        graphs: dict[str, Any] = {n: text() for n in ("graph", "configuration", "content")}
+        graphs["operators"] = number("int64", above=0)
+        return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_model/FAMILY` and `unseen_device/CHIP`: one is judged, the others train.
+
+        All variants of an architecture are one family; all boards with one chip are one device.
+        Rows that take no part are those of `reasons`.
+        """
+        if not bundle.has("table"):
+            return []
+        table = bundle.table("table")
+        kept = np.asarray(reasons(table) == "", dtype=np.bool_)
+        found = _left_out("unseen_model", "family", table, families(table["model"]), kept)
+        return found + _left_out("unseen_device", "chip", table, chips(table["gpu"]), kept)
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Rows without a time, and repeats of a row above."""
+        table = bundle.table("table")
+        return check(table, Quantities(time_ms=step_ms(table)), same=REPEAT)
+
+
+def reasons(table: "Table") -> NDArray[np.str_]:
+    """Why each of n rows takes no part in any protocol; empty where it does.
+
+    Args:
+        table: the `table` of the bundle.
+    """
+    repeated = table.assign(**{"micro_batch_per_gpu": micro_batch(table)}).duplicated(list(REPEAT))
+    rules = (
+        ("served by Triton", table["kind"] != "framework"),
+        ("neither PyTorch nor TensorRT", _other_framework(table)),
+        ("generates tokens or images", ~table["phase"].isin(["inference", "training"])),
+        ("runtime is not modelled", ~table["runtime"].isin(RUNTIMES)),
+        ("precision is not modelled", ~table["precision"].isin(PRECISIONS)),
+        ("on a CPU", table["gpu"].str.startswith("cpu")),
+        ("number of GPUs unknown or several: communication", table["gpu_count"] != 1),
+        ("throughput does not count items", _uncountable(table)),
+        ("data loading is inside the timed region", _with_loading(table)),
+        ("batch size is not printed", np.isnan(micro_batch(table))),
+        ("no time", np.isnan(step_ms(table))),
+        ("contradicts the row of eight GPUs", _contradicted(table)),
+        ("repeats a row above", repeated),
+    )
+    found = np.full(len(table), "", dtype="<U64")
+    for why, where in rules:
+        found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
+    return found
+
+
+def micro_batch(table: "Table") -> NDArray[np.float64]:
+    """Samples that one GPU takes at once, without accumulation; NaN where nothing says it."""
+    found = table["micro_batch_per_gpu"].to_numpy(dtype=np.float64, copy=True)
+    columns = (table[n] for n in ("model", "gpu", "precision", "phase", "framework"))
+    for row, (model, gpu, precision, phase, framework) in enumerate(zip(*columns, strict=True)):
+        size = _EFFICIENTNET.fullmatch(model)
+        if np.isnan(found[row]) and size and phase == "training" and framework == "pytorch":
+            key = (size[1].lower(), gpu, precision)
+            found[row] = TRAINING_BATCHES.get(key, np.nan)
+    return found
+
+
+def step_ms(table: "Table") -> NDArray[np.float64]:
+    """Milliseconds of one forward pass, or of one training step without accumulation.
+
+    From throughput where it is given, as averages of latency include warm-up; else the average or
+    the median of latency.
+    """
+    throughput = table["throughput"] / table["gpu_count"]
+    counted = table["throughput_unit"].isin(ITEMS)
+    found = (1e3 * micro_batch(table) / throughput).where(counted)
+    for name in ("latency_avg_ms", "latency_p50_ms"):
+        found = found.where(found.notna(), table[name])
+    return np.asarray(found, dtype=np.float64)
+
+
+def families(models: "pd.Series[str]") -> NDArray[np.str_]:
+    """Architecture family of each of n published models: all sizes and variants are one."""
+    return np.array([_family(str(model)) for model in models], dtype=np.str_)
+
+
+def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:
+    """Chip of each of n GPUs: memory sizes and forms of one chip are one."""
+    found = ((_CHIP.match(str(gpu)), str(gpu)) for gpu in gpus)
+    return np.array([match[0] if match else gpu for match, gpu in found], dtype=np.str_)
+
+
+def _family(model: str) -> str:
+    for name, pattern in _FAMILIES:
+        if re.match(pattern, model):
+            return name
+    letters = re.match(r"[a-z]+", model.lower())
+    return letters[0] if letters else model.lower()
+
+
+def _other_framework(table: "Table") -> Mask:
+    own = table["framework"].str.startswith("pytorch")
+    return np.asarray(~own & ~table["runtime"].str.startswith("tensorrt"), dtype=np.bool_)
+
+
+def _uncountable(table: "Table") -> Mask:
+    unit = table["throughput_unit"]
+    return np.asarray(unit.notna() & ~unit.isin(ITEMS), dtype=np.bool_)
+
+
+def _with_loading(table: "Table") -> Mask:
+    """SSD: `benchmark_inference_loop` starts its clock before it asks the loader for images."""
+    ssd = table["model"].str.startswith("SSD300") & (table["framework"] == "pytorch")
+    return np.asarray(ssd & (table["phase"] == "inference"), dtype=np.bool_)
+
+
+def _contradicted(table: "Table") -> Mask:
+    """Training rows of one GPU whose eight-fold the row of eight GPUs exceeds by far."""
+    keys = ["framework", "runtime", "model", "variant", "gpu", "phase", "precision"]
+    keys += ["sequence_or_image", "micro_batch_per_gpu"]
+    table = table.assign(micro_batch_per_gpu=micro_batch(table))
+    training = table[table["phase"] == "training"]
+    eight = training[training["gpu_count"] == 8].groupby(keys, dropna=False)["throughput"].max()
+    expected = eight.rename("of_eight").reset_index()
+    of_eight = table[keys].merge(expected, on=keys, how="left")["of_eight"].to_numpy()
+    limit = 8 * SUPERLINEAR * table["throughput"].to_numpy(dtype=np.float64)
+    alone = ((table["gpu_count"] == 1) & (table["phase"] == "training")).to_numpy()
+    return np.asarray(alone & (of_eight > limit), dtype=np.bool_)
+
+
+def _left_out(
+    protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
+) -> list[Split]:
+    """One split a value: its rows are judged, those of the others train."""
+    found = []
+    for value in np.unique(values[kept]):
+        out = values == value
+        masks = (kept & ~out, kept & out)
+        found.append(Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values}))
+    return found
