@@ -23,6 +23,7 @@ from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.choices import Alternatives, choice_scores
 from forerun.training.contention_scores import contention_scores
+from forerun.training.offset_baseline import median_offset
 from forerun.training.record import TrainingRecord
 from forerun.training.scores import capacity_scores, mean_and_standard_error, score
 from forerun.training.square_errors import root_mean_squares, summed_rows
@@ -201,6 +202,7 @@ def _answer(
         pool = judged if task.pool is None else task.pool
         drawn = _draw(task, predictor, pool, count, seed)
         given = pool.take(drawn)
+        unadapted = predictor
         predictor = predictor.adapt(given if task.always is None else given + task.always)
         if task.pool is None:
             keep[drawn] = False
@@ -218,6 +220,10 @@ def _answer(
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(judged, task.metric, constant))
+    if count and task.offset_by:
+        baselines["median_offset"] = median_offset(
+            unadapted, given, judged, task.metric, task.offset_by
+        )
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
             Constant().fit(given).predict(judged.queries).values[task.metric]

@@ -3,7 +3,7 @@
 The error of a device is a level that all its strata share, one of each stratum, and a smooth
 function of the features. How strong each part is, and how noisy the rows, is not known beforehand:
 experts with different answers are weighted by their predictive density for groups left out one by
-one. Networks far off their stratum's offset are pulled in first, as one failure of the predictor must
+one. Networks far off their stratum's offset are pulled in first, as one failure must
 not bend the answers for all others.
 """
 
