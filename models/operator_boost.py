@@ -143,10 +143,8 @@ class OperatorBoost:
             strata[part.owner] = found.families
         errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
-        return replace(
-            self,
-            kernels=self.kernels.updated(errors, devices, strata.tolist(), features, self.known),
-        )
+        found = self.kernels.updated(errors, devices, strata.tolist(), features, self.known)
+        return replace(self, kernels=found)
 
     def _with_networks(self, measurements: Measurements) -> Self:
         plain = replace(self, networks=FewRows(), intervals=None).predict(measurements.queries)
@@ -209,13 +207,10 @@ class OperatorBoost:
         scale, deviation = np.ones(len(queries)), np.full(len(queries), np.nan)
         rows = [row for row, query in enumerate(queries) if query.run.kind == "network"]
         if rows and self.networks.devices:
-            phases = [_phase(queries[row]) for row in rows]
-            mean, spread = self.networks.correction(
-                [queries[row].device for row in rows],
-                phases,
-                np.zeros((len(rows), 1)),
-                graph_digests([queries[row] for row in rows]),
-            )
+            asked = [queries[row] for row in rows]
+            devices, phases = [q.device for q in asked], [_phase(q) for q in asked]
+            nothing = np.zeros((len(rows), 1))
+            mean, spread = self.networks.correction(devices, phases, nothing, graph_digests(asked))
             scale[rows], deviation[rows] = np.exp(mean), spread
         return scale, deviation
 

@@ -87,9 +87,10 @@ def held_out(
     """Errors of the predictor before, and adapted on all rows but those judged.
 
     Runs of one model, or of one operator's shape, are held out together, whatever their batch size,
-    precision, execution mode or version: one of them would give away the others. With more than
-    `MOST_REFITS` of them, or where adapting that often would take longer than the budget,
-    they are held out in `FEW_FOLDS` parts or fewer.
+    precision, execution mode or version: one of them would give away the others. Where all rows are
+    of one model, its settings are held out in turn. With more than `MOST_REFITS` of them, or where
+    adapting that often would take longer than the budget, they are held out in `FEW_FOLDS` parts or
+    fewer.
 
     Args:
         base: not adapted to the device.
@@ -101,6 +102,9 @@ def held_out(
     """
     rows = measured if earlier is None else measured + earlier
     keys = [group_of(query) for query in rows.queries]
+    if len(set(keys)) == 1:
+        # Of one model only, its batch sizes and settings are what can be held out.
+        keys = [key_of(query) for query in rows.queries]
     judged = list(dict.fromkeys(keys[: len(measured)]))
     affordable = budget_s / max(adapt_s, 1e-6)
     one_by_one = len(judged) <= min(MOST_REFITS, affordable)

@@ -9,7 +9,7 @@ from forerun.training.tasks.task import Task
 
 PROTOCOL = "unseen_device_few_models"
 MODES = ("eager", "compiled")
-MODELS, DRAWS = 10, 10
+MODELS, DRAWS = 10, 5
 
 
 def few_models_tasks(
