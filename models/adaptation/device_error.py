@@ -35,7 +35,7 @@ MOST_LEFT_OUT = 250
 STANDARD_ERRORS = 0.5
 """By how many standard errors of the paired difference the process must beat the offsets; chosen on
 whole networks (RTX 3090 and RTX 4090 left out; 5, 10 and 20 models)."""
-OPERATOR_STANDARD_ERRORS = 1.0
+OPERATOR_STANDARD_ERRORS = 2.0
 """By how many the offsets must beat the process for operator families, whose errors follow their
 sizes: with 5 rows the process has 21.4 % on batched products where offsets have 24.4 (P4, P100,
 V100, T4 left out)."""
