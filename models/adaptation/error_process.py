@@ -147,7 +147,7 @@ class ErrorProcess:
         """Posteriors of the experts whose weight is not negligible."""
         kept = np.flatnonzero(weights > NEGLIGIBLE * weights.max())
         gram = Gram.between(rows.strata, rows.features, rows)
-        chosen = [experts[i] for i in kept]
+        chosen = [experts[int(i)] for i in kept]
         targets = _targets(rows, offsets)
         posteriors = [
             Posterior.of(_covariance(gram, rows, e), _own_noise(e), targets[e.centred])
