@@ -143,8 +143,8 @@ class OperatorBoost:
             strata[part.owner] = found.families
         errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
-        found = self.kernels.updated(errors, devices, strata.tolist(), features, self.known)
-        return replace(self, kernels=found)
+        kernels = self.kernels.updated(errors, devices, strata.tolist(), features, self.known)
+        return replace(self, kernels=kernels)
 
     def _with_networks(self, measurements: Measurements) -> Self:
         plain = replace(self, networks=FewRows(), intervals=None).predict(measurements.queries)

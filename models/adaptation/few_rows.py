@@ -110,9 +110,9 @@ class FewRows:
                 continue
             rows = SupportSet.of(
                 errors[mine],
-                [strata[i] for i in mine],
+                [strata[i] for i in mine.tolist()],
                 features[mine],
-                None if groups is None else [groups[i] for i in mine],
+                None if groups is None else [groups[i] for i in mine.tolist()],
                 comparable,
             )
             found.append(DeviceError(own, rows, devices[mine[0]] in known))
@@ -157,8 +157,8 @@ class FewRows:
             if known is not None:
                 mine = np.array([d == device for d in devices])
                 own = np.flatnonzero(mine)
-                names = None if groups is None else [groups[i] for i in own]
-                asked = [strata[i] for i in own]
+                names = None if groups is None else [groups[i] for i in own.tolist()]
+                asked = [strata[i] for i in own.tolist()]
                 mean[mine], deviation[mine] = known.at(asked, features[mine], names)
         return mean, deviation
 
