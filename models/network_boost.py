@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators import OPERATOR_CLASSES
-from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard, graph_digests
 from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
@@ -126,7 +126,13 @@ class NetworkBoost:
         errors = np.log(measurements.values["latency_ms"] / plain)
         devices, ways = [q.device for q in measurements.queries], rows.ways.tolist()
         found = self.few_rows.updated(
-            errors, devices, ways, self._standard(rows), self.domain.known
+            errors,
+            devices,
+            ways,
+            self._standard(rows),
+            self.domain.known,
+            graph_digests(measurements.queries),
+            comparable=True,
         )
         return replace(self, few_rows=found)
 
@@ -146,7 +152,7 @@ class NetworkBoost:
         error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
         if self.few_rows.devices:
             error, deviation = self.few_rows.correction(
-                devices, rows.ways.tolist(), self._standard(rows)
+                devices, rows.ways.tolist(), self._standard(rows), graph_digests(queries)
             )
         values = np.exp(answer.log_seconds + error) * 1e3
         low: dict[str, Column] = {}

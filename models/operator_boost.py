@@ -32,7 +32,7 @@ from forerun.features.operator_features import (
 from forerun.features.operator_table import OperatorTable
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.features.query_table import gather
-from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard
+from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard, graph_digests
 from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
@@ -143,10 +143,8 @@ class OperatorBoost:
             strata[part.owner] = found.families
         errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
-        return replace(
-            self,
-            kernels=self.kernels.updated(errors, devices, strata.tolist(), features, self.known),
-        )
+        kernels = self.kernels.updated(errors, devices, strata.tolist(), features, self.known)
+        return replace(self, kernels=kernels)
 
     def _with_networks(self, measurements: Measurements) -> Self:
         plain = replace(self, networks=FewRows(), intervals=None).predict(measurements.queries)
@@ -154,9 +152,10 @@ class OperatorBoost:
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
         nothing = np.zeros((len(devices), 1))
-        return replace(
-            self, networks=self.networks.updated(errors, devices, phases, nothing, self.known)
+        found = self.networks.updated(
+            errors, devices, phases, nothing, self.known, graph_digests(measurements.queries)
         )
+        return replace(self, networks=found)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the workloads whose measurement on a new device tells most.
@@ -208,10 +207,10 @@ class OperatorBoost:
         scale, deviation = np.ones(len(queries)), np.full(len(queries), np.nan)
         rows = [row for row, query in enumerate(queries) if query.run.kind == "network"]
         if rows and self.networks.devices:
-            phases = [_phase(queries[row]) for row in rows]
-            mean, spread = self.networks.correction(
-                [queries[row].device for row in rows], phases, np.zeros((len(rows), 1))
-            )
+            asked = [queries[row] for row in rows]
+            devices, phases = [q.device for q in asked], [_phase(q) for q in asked]
+            nothing = np.zeros((len(rows), 1))
+            mean, spread = self.networks.correction(devices, phases, nothing, graph_digests(asked))
             scale[rows], deviation[rows] = np.exp(mean), spread
         return scale, deviation
 

@@ -1,7 +1,7 @@
 """What a few measurements are worth: errors on rows that an adaptation did not see."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ class MetricError:
             row was left to learn from.
         width_before, width_after: median of the interval's high over low; None without intervals.
         held_before, held_after: share of rows inside their interval; None without intervals.
+        by_group: model or operator -> mean absolute percentage error of its rows, adapted without
+            any row of it; empty where no other row was left.
         gain: by how much further rows would lower the typical relative error at most (0.01 is a
             point); None where too few rows tell.
     """
@@ -41,6 +43,12 @@ class MetricError:
     held_before: float | None
     held_after: float | None
     gain: float | None
+    by_group: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of held-out rows inside the interval of an adaptation that did not see them."""
+        return self.held_after
 
     @property
     def enough(self) -> bool:
@@ -55,7 +63,7 @@ class HeldOut:
     Attributes:
         metrics: metric -> its errors.
         folds: adaptations that were made; each saw all rows but those that it was judged on.
-        one_by_one: whether each held out one workload.
+        one_by_one: whether each held out one model or operator.
     """
 
     metrics: Mapping[str, MetricError]
@@ -78,20 +86,25 @@ def held_out(
 ) -> HeldOut:
     """Errors of the predictor before, and adapted on all rows but those judged.
 
-    Runs of one workload are held out together: one of them would give away the others. With more
-    than `MOST_REFITS` workloads, or where adapting that often would take longer than the budget,
-    they are held out in `FEW_FOLDS` parts or fewer.
+    Runs of one model, or of one operator's shape, are held out together, whatever their batch size,
+    precision, execution mode or version: one of them would give away the others. Where all rows are
+    of one model, its settings are held out in turn. With more than `MOST_REFITS` of them, or where
+    adapting that often would take longer than the budget, they are held out in `FEW_FOLDS` parts or
+    fewer.
 
     Args:
         base: not adapted to the device.
         measured: the rows to judge.
         before: what `base` says of them.
-        earlier: further rows to learn from; runs of the workload judged are left out of them.
+        earlier: further rows to learn from; runs of the model judged are left out of them.
         budget_s: time that the adaptations may take.
         adapt_s: time that one takes.
     """
     rows = measured if earlier is None else measured + earlier
-    keys = [key_of(query) for query in rows.queries]
+    keys = [group_of(query) for query in rows.queries]
+    if len(set(keys)) == 1:
+        # Of one model only, its batch sizes and settings are what can be held out.
+        keys = [key_of(query) for query in rows.queries]
     judged = list(dict.fromkeys(keys[: len(measured)]))
     affordable = budget_s / max(adapt_s, 1e-6)
     one_by_one = len(judged) <= min(MOST_REFITS, affordable)
@@ -107,10 +120,11 @@ def held_out(
     classes = len({_class(query) for query in measured.queries})
     said = _Columns.empty(len(measured))
     said.fill(np.arange(len(measured)), before)
+    labels = [group_name(query) for query in measured.queries]
     found = {
         name: error
         for name in NAMES
-        if (error := _error(name, measured.values, said, after, classes)) is not None
+        if (error := _error(name, measured.values, said, after, classes, labels)) is not None
     }
     return HeldOut(found, count, one_by_one)
 
@@ -135,7 +149,12 @@ class _Columns:
 
 
 def _error(
-    name: str, measured: Mapping[str, Column], before: _Columns, after: _Columns, classes: int
+    name: str,
+    measured: Mapping[str, Column],
+    before: _Columns,
+    after: _Columns,
+    classes: int,
+    labels: Sequence[str],
 ) -> MetricError | None:
     truth = measured.get(name, np.zeros(0))
     if not len(truth):
@@ -157,7 +176,16 @@ def _error(
         held_before,
         held_after,
         _gain(np.log(truth / after.values[name][judged]), classes),
+        _by_group(truth, after.values[name][judged], np.array(labels)[judged]),
     )
+
+
+def _by_group(truth: Column, said: Column, labels: NDArray[np.str_]) -> Mapping[str, float]:
+    errors = {
+        str(label): _mape(truth[labels == label], said[labels == label])
+        for label in np.unique(labels)
+    }
+    return {label: error for label, error in errors.items() if error is not None}
 
 
 def _mape(truth: Column, said: Column) -> float | None:
@@ -204,6 +232,21 @@ def key_of(query: Query) -> tuple[object, ...]:
     else:
         what = (run.graph.digest, run.batch_size, run.phase, run.training)
     return (*what, run.precision, query.software, query.operation)
+
+
+def group_of(query: Query) -> tuple[object, ...]:
+    """Equal for runs of one model, or of one operator's shape."""
+    run = query.run
+    return key_of(query)[:4] if run.kind == "kernel" else (run.graph.digest,)
+
+
+def group_name(query: Query) -> str:
+    """The model, or the operator with its shape, for people."""
+    run = query.run
+    if run.kind == "kernel":
+        shapes = ", ".join("x".join(map(str, shape)) for shape in run.operator.input_shapes)
+        return f"{run.operator.kind} {shapes}"
+    return f"network {run.graph.digest[:8]}"
 
 
 def _class(query: Query) -> Sequence[str]:

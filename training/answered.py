@@ -13,6 +13,7 @@ from forerun.models.constant import Constant
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.roofline import Roofline
 from forerun.training.choices import Alternatives
+from forerun.training.offset_baseline import median_offset
 from forerun.training.tasks import Task
 
 Column = NDArray[np.float64]
@@ -69,6 +70,7 @@ def answer(
         pool = judged if task.pool is None else task.pool
         drawn = _draw(task, predictor, pool, count, seed)
         given = pool.take(drawn)
+        unadapted = predictor
         predictor = predictor.adapt(given if task.always is None else given + task.always)
         if task.pool is None:
             keep[drawn] = False
@@ -79,6 +81,10 @@ def answer(
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(judged, task.metric, constant))
+    if count and task.offset_by:
+        baselines["median_offset"] = median_offset(
+            unadapted, given, judged, task.metric, task.offset_by
+        )
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
             Constant().fit(given).predict(judged.queries).values[task.metric]

@@ -67,6 +67,28 @@ class Posterior:
         return np.asarray(np.maximum(prior - explained, 0.0))
 
 
+def without_group(
+    inverse: Matrix, values: Column, held_out: NDArray[np.bool_]
+) -> tuple[Column, Matrix]:
+    """Mean and covariance of some values, noise included, given only the others.
+
+    Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
+    partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the mean
+    -inv(A_hh) A_hr v_r. The held-out entries of `values` are not looked at.
+
+    Args:
+        inverse: (k, k) inverse of the covariance of all values, noise included.
+        values: (k,), of mean zero.
+        held_out: (k,) mask of h rows.
+
+    Returns:
+        (h,) means; (h, h) covariance.
+    """
+    covariance = np.linalg.inv(inverse[np.ix_(held_out, held_out)])
+    mean = -covariance @ (inverse[np.ix_(held_out, ~held_out)] @ values[~held_out])
+    return np.asarray(mean), np.asarray(covariance)
+
+
 def matern(one: Matrix, other: Matrix) -> Matrix:
     """Matern 3/2 correlation of rows (n, d) and (m, d) at length 1, shape (n, m)."""
     distance = np.sqrt(3.0) * distances(one, other)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from forerun.service.settings import Settings
 
 
+MOST_GROUPS = 5
+"""Groups held out whose errors are printed."""
+
+
 def adapt(
     sources: Annotated[
         list[Path] | None,
@@ -133,6 +137,7 @@ def show_errors(errors: "HeldOut") -> None:
         )
     screen().print(table)
     screen().print("[dim]interval: its high over its low, and the share of rows inside[/dim]")
+    _show_groups(errors)
     worse = [
         name
         for name, e in errors.metrics.items()
@@ -143,6 +148,15 @@ def show_errors(errors: "HeldOut") -> None:
             f"[yellow]no help with {', '.join(worse)} on rows held out[/yellow]: check how they "
             "were taken, or roll back"
         )
+
+
+def _show_groups(errors: "HeldOut") -> None:
+    """The models or operators with the largest errors, each left out whole."""
+    for name, error in errors.metrics.items():
+        worst = sorted(error.by_group.items(), key=lambda pair: -pair[1])[:MOST_GROUPS]
+        if len(error.by_group) > 1:
+            said = ", ".join(f"{group} {value:.1f} %" for group, value in worst)
+            screen().print(f"{name}, largest errors of groups held out: {said}", markup=False)
 
 
 def _interval(width: float | None, held: float | None) -> str:

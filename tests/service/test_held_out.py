@@ -81,6 +81,12 @@ def test_runs_of_one_workload_do_not_give_each_other_away():
     assert base.log == [every - {keys[0]}, every - {keys[2]}]
 
 
+def test_errors_are_given_by_group_too():
+    found = judged(Level(), rows([2.0, 4.0, 2.0, 2.0], sizes=[1, 2, 3, 4])).metrics["latency_ms"]
+    assert list(found.by_group) == [f"linear {n}x8" for n in (1, 2, 3, 4)]
+    assert found.by_group["linear 2x8"] == pytest.approx(50.0)
+
+
 def test_one_row_alone_has_no_error_after():
     error = judged(Level(), rows([3.0])).metrics["latency_ms"]
     assert error.mape_after is None

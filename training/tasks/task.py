@@ -35,6 +35,8 @@ class Task:
         scale: how values are seen where root mean square errors are judged; None: they are not.
         alternatives: rows of `judged` of which the least is to be chosen; None: nothing is.
         suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
+        offset_by: key of the groups that have a median offset each in the baseline
+            `median_offset`, which adapts on the same rows; empty for no such baseline.
         repeats: a key for each row, shared by repeats of one run, where shares such as P are
             judged on their own scale; None: they are not.
     """
@@ -49,6 +51,7 @@ class Task:
     pool: Measurements | None = None
     always: Measurements | None = None
     suggested: bool = False
+    offset_by: str = ""
     repeats: NDArray[np.str_] | None = None
     bin_width: float = 0.0
     scale: Callable[[Column], Column] | None = None

@@ -20,6 +20,8 @@ from forerun.features.readers.bundle_tables import timm_graphs
 from forerun.models.graph_network import GraphNetwork
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.predictor import Predictor
+from forerun.training.tasks.few_models import PROTOCOL as FEW_MODELS
+from forerun.training.tasks.few_models import few_models_tasks
 from forerun.training.tasks.joined import joined_table
 from forerun.training.tasks.task import Exam, Examiner, Task, counted
 
@@ -69,6 +71,9 @@ class TimmBenchExaminer(Examiner):
             if len(train) and len(judged):
                 tasks = list(_tasks(measured.take(judged), protocol))
                 yield Exam(protocol, measured.take(train), tasks)
+                few = list(few_models_tasks(measured.take(judged)))
+                if protocol == "unseen_device" and few:
+                    yield Exam(FEW_MODELS, measured.take(train), few)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -89,6 +94,8 @@ class TimmBenchExaminer(Examiner):
         for protocol, rows in parts.items():
             if rows.any():
                 yield from _tasks(measured.take(rows), protocol, by_device=True)
+        if new["device"].any():
+            yield from few_models_tasks(measured.take(new["device"]))
 
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -187,8 +194,8 @@ def _tasks(rows: Measurements, protocol: str, by_device: bool = False) -> Iterat
     for name in np.unique(rows.groups["part"]):
         mine = rows.take(rows.groups["part"] == name)
         if not by_device:
-            yield Task(f"{protocol}/{name}", "latency_ms", mine)
+            yield Task(f"{protocol}/{name}", "latency_ms", mine, offset_by="part")
             continue
         for device in np.unique(mine.groups["device"]):
             on_device = mine.take(mine.groups["device"] == device)
-            yield Task(f"{protocol}/{name}", "latency_ms", on_device, device=str(device))
+            yield Task(f"{protocol}/{name}", "latency_ms", on_device, str(device), offset_by="part")
