@@ -198,10 +198,11 @@ def step_ms(table: "Table") -> NDArray[np.float64]:
     """
     throughput = table["throughput"] / table["gpu_count"]
     counted = table["throughput_unit"].isin(ITEMS)
-    found = (1e3 * micro_batch(table) / throughput).where(counted)
+    per_item = 1e3 / throughput.where(counted).to_numpy(dtype=np.float64)
+    found = np.asarray(micro_batch(table) * per_item, dtype=np.float64)
     for name in ("latency_avg_ms", "latency_p50_ms"):
-        found = found.where(found.notna(), table[name])
-    return np.asarray(found, dtype=np.float64)
+        found = np.where(np.isnan(found), table[name].to_numpy(dtype=np.float64), found)
+    return found
 
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:

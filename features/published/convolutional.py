@@ -1,6 +1,7 @@
 """Convolutional classifiers, and SSD, of NVIDIA's examples and of YOLOv5's tables."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from forerun.features.model_zoo import build
@@ -29,7 +30,7 @@ def convolutional() -> Iterator[Entry]:
             f"{name}-{side}",
             Built(
                 f"{_CLASSIFIERS if name in _ULTRALYTICS else where}; timm {timm_name}",
-                lambda timm_name=timm_name, side=side: build(timm_name, side),
+                partial(build, timm_name, side),
                 (1, 3, side, side),
             ),
         )
@@ -38,7 +39,7 @@ def convolutional() -> Iterator[Entry]:
             f"efficientnet_widese_{size}-{side}",
             Built(
                 f"{where}/efficientnet.py: squeeze width a quarter of the expanded one",
-                lambda width=width, depth=depth: wide_squeeze_efficientnet(width, depth),
+                partial(wide_squeeze_efficientnet, width, depth),
                 (1, 3, side, side),
             ),
         )

@@ -1,7 +1,7 @@
 """DETR and its kin, and segmenters by mask, on the image of transformers' benchmark."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from forerun.features.published.sources import HUB, Entry, Transformer
 
@@ -21,14 +21,15 @@ def detection() -> Iterator[Entry]:
             *("ConditionalDetrConfig", "resnet50", 300),
         ),
     ):
-        fields = {"backbone_config": None, "use_timm_backbone": True, "backbone": backbone}
+        fields: dict[str, Any] = {"backbone_config": None, "use_timm_backbone": True}
+        fields |= {"backbone": backbone}
         fields |= {"use_pretrained_backbone": False, "num_labels": 91, "num_queries": queries}
         source = Transformer(
             f"{HUB} {name.replace('_', '-')}; image of perf_torch_compile.md",
             *(architecture, config, inputs, "eager", fields),
         )
         yield f"{name}-{COCO_IMAGE[0]}x{COCO_IMAGE[1]}", source
-    base = {"embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]}
+    base: dict[str, Any] = {"embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]}
     base |= {"window_size": 12, "image_size": 384, "model_type": "swin"}
     base["out_features"] = [f"stage{level}" for level in (1, 2, 3, 4)]
     # The image's shorter side becomes 640, and both sides are padded to multiples of 32.

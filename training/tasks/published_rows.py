@@ -22,7 +22,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Network
+from forerun.data.workload import Network, NumberFormat
 
 MODELLED: Final = ("eager", "compiled", "reduce-overhead")
 """Runtimes that the protocols fit and judge, each by itself."""
@@ -247,7 +247,7 @@ def _query(row: Row, graph: OperatorGraph, batch: int, catalog: DeviceCatalog) -
         }
     )
     # An engine has no autocast: what the tables call amp are weights and activations in fp16.
-    numbers = "fp16" if engine and precision == "amp" else precision
+    numbers: NumberFormat = "fp16" if engine and precision == "amp" else precision
     network = Network(graph, batch, numbers, row["phase"])
     return Query(network, catalog.get(str(board)), software)
 
