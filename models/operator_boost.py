@@ -38,6 +38,7 @@ from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.domain import FeatureRange, KnownDevices
 from forerun.models.novelty import device_position, novelty_of
+from forerun.models.operator_errors import errors_by_others, held_out_errors
 from forerun.models.operator_families import (
     DeviceBoosters,
     family_ms,
@@ -46,46 +47,17 @@ from forerun.models.operator_families import (
     mixed_ratio,
     save_devices,
 )
-from forerun.models.operator_intervals import (
-    ErrorComponents,
-    HeldOut,
-    calibrate,
-    reach,
-    site_keys,
-)
+from forerun.models.operator_intervals import ErrorComponents, HeldOut, calibrate, site_keys
 from forerun.models.operator_rows import (
     CORRECTION_WIDTH,
     OperatorRows,
     TimedKernels,
     correction_columns,
 )
+from forerun.models.operator_times import TimedNetworks
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class TimedNetworks:
-    """Times of n queries on the device alone, and how uncertain they are.
-
-    Variances are of the log of the time. The shared part is the same for everything that runs on
-    one device, so it does not average out over sums; the other part does.
-
-    Attributes:
-        device_ms: (n,) sum of the kernels' times.
-        shared_variance: (n,) zero without intervals.
-        own_variance: (n,) zero without intervals.
-        freedom: (n,) degrees of freedom of the shared variance.
-        adapted_deviation: (n,) standard deviation by measurements of the device; NaN without any.
-        by_class_ms: (n, len(OPERATOR_CLASSES)).
-    """
-
-    device_ms: Column
-    shared_variance: Column
-    own_variance: Column
-    freedom: Column
-    adapted_deviation: Column
-    by_class_ms: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -107,7 +79,7 @@ class OperatorBoost:
     """
 
     seed: int = 0
-    bag: int = 2
+    bag: int = 1
     trees: int = 120
     calibrated: bool = True
     experts: tuple[DeviceBoosters, ...] = ()
@@ -154,7 +126,7 @@ class OperatorBoost:
         )
         if not self.calibrated:
             return replace(fitted, components=None)
-        missed_on = partial(_missed_on, rows, experts)
+        missed_on = partial(errors_by_others, rows, experts)
         return replace(fitted, components=calibrate(rows, partial(self._missed, rows), missed_on))
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -220,7 +192,9 @@ class OperatorBoost:
         timed = self.timed_networks(queries)
         scale, deviation = self._network_scale(queries)
         value = timed.device_ms * scale
-        low, high = self._interval(timed, value)
+        low, high = timed.interval(value, self.components)
+        if self.kernels.devices:
+            low, high = self.kernels.intervals(value, timed.adapted_deviation, low, high)
         if self.networks.devices:
             low, high = self.networks.intervals(value, deviation, low, high)
         with_intervals = self.components is not None
@@ -238,41 +212,11 @@ class OperatorBoost:
 
         What the host adds (dispatch, Python) is not in it, nor are corrections by whole networks.
         """
-        n = len(queries)
-        total, shared, own, deviation = np.zeros((4, n))
-        freedom, by_class = np.ones(n), np.zeros((n, len(OPERATOR_CLASSES)))
+        timed = TimedNetworks.empty(len(queries))
         for part in gather(queries):
             found = self._kernels(part.table, part.device, part.precision)
-            spent = found.times * part.table.repeat
-            mine, owner = np.unique(part.owner, return_inverse=True)
-            together = np.bincount(owner, weights=spent)
-            total[mine] = together
-            np.add.at(by_class, (part.owner, part.table.op_class), spent)
-            shares = spent / np.maximum(together[owner], 1e-300)
-            deviation[mine] = np.bincount(owner, weights=shares * found.deviation)
-            if self.components is None:
-                continue
-            family = FAMILY_OF_KIND[part.table.kind]
-            by_family = np.zeros((len(mine), len(FAMILIES)))
-            np.add.at(by_family, (owner, family), shares)
-            novelty = np.full(len(mine), self._novelty(part.device))
-            shared[mine], freedom[mine] = self.components.shared_variance(by_family, novelty)
-            own[mine] = self.components.own_variance(
-                owner, shares, family, found.site, found.kernel
-            )
-        return TimedNetworks(total, shared, own, freedom, deviation, by_class)
-
-    def _interval(self, timed: TimedNetworks, value: Column) -> tuple[Column, Column]:
-        if self.components is None:
-            return value, value
-        variance = timed.shared_variance + timed.own_variance
-        # Satterthwaite: the own part counts many groups, so it adds no doubt about the variance.
-        share = np.maximum(timed.shared_variance, 1e-30) / np.maximum(variance, 1e-30)
-        width = reach(variance, timed.freedom / share**2, self.components.coverage)
-        low, high = value * np.exp(-width), value * np.exp(width)
-        if self.kernels.devices:
-            low, high = self.kernels.intervals(value, timed.adapted_deviation, low, high)
-        return low, high
+            timed.add(part, found, self._novelty(part.device), self.components)
+        return timed
 
     def _novelty(self, device: Device) -> float:
         if device in self.known:
@@ -330,7 +274,7 @@ class OperatorBoost:
         found: list[HeldOut] = []
         for device in np.unique(rows.device):
             mine = held & (rows.device == device)
-            found += _errors(rows, mine, str(device), list(experts.values()), 0.0)
+            found += held_out_errors(rows, mine, str(device), list(experts.values()), 0.0)
         return found
 
     def _limits(self, query: Query) -> tuple[str, ...]:
@@ -393,42 +337,6 @@ class OperatorBoost:
             kernels=FewRows.from_json(content["kernels"]),
             networks=FewRows.from_json(content["networks"]),
         )
-
-
-def _missed_on(
-    rows: OperatorRows,
-    experts: Mapping[str, DeviceBoosters],
-    device: str,
-    held: NDArray[np.bool_],
-) -> list[HeldOut]:
-    """Errors on rows of one device, by the boosters of the others."""
-    position = device_position(rows.devices[device])
-    others = [expert for name, expert in experts.items() if name != device]
-    if not others:
-        return []
-    novelty = novelty_of(position, [np.array(expert.position) for expert in others])
-    return _errors(rows, held, device, others, novelty)
-
-
-def _errors(
-    rows: OperatorRows,
-    held: NDArray[np.bool_],
-    device: str,
-    experts: Sequence[DeviceBoosters],
-    novelty: float,
-) -> list[HeldOut]:
-    """Errors of held-out rows of one device, family by family."""
-    position, found = device_position(rows.devices[device]), []
-    for family in rows.parts:
-        part = rows.family(family, held)
-        if part is None or not len(part[1]):
-            continue
-        features, log_measured = part
-        ratio = mixed_ratio(experts, position, family, features)
-        errors = log_measured - np.log(family_ms(family, features, ratio))
-        site, _ = site_keys(family, features)
-        found.append(HeldOut(family, device, novelty, errors, site))
-    return found
 
 
 def _domain(queries: Sequence[Query]) -> FeatureRange:

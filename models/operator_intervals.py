@@ -6,7 +6,7 @@ The first two are shared: all kernels of a device (of one family on it) are off 
 not average out in a network. A site is a range of shapes within a factor of two that errs alike;
 the last part is one kernel's own. Both average out by the shares of the time that they take. Shared
 parts come from devices left out whole (unseen), or from the largest work of each device left out
-(seen); the degrees of freedom count devices or held-out groups, never rows. For variance components
+(seen); the degrees of freedom count devices, never rows. For variance components
 see Searle, Casella, McCulloch: "Variance Components", 1992.
 """
 
@@ -56,7 +56,7 @@ class Shared:
     Attributes:
         device: of the part that families share.
         families: family -> variance of its own part.
-        freedom: degrees of freedom: held-out devices or groups, less one.
+        freedom: degrees of freedom of the part that families share: held-out devices less one.
     """
 
     device: float
@@ -81,16 +81,28 @@ class Shared:
         everywhere = [v for values in squares.values() for v in values]
         pooled = max(0.0, float(np.mean(everywhere)) - device) if everywhere else 0.0
         families = {
-            family: (max(0.0, sum(v) - len(v) * device) + PRIOR_DEVICES * pooled)
-            / (len(v) + PRIOR_DEVICES)
+            family: float(
+                (max(0.0, sum(v) - len(v) * device) + PRIOR_DEVICES * pooled)
+                / (len(v) + PRIOR_DEVICES)
+            )
             for family, v in squares.items()
         }
         return cls(device, {"": pooled, **families}, max(1.0, freedom))
 
-    def variance(self, shares: Column) -> Column:
-        """Variance of the log of sums, (n,), from (n, families) shares of the time."""
+    def variance(self, shares: Column) -> tuple[Column, Column]:
+        """Variance of the log of sums and the variance of that estimate, each (n,).
+
+        The second is twice the square over the degrees of freedom, part by part: each family's
+        own part has those of its devices and of the prior.
+
+        Args:
+            shares: (n, families) of the time.
+        """
         own = np.array([self.families.get(f, self.families.get("", 0.0)) for f in FAMILIES])
-        return self.device * shares.sum(axis=1) ** 2 + shares**2 @ own
+        device, family = self.device * shares.sum(axis=1) ** 2, shares**2 * own
+        doubt = 2.0 * device**2 / self.freedom
+        doubt = doubt + 2.0 * (family**2).sum(axis=1) / (self.freedom + 1.0 + PRIOR_DEVICES)
+        return device + family.sum(axis=1), doubt
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -119,9 +131,8 @@ class ErrorComponents:
     def of(cls, seen: Sequence[HeldOut], unseen: Sequence[HeldOut]) -> Self:
         """Moment estimates from held-out errors."""
         devices = len({part.device for part in unseen})
-        groups = len({(part.device, part.family) for part in seen})
         site, kernel = _within([*seen, *unseen])
-        near = Shared.of(seen, groups - 1.0)
+        near = Shared.of(seen, len({part.device for part in seen}) - 1.0)
         far = Shared.of(unseen, devices - 1.0) if unseen else near
         return cls(near, far, site, kernel)
 
@@ -132,13 +143,12 @@ class ErrorComponents:
             shares: (n, families) of the time of n networks or kernels.
             novelty: (n,) of their devices; 0 for devices of the training rows.
         """
-        near, far = self.seen.variance(shares), self.unseen.variance(shares) * spread_of(novelty)
-        total = near + far
-        # Satterthwaite's degrees of freedom of a sum of two estimated variances.
-        freedom = total**2 / np.maximum(
-            near**2 / self.seen.freedom + far**2 / self.unseen.freedom, 1e-30
-        )
-        return total, np.maximum(freedom, 1.0)
+        near, near_doubt = self.seen.variance(shares)
+        far, far_doubt = self.unseen.variance(shares)
+        spread = spread_of(novelty)
+        total, doubt = near + far * spread, near_doubt + far_doubt * spread**2
+        # Satterthwaite's degrees of freedom of a sum of estimated variances.
+        return total, np.maximum(2.0 * total**2 / np.maximum(doubt, 1e-30), 1.0)
 
     def own_variance(
         self, owner: NDArray[np.intp], shares: Column, families: NDArray[np.intp], *keys: Column

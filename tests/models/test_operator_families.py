@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from tests.models.test_operator_boost import CATALOG, GRAPH, TEACHERS, measured
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
@@ -19,7 +20,6 @@ from forerun.models.novelty import device_position
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.operator_families import family_ms, fit_devices, mixed_ratio
 from forerun.models.operator_rows import OperatorRows
-from tests.models.test_operator_boost import CATALOG, GRAPH, TEACHERS, measured
 
 
 @lru_cache(maxsize=1)
