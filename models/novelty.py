@@ -40,7 +40,8 @@ def device_position(device: Device) -> Vector:
     peaks = device.peak_tflops
     half = max(peaks.get("fp16", 0.0), peaks.get("bf16", 0.0), fp32)
     sustained = min(1.0, power_capped_tflops(device, "fp32") / fp32)
-    return np.log(np.array([half / fp32, sustained, 1e3 * fp32 / bandwidth]))
+    ratios: Vector = np.array([half / fp32, sustained, 1e3 * fp32 / bandwidth])
+    return np.asarray(np.log(ratios))
 
 
 def distance(one: Vector, other: Vector, scales: Vector = ARITHMETIC_SCALES) -> float:

@@ -68,7 +68,7 @@ class Shared:
         """Moments of the groups' mean errors, each in units of its device's expected spread."""
         means: dict[str, dict[str, float]] = {}
         for part in parts:
-            scale = np.sqrt(spread_of(part.novelty)) if part.novelty else 1.0
+            scale = float(np.sqrt(spread_of(part.novelty))) if part.novelty else 1.0
             means.setdefault(part.device, {})[part.family] = _centre(part) / scale
         squares: dict[str, list[float]] = {}
         products: list[float] = []
@@ -249,7 +249,7 @@ def calibrate(
             other devices alone.
     """
     large = largest_work(rows)
-    unseen = []
+    unseen: list[HeldOut] = []
     for device in np.unique(rows.device):
         unseen += missed_on(str(device), large & (rows.device == device))
     return ErrorComponents.of(missed(large), unseen)
