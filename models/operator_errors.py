@@ -17,9 +17,12 @@ def errors_by_others(
     device: str,
     held: NDArray[np.bool_],
 ) -> list[HeldOut]:
-    """Errors on rows of one device, by the boosters of the others."""
+    """Errors on rows of one device, by the boosters of the others.
+
+    Groups of the same device (rows of another dataset) are left out with it.
+    """
     position = device_position(rows.devices[device])
-    others = [expert for name, expert in experts.items() if name != device]
+    others = [e for e in experts.values() if not np.allclose(e.position, position, atol=1e-6)]
     if not others:
         return []
     novelty = novelty_of(position, [np.array(expert.position) for expert in others])
