@@ -1,27 +1,27 @@
 """Dimensionless features of operators on one device, by the family of kernels they run as.
 
-Each family has a physical base time (the roofline with what is known of its kernels: power cap,
-tiles and waves, second reads) and features that are ratios to the device, clipped where every
-teaching device covers the range, so that trees cannot tell one device from another by size.
+Each family has a physical base time at full clock (the roofline with what is known of its kernels:
+tiles and waves, second reads), the time that the power limit allows at best, and features that are
+ratios to the device, clipped where every training device covers the range.
 Wave quantisation after Lee et al., "Forecasting GPU performance for deep learning training and
 inference" (ASPLOS 2025), and NVIDIA's matrix multiplication guide.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.device import Device
+from forerun.data.device import Device, Precision
 from forerun.data.workload import NumberFormat
 from forerun.features.operator_table import OperatorTable
 from forerun.features.operators import KINDS
 from forerun.features.roofline import (
     COMPUTE_PRECISION,
     ELEMENT_BYTES,
-    power_capped_tflops,
     roofline_ms,
+    sustained_tflops,
     traffic_bytes,
 )
 
@@ -50,13 +50,14 @@ FAMILY_OF_KIND: NDArray[np.intp] = np.array(
 LAUNCH_MS = 0.018
 """Launch inside an event pair: median of small elementwise kernels on NeuSight's five GPUs."""
 
+SHORTEST_KERNEL_MS = 0.002
+"""No kernel of a GPU is predicted shorter, adapted or not: the low end of CUDA's launch overhead
+(2 to 5 microseconds from a full queue)."""
+
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
-_GEMM_DEVICE = ("l2_per_unit", "bytes_per_clock_unit")
 _GEMM_COMMON = (
     "log_bytes_over_l2",
-    *_GEMM_DEVICE,
     "log_intensity_over_ridge",
-    "log_intensity_over_capped_ridge",
     *(f"{what}_{m}x{n}" for m, n in TILES for what in ("fill", "pad")),
     "waves_128x128",
     "waves_64x64",
@@ -66,11 +67,11 @@ _GEMM_COMMON = (
     *("align_m", "align_n", "align_k"),
     "is_linear",
 )
-_ROWS_COMMON = ("log_roofline", "log_bytes_over_l2", "l2_per_unit", "log_width")
+_ROWS_COMMON = ("log_roofline", "log_bytes_over_l2", "log_width")
 FEATURES: Mapping[str, tuple[str, ...]] = {
     "bmm": _GEMM_COMMON,
     "linear": _GEMM_COMMON,
-    "conv": (*_GEMM_COMMON, "log_power_base", "log_wave_base", "kernel", "stride", "log_groups"),
+    "conv": (*_GEMM_COMMON, "kernel", "stride", "log_groups"),
     "elementwise": (*_ROWS_COMMON, "operands", "heavy"),
     "softmax": (
         *_ROWS_COMMON,
@@ -89,6 +90,12 @@ _TYPICAL_CLOCK_MHZ = 1500.0
 _TYPICAL_L2_MIB_PER_UNIT = 0.1
 _UNIT_FLOPS_PER_CLOCK = 256.0
 _RELOAD_RAMP = (-1.5, -0.3)
+_WINOGRAD_SAVING = 2.25
+"""Winograd's F(2x2, 3x3) needs 2.25 times fewer multiplications (Lavin and Gray 2016)."""
+_WORST_FILL = 0.4
+_VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
+"""What fp32 products on vector units sustain a watt at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
+training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +105,32 @@ class OperatorFeatures:
     Attributes:
         matrix: (n, len(FEATURES[family])).
         roofline_ms: (n,) lower bound.
-        base_ms: (n,) physical base time, launch included; the learned ratio multiplies it.
+        base_ms: (n,) physical base time at full clock, launch included; the learned ratio
+            multiplies it.
+        power_ms: (n,) time that the power limit allows at best, 0 where it is not known. A kernel
+            that wastes time at full clock draws less, so the two do not multiply: the slower holds.
     """
 
     matrix: Matrix
     roofline_ms: Column
     base_ms: Column
+    power_ms: Column
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "OperatorFeatures":
+        """The operators at these positions, or where the mask is True."""
+        return OperatorFeatures(
+            self.matrix[rows], self.roofline_ms[rows], self.base_ms[rows], self.power_ms[rows]
+        )
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[OperatorFeatures]") -> "OperatorFeatures":
+        """All operators of several tables of one family."""
+        return cls(
+            np.concatenate([p.matrix for p in parts]),
+            np.concatenate([p.roofline_ms for p in parts]),
+            np.concatenate([p.base_ms for p in parts]),
+            np.concatenate([p.power_ms for p in parts]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +164,9 @@ def operator_features(
     element = ELEMENT_BYTES[precision]
     columns = _BUILDERS[family](table, chip, roof, moved, element)
     base = roof * np.exp(columns.pop("_log_base", np.zeros(len(table)))) + LAUNCH_MS
-    columns["l2_per_unit"] = np.full(
-        len(table), np.clip(np.log(chip.l2_bytes / 1024.0 / chip.units), 4.29, 5.94)
-    )
-    columns["bytes_per_clock_unit"] = np.full(
-        len(table), np.clip(np.log(chip.bandwidth / chip.clock_hz / chip.units), 1.61, 2.32)
-    )
+    power_ms = columns.pop("_power_ms", np.zeros(len(table)))
     matrix = np.stack([columns[name] for name in FEATURES[family]], axis=1)
-    return OperatorFeatures(matrix, roof, base)
+    return OperatorFeatures(matrix, roof, base, power_ms)
 
 
 DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
@@ -179,7 +201,7 @@ def _chip(device: Device, precision: NumberFormat) -> _Chip:
     clock = (device.boost_clock_mhz or _TYPICAL_CLOCK_MHZ) * 1e6
     fp32 = device.peak_tflops.get("fp32", peak / 8e12) * 1e12
     units = float(device.compute_units or max(1.0, fp32 / clock / _UNIT_FLOPS_PER_CLOCK))
-    share = min(1.0, power_capped_tflops(device, arithmetic) * 1e12 / peak)
+    share = min(1.0, _sustained_flops(device, arithmetic) / peak)
     return _Chip(
         peak_flops=peak,
         capped_share=share,
@@ -189,6 +211,14 @@ def _chip(device: Device, precision: NumberFormat) -> _Chip:
         clock_hz=clock,
         resident_threads=_RESIDENT_THREADS.get(device.architecture or "", 2048.0),
     )
+
+
+def _sustained_flops(device: Device, arithmetic: Precision) -> float:
+    sustained = sustained_tflops(device, arithmetic) * 1e12
+    vector = device.computes_in(arithmetic) == "fp32" and device.fp32_matrix_tflops is None
+    if vector and device.process_nm == 7.0 and device.tdp_w is not None:
+        return min(sustained, device.tdp_w * _VECTOR_FP32_7NM_GFLOP_PER_W * 1e9)
+    return sustained
 
 
 def _log(values: Column) -> Column:
@@ -203,16 +233,13 @@ def _gemm(
     ridge = chip.peak_flops / chip.bandwidth
     intensity = _log(table.flops / moved / ridge)
     columns, best = _tiles(b, m, n, chip)
-    compute = table.flops / (chip.peak_flops * chip.capped_share)
+    compute = table.flops / chip.peak_flops
     memory = moved / chip.bandwidth
     weights = np.where(b > 1, moved / b, k * n * element)
     columns |= {
         "log_bytes_over_l2": np.clip(_log(moved / chip.l2_bytes), -8, 6),
         "log_intensity_over_ridge": intensity,
-        "log_intensity_over_capped_ridge": intensity - np.log(chip.capped_share),
         "log_best_tile": _log(best),
-        "log_power_base": _log(np.maximum(compute, memory) * 1e3 / roof),
-        "log_wave_base": _log(np.maximum(compute * best, memory) * 1e3 / roof),
         "log_k": _log(np.minimum(k, 4096)),
         "log_m": _log(np.minimum(m, 4096)),
         "log_n": _log(np.minimum(n, 4096)),
@@ -228,7 +255,10 @@ def _gemm(
             ((size % step == 0).astype(np.float64) for step in (2, 4, 8, 16, 32, 64, 128)),
             start=np.zeros(len(table)),
         )
-    columns["_log_base"] = columns["log_wave_base"]
+    columns["_log_base"] = _log(np.maximum(compute * best, memory) * 1e3 / roof)
+    # Padding of a tile is multiplied too and draws power; units that idle in the last wave do not.
+    drawn = 1e3 * compute / np.maximum(columns["pad_64x64"], _WORST_FILL)
+    columns["_power_ms"] = drawn / chip.capped_share
     return columns
 
 
@@ -255,7 +285,9 @@ def _conv(
     columns["kernel"] = table.kernel
     columns["stride"] = table.stride
     columns["log_groups"] = np.log(np.maximum(table.batch, 1.0))
-    columns["_log_base"] = columns["log_power_base"]
+    compute, memory = table.flops / chip.peak_flops, moved / chip.bandwidth
+    columns["_log_base"] = _log(np.maximum(compute, memory) * 1e3 / roof)
+    columns["_power_ms"] = 1e3 * compute / chip.capped_share / _WINOGRAD_SAVING
     return columns
 
 

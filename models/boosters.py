@@ -44,7 +44,8 @@ class BoosterBag:
         Args:
             matrix: n rows of features.
             target: n values.
-            parameters: LightGBM parameters; seed, threads and verbosity are set here.
+            parameters: LightGBM parameters; seed, threads and verbosity are set here. `objective`
+                may be a function (raw scores, dataset) -> (gradients, hessians).
             trees: boosting rounds.
             seeds: one booster each.
             weights: n positive weights, or None for equal ones.
@@ -62,7 +63,8 @@ class BoosterBag:
                 deterministic=True,
                 force_row_wise=True,
             )
-            data = lightgbm.Dataset(matrix, label=target, weight=weights, params=settings)
+            plain = {name: value for name, value in settings.items() if not callable(value)}
+            data = lightgbm.Dataset(matrix, label=target, weight=weights, params=plain)
             booster = lightgbm.train(settings, data, num_boost_round=trees)
             texts.append(booster.model_to_string())
         return cls(tuple(texts))

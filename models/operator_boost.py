@@ -1,11 +1,13 @@
-"""One booster for each family of kernels, on the ratio of measured to physical base time.
+"""Latency of kernels by boosters of the devices most like the one asked, and of networks as sums.
 
-A kernel's answer is base x exp(ratio), never below the roofline; a network's is the sum over its
-operators. Products of matrices (batched and linear) are answered by the geometric mean of their own
-booster and one pooled over both, which carries a family whose rows on a device are doubtful.
+A kernel's time is a physical base time x exp(ratio), joined with what the power limit allows, never
+below the roofline nor below a launch; a network's is the sum over its operators. Boosters of
+unlike training devices count little (`operator_families`). Intervals come from variance components:
+what a device's kernels have in common does not average out in a network, what is a shape's own does
+(`operator_intervals`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +25,7 @@ from forerun.features.operator_features import (
     FAMILIES,
     FAMILY_OF_KIND,
     FEATURES,
-    LAUNCH_MS,
-    OperatorFeatures,
+    SHORTEST_KERNEL_MS,
     assumed,
     device_ratios,
     operator_features,
@@ -35,19 +36,25 @@ from forerun.features.query_table import gather
 from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard, graph_digests
 from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
-from forerun.models.boosters import BoosterBag
-from forerun.models.calibration import Intervals
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.operator_families import FLOOR_OF_ROOFLINE, POOLED, POOLS, fit_families
-from forerun.models.operator_intervals import calibrate
+from forerun.models.novelty import device_position, novelty_of
+from forerun.models.operator_errors import errors_by_others, held_out_errors
+from forerun.models.operator_families import (
+    DeviceBoosters,
+    family_ms,
+    fit_devices,
+    load_devices,
+    mixed_ratio,
+    save_devices,
+)
+from forerun.models.operator_intervals import ErrorComponents, HeldOut, calibrate, site_keys
 from forerun.models.operator_rows import (
     CORRECTION_WIDTH,
-    SHORTEST_MS,
-    SHORTEST_ROW_MS,
     OperatorRows,
     TimedKernels,
     correction_columns,
 )
+from forerun.models.operator_times import TimedNetworks
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -59,12 +66,12 @@ class OperatorBoost:
 
     Attributes:
         seed: first of the bag's seeds.
-        bag: boosters a family.
+        bag: boosters a family and training device.
         trees: boosting rounds of each.
-        boosters: family (and the pooled one) -> fitted bag.
-        intervals: by family; for unseen devices from leaving one device out.
+        experts: boosters of each training device.
+        components: variances of the error, from held-out devices and held-out large work.
         known: devices of the training rows.
-        domain: range of the teaching devices' ratios.
+        domain: range of the training devices' ratios.
         precisions: number formats of the training rows.
         scales: family -> spread of its features over the training rows.
         kernels: errors of kernels on devices adapted to.
@@ -72,11 +79,11 @@ class OperatorBoost:
     """
 
     seed: int = 0
-    bag: int = 3
-    trees: int = 300
+    bag: int = 1
+    trees: int = 120
     calibrated: bool = True
-    boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
-    intervals: Intervals | None = None
+    experts: tuple[DeviceBoosters, ...] = ()
+    components: ErrorComponents | None = None
     known: KnownDevices = field(default_factory=KnownDevices)
     domain: FeatureRange | None = None
     precisions: tuple[str, ...] = ()
@@ -92,19 +99,20 @@ class OperatorBoost:
 
     def answers(self, query: Query) -> bool:
         """Kernels and networks, once fitted."""
-        return bool(self.boosters) and query.has_bound
+        return bool(self.experts) and query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
         """Boosters on all rows, intervals on rows that other fits did not see.
 
         Args:
             measurements: kernels with `latency_ms` and the group `device`; doubtful rows, of a
-                weight below 0.5, teach nothing.
+                weight below 0.5, are left out.
         """
         rows = OperatorRows.of(measurements)
+        experts = self._experts(rows, np.ones(len(rows.device), dtype=np.bool_))
         fitted = replace(
             self,
-            boosters=self._boosters(rows, np.ones(len(rows.device), dtype=np.bool_)),
+            experts=tuple(experts.values()),
             known=KnownDevices.of([q.device for q in measurements.queries]),
             domain=_domain(measurements.queries),
             precisions=tuple(sorted({q.run.precision for q in measurements.queries})),
@@ -116,8 +124,10 @@ class OperatorBoost:
             kernels=FewRows(),
             networks=FewRows(),
         )
-        intervals = calibrate(rows, partial(self._missed, rows)) if self.calibrated else None
-        return replace(fitted, intervals=intervals)
+        if not self.calibrated:
+            return replace(fitted, components=None)
+        missed_on = partial(errors_by_others, rows, experts)
+        return replace(fitted, components=calibrate(rows, partial(self._missed, rows), missed_on))
 
     def adapt(self, measurements: Measurements) -> Self:
         """Errors on devices from a few kernels or networks with `latency_ms`.
@@ -133,7 +143,7 @@ class OperatorBoost:
         return adapted
 
     def _with_kernels(self, measurements: Measurements) -> Self:
-        plain = replace(self, kernels=FewRows(), intervals=None)
+        plain = replace(self, kernels=FewRows())
         n = len(measurements)
         times, features = np.empty(n), np.zeros((n, CORRECTION_WIDTH))
         strata = np.full(n, "", dtype="<U16")
@@ -147,7 +157,7 @@ class OperatorBoost:
         return replace(self, kernels=kernels)
 
     def _with_networks(self, measurements: Measurements) -> Self:
-        plain = replace(self, networks=FewRows(), intervals=None).predict(measurements.queries)
+        plain = replace(self, networks=FewRows()).predict(measurements.queries)
         errors = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
@@ -174,33 +184,44 @@ class OperatorBoost:
         return suggest_for_errors(rows / time[:, None], count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Sum over operators of base x exp(ratio), with low and high summed alike.
+        """Sum over operators, with intervals from the sum's own variance.
 
-        The errors of a network's operators are taken as fully correlated, so a network's interval
-        is the sum of its operators' intervals.
+        The shared part of the operators' errors is fully correlated, the rest averages out.
         """
-        n = len(queries)
-        value, low, high = np.zeros(n), np.zeros(n), np.zeros(n)
-        breakdowns = np.zeros((n, len(OPERATOR_CLASSES)))
-        for part in gather(queries):
-            found = self._kernels(part.table, part.device, part.precision)
-            for total, column in ((value, found.times), (low, found.low), (high, found.high)):
-                np.add.at(total, part.owner, column * part.table.repeat)
-            by_class = (part.owner, part.table.op_class)
-            np.add.at(breakdowns, by_class, found.times * part.table.repeat)
+        timed = self.timed_networks(queries)
         scale, deviation = self._network_scale(queries)
-        value, low, high = value * scale, low * scale, high * scale
+        value = timed.device_ms * scale
+        low, high = timed.interval(value, self.components)
+        if self.kernels.devices:
+            low, high = self.kernels.intervals(value, timed.adapted_deviation, low, high)
         if self.networks.devices:
             low, high = self.networks.intervals(value, deviation, low, high)
-        with_intervals = self.intervals is not None
+        with_intervals = self.components is not None
         return Predictions(
             {"latency_ms": value},
             {"latency_ms": low} if with_intervals else {},
             {"latency_ms": high} if with_intervals else {},
-            self.intervals.seen.coverage if self.intervals else None,
+            self.components.coverage if self.components else None,
             [self._limits(q) for q in queries],
-            [_breakdown(row, s) for row, s in zip(breakdowns, scale, strict=True)],
+            [_breakdown(row, s) for row, s in zip(timed.by_class_ms, scale, strict=True)],
         )
+
+    def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:
+        """Time on the device of n networks (or kernels), and the variance of its log by parts.
+
+        What the host adds (dispatch, Python) is not in it, nor are corrections by whole networks.
+        """
+        timed = TimedNetworks.empty(len(queries))
+        for part in gather(queries):
+            found = self._kernels(part.table, part.device, part.precision)
+            timed.add(part, found, self._novelty(part.device), self.components)
+        return timed
+
+    def _novelty(self, device: Device) -> float:
+        if device in self.known:
+            return 0.0
+        position = device_position(device)
+        return novelty_of(position, [np.array(expert.position) for expert in self.experts])
 
     def _network_scale(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """Factor of whole networks, 1 for kernels, and its deviation in log space."""
@@ -219,68 +240,41 @@ class OperatorBoost:
     ) -> TimedKernels:
         found = TimedKernels.empty(len(table))
         family_of = FAMILY_OF_KIND[table.kind]
-        seen = device in self.known
         adapted = self.kernels.of(device) is not None
+        position = device_position(device)
         for code in np.unique(family_of):
             family = FAMILIES[code]
             mine = family_of == code
             features = operator_features(table.take(mine), device, precision, family)
-            times = self._family_ms(family, features)
-            strata = [family] * len(times)
+            ratio = mixed_ratio(self.experts, position, family, features)
+            times = family_ms(family, features, ratio)
             found.families[mine] = family
+            found.site[mine], found.kernel[mine] = site_keys(family, features)
             if family in self.scales:
                 columns = correction_columns(features, times)
                 found.features[mine] = self.scales[family].apply(columns, CORRECTION_WIDTH)
-            deviation = np.full(len(times), np.nan)
             if adapted:
-                here = [device] * len(times)
-                error, deviation = self.kernels.correction(here, strata, found.features[mine])
-                times = times * np.exp(error)
-            found.times[mine] = times
-            if self.intervals is not None:
-                around = self.intervals.around(times, strata, np.full(len(times), seen))
-                found.low[mine], found.high[mine] = self.kernels.intervals(
-                    times, deviation, *around
+                here, strata = [device] * len(times), [family] * len(times)
+                error, found.deviation[mine] = self.kernels.correction(
+                    here, strata, found.features[mine]
                 )
+                times = times * np.exp(error)
+            shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
+            found.times[mine] = np.maximum(times, shortest)
         return found
 
-    def _family_ms(self, family: str, features: OperatorFeatures) -> Column:
-        own, pooled = self.boosters.get(family), self.boosters.get(POOLED)
-        parts = [own] if own else []
-        if family in POOLS and pooled:
-            parts.append(pooled)
-        if not parts:
-            return np.maximum(features.base_ms, features.roofline_ms)
-        ratio = sum((bag.predict(features.matrix) for bag in parts), np.zeros(len(features.matrix)))
-        # Below the shortest work that teaches, the time falls linearly to the launch.
-        shortest = SHORTEST_MS.get(family, SHORTEST_ROW_MS)
-        short = np.minimum(features.roofline_ms / shortest, 1.0)
-        work = np.maximum(features.base_ms - LAUNCH_MS, 1e-9)
-        taught = (LAUNCH_MS + work / np.maximum(short, 1e-9)) * np.exp(ratio / len(parts))
-        times = LAUNCH_MS + np.maximum(taught - LAUNCH_MS, 0.0) * short
-        return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
-
-    def _boosters(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> Mapping[str, BoosterBag]:
+    def _experts(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> dict[str, DeviceBoosters]:
         seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
-        return fit_families(rows, chosen, trees=self.trees, seeds=seeds)
+        return fit_devices(rows, chosen, trees=self.trees, seeds=seeds)
 
-    def _missed(
-        self, rows: OperatorRows, held: NDArray[np.bool_]
-    ) -> Iterator[tuple[str, str, Column]]:
-        """(family, device, log errors) of rows held out, by quicker boosters on the others."""
-        quick = replace(self, bag=1, trees=max(20, self.trees // 2))
-        fitted = replace(quick, boosters=quick._boosters(rows, ~held))
-        for family, (owner, features, log_measured) in rows.parts.items():
-            mine = held[owner]
-            if not mine.any() or family not in fitted.boosters:
-                continue
-            part = OperatorFeatures(
-                features.matrix[mine], features.roofline_ms[mine], features.base_ms[mine]
-            )
-            errors = log_measured[mine] - np.log(fitted._family_ms(family, part))
-            devices = rows.device[owner[mine]]
-            for device in np.unique(devices):
-                yield family, str(device), errors[devices == device]
+    def _missed(self, rows: OperatorRows, held: NDArray[np.bool_]) -> list[HeldOut]:
+        """Errors on rows held out, by quicker boosters on the other rows of all devices."""
+        experts = replace(self, bag=1)._experts(rows, ~held)
+        found: list[HeldOut] = []
+        for device in np.unique(rows.device):
+            mine = held & (rows.device == device)
+            found += held_out_errors(rows, mine, str(device), list(experts.values()), 0.0)
+        return found
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         precision, device = query.run.precision, query.device
@@ -300,13 +294,14 @@ class OperatorBoost:
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
+        folder.mkdir(parents=True, exist_ok=True)
         parameters = {
             "seed": self.seed,
             "bag": self.bag,
             "trees": self.trees,
-            "families": {name: len(bag.texts) for name, bag in self.boosters.items()},
+            "experts": save_devices(self.experts, folder),
             "features": {family: list(FEATURES[family]) for family in FAMILIES},
-            "intervals": self.intervals.to_json() if self.intervals else None,
+            "components": self.components.to_json() if self.components else None,
             "known": self.known.sheets,
             "domain": self.domain.to_json() if self.domain else None,
             "precisions": self.precisions,
@@ -315,8 +310,6 @@ class OperatorBoost:
             "networks": self.networks.to_json(),
         }
         write_content(folder, self.name, parameters)
-        for name, bag in self.boosters.items():
-            bag.save(folder, name)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -332,11 +325,10 @@ class OperatorBoost:
             seed=content["seed"],
             bag=content["bag"],
             trees=content["trees"],
-            boosters={
-                name: BoosterBag.load(folder, name, count)
-                for name, count in content["families"].items()
-            },
-            intervals=Intervals.from_json(content["intervals"]) if content["intervals"] else None,
+            experts=tuple(load_devices(folder, content["experts"])),
+            components=(
+                ErrorComponents.from_json(content["components"]) if content["components"] else None
+            ),
             known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
             precisions=tuple(content["precisions"]),

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.features.operator_features import (
     FAMILIES,
@@ -48,20 +49,30 @@ def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class TimedKernels:
-    """n kernels on one device: time, bounds (0 without intervals), and what corrections see."""
+    """n kernels on one device.
+
+    Attributes:
+        times: (n,) milliseconds.
+        deviation: (n,) of the log error left after measurements of the device; NaN without any.
+        features: (n, CORRECTION_WIDTH) what few-row corrections depend on.
+        families: n names.
+        site, kernel: (n,) numbers that kernels of one site, and equal kernels, share.
+    """
 
     times: Column
-    low: Column
-    high: Column
+    deviation: Column
     features: Matrix
     families: NDArray[np.str_]
+    site: Column
+    kernel: Column
 
     @classmethod
     def empty(cls, size: int) -> Self:
         """Room for `size` kernels."""
-        times, low, high = np.zeros((3, size))
+        times, site, kernel = np.zeros((3, size))
         families = np.full(size, "", dtype="<U16")
-        return cls(times, low, high, np.zeros((size, CORRECTION_WIDTH)), families)
+        features = np.zeros((size, CORRECTION_WIDTH))
+        return cls(times, np.full(size, np.nan), features, families, site, kernel)
 
 
 @dataclass(frozen=True)
@@ -70,11 +81,13 @@ class OperatorRows:
 
     Attributes:
         device: device of each of n measurements.
+        devices: group `device` -> its spec sheet.
         parts: family -> position among the measurements, features, and log of measured time of
-            the rows that may teach it.
+            the rows that may train it.
     """
 
     device: NDArray[np.str_]
+    devices: Mapping[str, Device]
     parts: Mapping[str, tuple[NDArray[np.intp], OperatorFeatures, Column]]
 
     @classmethod
@@ -98,25 +111,24 @@ class OperatorRows:
         parts = {}
         for family, pieces in collected.items():
             owner = np.concatenate([p[0] for p in pieces])
-            features = OperatorFeatures(
-                np.concatenate([p[1].matrix for p in pieces]),
-                np.concatenate([p[1].roofline_ms for p in pieces]),
-                np.concatenate([p[1].base_ms for p in pieces]),
-            )
-            teach = features.roofline_ms > SHORTEST_MS.get(family, SHORTEST_ROW_MS)
-            teach &= measured[owner] > 0
+            features = OperatorFeatures.concatenate([p[1] for p in pieces])
+            used = features.roofline_ms > SHORTEST_MS.get(family, SHORTEST_ROW_MS)
+            used &= measured[owner] > 0
             if weights is not None:
-                teach &= weights[owner] >= TRUSTED
-            kept = OperatorFeatures(
-                features.matrix[teach], features.roofline_ms[teach], features.base_ms[teach]
-            )
-            parts[family] = (owner[teach], kept, np.log(measured[owner[teach]]))
-        return cls(measurements.groups["device"], parts)
+                used &= weights[owner] >= TRUSTED
+            parts[family] = (owner[used], features.take(used), np.log(measured[owner[used]]))
+        names = measurements.groups["device"]
+        devices = {
+            str(name): query.device for name, query in zip(names, measurements.queries, strict=True)
+        }
+        return cls(names, devices, parts)
 
-    def family(self, family: str, chosen: NDArray[np.bool_]) -> tuple[Column, Column]:
-        """Matrix and target of one family's rows where `chosen` is True."""
+    def family(
+        self, family: str, chosen: NDArray[np.bool_]
+    ) -> tuple[OperatorFeatures, Column] | None:
+        """Features and log of measured time of one family's rows where `chosen` is True."""
         if family not in self.parts:
-            return np.zeros((0, len(FEATURES[family]))), np.zeros(0)
+            return None
         owner, features, log_measured = self.parts[family]
         mine = chosen[owner]
-        return features.matrix[mine], (log_measured - np.log(features.base_ms))[mine]
+        return features.take(mine), log_measured[mine]

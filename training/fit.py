@@ -1,8 +1,9 @@
 """Fit every predictor on all its training rows and seal them as one artifact."""
 
+import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.architecture import ArchitectureLatency
-from forerun.models.artifact import Manifest, check, load_part, seal
+from forerun.models.artifact import Manifest, check, load_part, read_content, seal
 from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.chosen import Chosen
@@ -131,7 +132,8 @@ def train(
     courses = _courses(names)
     names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
-    catalog, parts = DeviceCatalog.load(), _parts(base)
+    catalog = DeviceCatalog.load()
+    parts = _parts(base, {c.predictor.name for c in courses})
     record = TrainingRecord() if base is None else TrainingRecord.read(base)
     fitted: list[Predictor] = []
     for course in COURSES:
@@ -153,12 +155,19 @@ def train(
     return _written(Chosen(tuple(fitted)), output, record, documents(record))
 
 
-def _parts(base: Path | None) -> list[Predictor]:
+def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
+    """Predictors of `base` that are kept; those fitted anew may be of an earlier version."""
     if base is None:
         return []
     check(base)
-    predictor = load_part(base)
-    return list(predictor.parts) if isinstance(predictor, Chosen) else [predictor]
+    folders = read_content(base, Chosen.name)["parts"] if _is_chosen(base) else [""]
+    kept = [name for name in folders if name.partition("-")[2] not in fitted_anew]
+    return [load_part(base / name) for name in kept]
+
+
+def _is_chosen(folder: Path) -> bool:
+    content = json.loads((folder / "predictor.json").read_text())
+    return bool(content["name"] == Chosen.name)
 
 
 def _courses(names: Sequence[str]) -> list[Course]:

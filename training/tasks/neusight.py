@@ -64,6 +64,9 @@ class NeuSightExaminer(Examiner):
             tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
             if protocol == "unseen_device":
                 tasks += _network_tasks(bundle, catalog, set(train.groups["device"]))
+            if protocol == "leave_one_gpu_out":
+                left_out = catalog.get(split.protocol.partition("/")[2]).name
+                tasks += _left_out_networks(bundle, catalog, left_out)
             yield Exam(protocol, train, tasks)
 
     def judged_only(
@@ -155,6 +158,16 @@ def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str
         protocol = "seen_device" if name in taught else "unseen_device"
         tasks.append(_network_task(f"{protocol}/e2e", part, graphs, catalog, name))
     return tasks
+
+
+def _left_out_networks(bundle: Bundle, catalog: DeviceCatalog, left_out: str) -> list[Task]:
+    """Whole networks of a GPU none of whose operators train."""
+    if not (bundle.has("e2e") and bundle.has("opgraphs")):
+        return []
+    tasks = _network_tasks(bundle, catalog, ())
+    return [
+        replace(task, name="leave_one_gpu_out/e2e") for task in tasks if task.device == left_out
+    ]
 
 
 def _network_task(
