@@ -22,6 +22,9 @@ class Software(BaseModel):
     layout: Layout = Field(default="nchw", description="memory layout of image tensors")
     cuda: str | None = Field(default=None, description="CUDA or ROCm version")
     driver: str | None = Field(default=None, description="driver version")
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="that compute, on a processor; all cores if null"
+    )
 
     @property
     def version_number(self) -> float | None:

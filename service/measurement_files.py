@@ -29,6 +29,7 @@ SOFTWARE = {
     "layout": "layout",
     "cuda": "cuda",
     "driver": "driver",
+    "threads": "threads",
 }
 """Column of a table -> field of `Software`."""
 
