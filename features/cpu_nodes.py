@@ -21,7 +21,7 @@ BLOCK = 16
 CONV_KINDS = ("conv_first", "conv_point", "conv_direct", "conv_depth", "conv_group", "conv_plain")
 NODE_KINDS = (
     *CONV_KINDS,
-    *("gemm", "bmm", "recurrent", "add", "broadcast", "cheap", "exponential", "softmax"),
+    *("gemm", "bmm", "recurrent", "add", "broadcast", "cheap", "exponential", "erf", "softmax"),
     *("layer_norm", "batch_norm", "pool", "mean", "concat", "transpose", "gather", "resize"),
     *("reduce", "reorder", "copy", "attention", "neighbourhood", "unknown"),
 )
@@ -136,7 +136,7 @@ class _Lowering:
         roots = set(self._ops[before[0]].inputs) if before else set(self._ops[place].inputs)
         halves = [i for c in chain for i in self._ops[c].inputs if i not in inner]
         roots |= {i for i in halves if i not in chain}
-        self._collapse(chain[-1], "exponential", inner, tuple(roots))
+        self._collapse(chain[-1], "erf", inner, tuple(roots))
 
     def _mark_silu(self, place: int) -> None:
         readers = self._readers[place]
@@ -311,6 +311,8 @@ def kind_of(op: Operator) -> str:
         if function in _BINARY:
             same = {tuple(shape) for shape in op.input_shapes} <= set(op.output_shapes)
             return "add" if same or len(op.input_shapes) < 2 else "broadcast"
+        if function in ("erf", "gelu"):
+            return "erf"
         return "cheap" if function in _CHEAP else "exponential"
     if op.kind == "copy":
         return {"Concat": "concat", "Transpose": "transpose"}.get(op.name, _copy_kind(op))
@@ -338,7 +340,7 @@ def _copy_kind(op: Operator) -> str:
 
 
 def _conv_kind(op: Operator) -> str:
-    groups = int(op.attributes.get("groups", 1) or 1)  # type: ignore[arg-type]
+    groups = _groups(op)
     source, target = op.input_shapes[0], op.output_shapes[0]
     if len(source) != 4:
         return "conv_plain"
@@ -360,6 +362,9 @@ def node_of(op: Operator, kind: str) -> CpuNode:
     made = _PRODUCTS.get(kind)
     if made is not None and op.output_shapes and op.input_shapes:
         rows, columns, depth, flops = made(op)
+        if kind == "conv_plain" and prod(_pair(op.attributes.get("kernel", (1, 1)))) > 1:
+            # Windows are copied out before they are multiplied.
+            read = max(read, 4.0 * rows * depth * _groups(op))
         return CpuNode(kind, flops, read, written, weights, rows, columns, depth)
     values = max(read, written) / 4 if kind in ("reduce", "mean") else written / 4
     if kind == "pool":
@@ -374,7 +379,7 @@ def _conv_product(op: Operator) -> tuple[float, float, float, float]:
     source, target = op.input_shapes[0], op.output_shapes[0]
     if op.kind == "conv_transpose":
         source, target = target, source
-    groups = int(op.attributes.get("groups", 1) or 1)  # type: ignore[arg-type]
+    groups = _groups(op)
     kernel = prod(_pair(op.attributes.get("kernel", (1, 1))))
     rows, columns, inner = target[0] * prod(target[2:]), target[1], source[1] / groups
     if groups == 1 and len(source) == 4:
@@ -419,6 +424,11 @@ _PRODUCTS: dict[str, Callable[[Operator], tuple[float, float, float, float]]] = 
 
 def _function(op: Operator) -> str:
     return str(op.attributes.get("function", "")) if op.kind == "elementwise" else ""
+
+
+def _groups(op: Operator) -> int:
+    groups = op.attributes.get("groups", 1)
+    return groups if isinstance(groups, int) and groups > 0 else 1
 
 
 def _channelwise(op: Operator) -> bool:

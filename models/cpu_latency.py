@@ -37,7 +37,7 @@ ENOUGH_NETWORKS = 5
 _RARE = 0.15
 """Share of a network's time in kinds of node that were never measured, from which on it is said."""
 _THREAD_SLOPES = {"flops": -0.6, "fixed": 0.2}
-_WIDE = Deviations(0.7, 0.5, 0.5, 0.7, 0.2, 0.06, 0.06, 0.35, 0.12)
+_WIDE = Deviations(0.7, 0.5, 0.5, 0.7, 0.2)
 """Around `UNITS`, where fits begin: far wider than processors differ, so that data decide."""
 
 
@@ -184,12 +184,11 @@ class CpuLatency:
             return self.factor, COVERAGE
         errors, deviations = posterior.held_out()
         ratios = np.abs(errors) / deviations
-        own = _quantile(ratios)
         within = [
-            ratio <= max(self.factor / 2, _quantile(np.delete(ratios, place)))
+            ratio <= max(self.factor, _quantile(np.delete(ratios, place)))
             for place, ratio in enumerate(ratios)
         ]
-        return max(self.factor / 2, own), float(np.mean(within))
+        return max(self.factor, _quantile(ratios)), float(np.mean(within))
 
     def _limits(self, query: Query, share: Column) -> tuple[str, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
@@ -323,7 +322,9 @@ def _breakdown(share: Column, value: float) -> dict[str, float]:
 CLASS_OF: Mapping[str, str] = {
     **dict.fromkeys((k for k in PRODUCTS if k.startswith("conv")), "conv"),
     **{"gemm": "linear", "bmm": "bmm", "attention": "attention", "recurrent": "recurrent"},
-    **dict.fromkeys(("add", "broadcast", "cheap", "exponential", "neighbourhood"), "elementwise"),
+    **dict.fromkeys(
+        ("add", "broadcast", "cheap", "exponential", "erf", "neighbourhood"), "elementwise"
+    ),
     **{"softmax": "softmax", "layer_norm": "norm", "batch_norm": "norm", "pool": "pool"},
     **{"mean": "reduce", "reduce": "reduce", "unknown": "unknown"},
     **dict.fromkeys(("concat", "transpose", "gather", "resize", "reorder", "copy"), "copy"),

@@ -21,7 +21,9 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 COUNT = len(COLUMNS)
-_STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-4
+_STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-3
+_REWEIGHTINGS, _FAR = 2, 2.5
+"""Rows left out that are missed by more deviations than that get a wider noise."""
 _FAMILY = np.array(
     [2 if kind == "fixed" else 0 if kind in PRODUCTS else 1 for kind, _ in COLUMNS], dtype=np.intp
 )
@@ -54,10 +56,10 @@ class Deviations:
     kind: float = 0.2
     column: float = 0.25
     slope: float = 0.15
-    mixture: float = 0.06
-    structure: float = 0.06
-    reach: float = 0.35
-    operator: float = 0.12
+    mixture: float = 0.08
+    structure: float = 0.08
+    reach: float = 0.3
+    operator: float = 0.2
 
     def covariance(self, known: float = 1.0) -> Matrix:
         """Of log seconds per unit, then of slopes: (2 columns, 2 columns).
@@ -168,14 +170,31 @@ class RatePosterior:
     @cached_property
     def centre(self) -> Column:
         """(2 columns,) most probable log milliseconds per unit, and slopes."""
-        mean, covariance = self.prior.mean + self.shift, self.prior.covariance(self.known)
-        centre = mean.copy()
+        return self._robust[0]
+
+    @cached_property
+    def _robust(self) -> tuple[Column, Column]:
+        """The centre, and the noise of each row: that of rows far off all others is widened.
+
+        A run that was disturbed throughout looks steady; Huber's weights keep it from deciding.
+        """
+        centre, noise = self.prior.mean + self.shift, self.rows.noise
         if not len(self.rows):
-            return centre
+            return centre, noise
+        for _ in range(_REWEIGHTINGS):
+            centre = self._climbed(centre, noise)
+            inverse, missed = self._solved(centre, noise)
+            left_out = (inverse @ missed) / np.sqrt(inverse.diagonal())
+            noise = self.rows.noise * np.maximum(1.0, np.abs(left_out) / _FAR) ** 2
+        return self._climbed(centre, noise), noise
+
+    def _climbed(self, centre: Column, noise: Column) -> Column:
+        """The centre after Gauss-Newton steps from another."""
+        mean, covariance = self.prior.mean + self.shift, self.prior.covariance(self.known)
         for _ in range(_STEPS):
             log_ms, slopes = _linear(self.rows, centre)
             whole = slopes @ covariance @ slopes.T + self._unexplained(centre)
-            whole += np.diag(self.rows.noise**2)
+            whole += np.diag(noise**2)
             missed = self.rows.log_ms - log_ms + slopes @ (centre - mean)
             target = mean + covariance @ slopes.T @ np.linalg.solve(whole, missed)
             step = np.clip(target - centre, -_LONGEST_STEP, _LONGEST_STEP)
@@ -184,16 +203,20 @@ class RatePosterior:
                 break
         return centre
 
+    def _solved(self, centre: Column, noise: Column) -> tuple[Matrix, Column]:
+        """Inverse covariance of the rows, and what the prior's mean misses, linearised."""
+        covariance = self.prior.covariance(self.known)
+        log_ms, slopes = _linear(self.rows, centre)
+        whole = slopes @ covariance @ slopes.T + self._unexplained(centre)
+        whole += np.diag(noise**2)
+        mean = self.prior.mean + self.shift
+        return np.linalg.inv(whole), self.rows.log_ms - log_ms + slopes @ (centre - mean)
+
     @cached_property
     def _gram(self) -> tuple[Matrix, Column, Matrix]:
         """Inverse covariance of the rows, what they miss, and their slopes."""
-        covariance = self.prior.covariance(self.known)
-        log_ms, slopes = _linear(self.rows, self.centre)
-        whole = slopes @ covariance @ slopes.T + self._unexplained(self.centre)
-        whole += np.diag(self.rows.noise**2)
-        mean = self.prior.mean + self.shift
-        missed = self.rows.log_ms - log_ms + slopes @ (self.centre - mean)
-        return np.linalg.inv(whole), missed, slopes
+        inverse, missed = self._solved(*self._robust)
+        return inverse, missed, _linear(self.rows, self.centre)[1]
 
     def _unexplained(self, centre: Column) -> Matrix:
         return _likeness(self.prior.deviations, self.rows, self.rows, centre)

@@ -10,6 +10,7 @@ from forerun.data.datasets.mlperf_inference import MlperfInference
 from forerun.data.datasets.nas_latency import NasLatency
 from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.neusight import NeuSight
+from forerun.data.datasets.onnxruntime_cpu import OnnxruntimeCpu
 from forerun.data.datasets.timm_bench import TimmBench
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.wa_hls4ml import WaHls4ml
@@ -25,6 +26,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     NasLatency,
     Ncpp,
     NeuSight,
+    OnnxruntimeCpu,
     TimmBench,
     TorchOpEnergy,
     WaHls4ml,

@@ -24,6 +24,12 @@ def adapt(
         Path | None,
         typer.Option(help="folder of the networks' graphs [<table>-graphs beside the table]"),
     ] = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            help="spec sheet .yaml or .json to register the device with; auto: this processor"
+        ),
+    ] = None,
     suggest: Annotated[
         int | None, typer.Option(help="say which N to measure next", min=1, max=1000)
     ] = None,
@@ -59,7 +65,19 @@ def adapt(
         return
     if len(sources or []) != 1:
         raise InputError("Give one file of measurements; --suggest says which to take.")
+    if sheet is not None:
+        _register(settings, device, sheet)
     _learn(settings, device, (sources or [])[0], graphs, json)
+
+
+def _register(settings: "Settings", name: str, sheet: str) -> None:
+    """Register the device with a sheet, in place of what stood under its name."""
+    from forerun.service.device_sheets import detected_cpu, read_sheet
+    from forerun.service.device_store import DeviceStore
+
+    device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
+    DeviceStore(settings.home / "devices").register(device)
+    progress(f"{device.name} is registered as {device.title}")
 
 
 def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:

@@ -10,6 +10,7 @@ from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
+from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
 from forerun.training.tasks.task import Exam, Examiner, Task
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
@@ -26,6 +27,7 @@ EXAMINERS: tuple[type[Examiner], ...] = (
     NasLatencyExaminer,
     NcppExaminer,
     NeuSightExaminer,
+    OnnxruntimeCpuExaminer,
     TimmBenchExaminer,
     TorchOpEnergyExaminer,
     WaHls4mlExaminer,
