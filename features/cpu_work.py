@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import OperatorGraph
-from forerun.features.cpu_nodes import CONV_KINDS, NODE_KINDS, CpuNode, cpu_nodes
+from forerun.features.cpu_lowering import cpu_nodes
+from forerun.features.cpu_nodes import CONV_KINDS, NODE_KINDS, CpuNode
 from forerun.features.query_table import GraphKey
 
 Column = NDArray[np.float64]

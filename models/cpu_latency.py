@@ -158,7 +158,7 @@ class CpuLatency:
         return values, low, np.maximum(high, values), coverage
 
     def _rows(self, queries: Sequence[Query]) -> RateRows:
-        """Queries on one device, with the threads that it was measured with where they name none."""
+        """Queries on one device; where they name no threads, those that it was measured with."""
         known = self.devices.get(queries[0].device.name)
         usual = None if known is None else float(2 ** np.median(known.doublings))
         return latency_rows(queries, usual)
@@ -196,8 +196,8 @@ class CpuLatency:
         networks = len(set(rows.structures[rows.whole]))
         if networks < ENOUGH_NETWORKS:
             lines.append(
-                f"latency: {networks} networks were measured on this processor; its rates are mostly "
-                "those of others (`forerun collect cpu --quick` measures it)"
+                f"latency: {networks} networks were measured on this processor; its rates are "
+                "mostly those of others (`forerun collect cpu --quick` measures it)"
             )
         strange: dict[str, float] = {}
         for (kind, _), part in zip(COLUMNS, share, strict=True):

@@ -136,7 +136,7 @@ def last_cache_mib(root: Path = ROOT) -> float | None:
 
 
 def measured_copy_gbs() -> float:
-    """The fastest of a few copies of a block larger than most caches, 1e9 bytes/s read and written."""
+    """Bytes read and written by the fastest of a few copies of a large block, 1e9 bytes/s."""
     import numpy as np
 
     source = np.ones(COPY_MIB * 2**17)

@@ -52,7 +52,7 @@ def plain(side: int, stages: Stages, hidden: int) -> bytes:
 
 
 def strided(side: int, widths: tuple[int, ...], hidden: int) -> bytes:
-    """Large strided convolutions, normalised over neighbouring channels, then wide layers (AlexNet)."""
+    """Large strided convolutions, normalised over neighbouring channels, wide layers (AlexNet)."""
     net = NetworkBuilder((3, side, side))
     x = net.conv("x", widths[0], 11, 4, activation="relu")
     for width in widths[1:]:
@@ -238,14 +238,28 @@ def _zoo() -> dict[str, OnnxDefinition]:
     quick = partial(OnnxDefinition, quick=True)
     more = OnnxDefinition
     return {
-        "cpu-residual-a": quick(partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)),
+        "cpu-residual-a": quick(
+            partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)
+        ),
         "cpu-bottleneck-a": quick(partial(residual, 160, ((32, 2), (64, 2), (160, 2)), True)),
         "cpu-plain-a": quick(partial(plain, 128, ((48, 1), (96, 1), (192, 2), (256, 2)), 1024)),
         "cpu-strided-a": quick(partial(strided, 160, (64, 128, 192), 512)),
         "cpu-strided-b": more(partial(strided, 224, (48, 160, 256), 1024)),
         "cpu-inverted-a": quick(partial(inverted, 192, ((16, 2), (32, 2), (64, 3), (128, 2)))),
-        "cpu-inverted-b": quick(partial(inverted, 160, ((24, 1), (40, 2), (80, 2), (112, 2)), 4, 5, "hardswish", "hardsigmoid")),
-        "cpu-inverted-c": quick(partial(inverted, 224, ((16, 1), (24, 2), (48, 2), (96, 2)), 6, 3, "silu", "sigmoid")),
+        "cpu-inverted-b": quick(
+            partial(
+                inverted,
+                160,
+                ((24, 1), (40, 2), (80, 2), (112, 2)),
+                4,
+                5,
+                "hardswish",
+                "hardsigmoid",
+            )
+        ),
+        "cpu-inverted-c": quick(
+            partial(inverted, 224, ((16, 1), (24, 2), (48, 2), (96, 2)), 6, 3, "silu", "sigmoid")
+        ),
         "cpu-dense-a": quick(partial(dense, 160, 48, 24, (4, 6, 8))),
         "cpu-branches-a": quick(partial(branches, 192, 48, 5)),
         "cpu-shuffled-a": quick(partial(shuffled, 192, ((128, 3), (256, 4), (512, 2)), 4)),
@@ -255,15 +269,33 @@ def _zoo() -> dict[str, OnnxDefinition]:
         "cpu-mixed-a": quick(partial(mixed, 192, 16, 320, 4)),
         "cpu-pyramid-a": quick(partial(pyramid, 128, 24, 3)),
         "cpu-residual-b": more(partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),
-        "cpu-residual-c": more(partial(residual, 224, ((40, 2), (80, 2), (160, 2), (320, 2)), norm=True)),
+        "cpu-residual-c": more(
+            partial(residual, 224, ((40, 2), (80, 2), (160, 2), (320, 2)), norm=True)
+        ),
         "cpu-grouped-a": more(partial(residual, 224, ((64, 1), (128, 2), (256, 2)), True, 16)),
         "cpu-grouped-b": more(partial(residual, 192, ((48, 2), (96, 2), (192, 1)), True, 4)),
-        "cpu-bottleneck-b": more(partial(residual, 288, ((48, 2), (96, 3), (192, 3), (384, 1)), True)),
+        "cpu-bottleneck-b": more(
+            partial(residual, 288, ((48, 2), (96, 3), (192, 3), (384, 1)), True)
+        ),
         "cpu-plain-b": more(partial(plain, 192, ((32, 2), (64, 2), (128, 2), (320, 2)), 1024)),
         "cpu-inverted-d": more(partial(inverted, 256, ((24, 2), (40, 3), (96, 4), (160, 2)))),
-        "cpu-inverted-e": more(partial(inverted, 128, ((16, 2), (24, 2), (48, 2), (96, 2)), 3, 3, "relu")),
-        "cpu-inverted-f": more(partial(inverted, 256, ((32, 2), (56, 2), (96, 3), (192, 2)), 4, 5, "silu", "sigmoid")),
-        "cpu-inverted-g": more(partial(inverted, 192, ((16, 2), (40, 2), (64, 2), (144, 3)), 5, 3, "hardswish", "hardsigmoid")),
+        "cpu-inverted-e": more(
+            partial(inverted, 128, ((16, 2), (24, 2), (48, 2), (96, 2)), 3, 3, "relu")
+        ),
+        "cpu-inverted-f": more(
+            partial(inverted, 256, ((32, 2), (56, 2), (96, 3), (192, 2)), 4, 5, "silu", "sigmoid")
+        ),
+        "cpu-inverted-g": more(
+            partial(
+                inverted,
+                192,
+                ((16, 2), (40, 2), (64, 2), (144, 3)),
+                5,
+                3,
+                "hardswish",
+                "hardsigmoid",
+            )
+        ),
         "cpu-dense-b": more(partial(dense, 224, 64, 20, (5, 8, 12, 8))),
         "cpu-branches-b": more(partial(branches, 256, 64, 7)),
         "cpu-shuffled-b": more(partial(shuffled, 256, ((160, 4), (320, 5), (640, 3)), 2)),
@@ -276,7 +308,7 @@ def _zoo() -> dict[str, OnnxDefinition]:
         "cpu-mixed-b": more(partial(mixed, 256, 16, 448, 3)),
         "cpu-pyramid-b": more(partial(pyramid, 192, 32, 4)),
         "cpu-perceptron-a": more(partial(perceptron, 1024, 2048, 4)),
-    }  # fmt: skip
+    }
 
 
 NETWORKS: Mapping[str, OnnxDefinition] = _zoo()

@@ -21,7 +21,7 @@ class Timing:
         drift: median of the second half over that of the first, less 1; 0 below four runs.
         repeats: runs that count.
         window_s: from the start of the first run that counts to the end of the last.
-        fastest_ms: the quickest run of all, those that do not count among them: on a busy machine the
+        fastest_ms: the quickest run of all, also of those that do not count: on a busy machine the
             nearest to a quiet one.
     """
 
