@@ -124,7 +124,10 @@ class Chosen:
             if rows:
                 answer.add(rows, part.predict([queries[row] for row in rows]))
         for row, query in enumerate(queries):
-            answer.limits[row] += self.boxes.limits(query)
+            if not any(
+                getattr(p, "needs_no_sheet", False) and p.answers(query) for p in self.parts
+            ):
+                answer.limits[row] += self.boxes.limits(query)
         return self._capped(queries, answer.predictions())
 
     def _capped(self, queries: Sequence[Query], answers: Predictions) -> Predictions:

@@ -59,6 +59,8 @@ class CpuLatency:
     measured_kinds: tuple[str, ...] = ()
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
+    needs_no_sheet: ClassVar[bool] = True
+    """Whether a sheet estimated from measurements is no limit of its answers: it uses none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_posteriors", {})

@@ -9,7 +9,13 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from forerun.data.collectors.host import cpu_model, cpu_vendor, instruction_set, usable_cpus
+from forerun.data.collectors.host import (
+    cpu_model,
+    cpu_vendor,
+    host_memory_gib,
+    instruction_set,
+    usable_cpus,
+)
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
 from forerun.service.local_device import slug
@@ -102,11 +108,14 @@ def detected_cpu(
         "boost_clock_mhz": "derived: /proc/cpuinfo or cpufreq",
     }
     sources |= {"l2_mib": "derived: /sys/devices/system/cpu"} if cache else {}
+    memory = host_memory_gib(root)
+    sources |= {"memory_gib": "derived: what this machine may use"} if memory else {}
     return Device(
         name=slug(name),
         title=f"{cpu_model(root)} ({name})",
         vendor=cpu_vendor(root),
         kind="cpu",
+        memory_gib=memory,
         memory_bandwidth_gbs=float(f"{bandwidth:.3g}"),
         peak_tflops={"fp32": float(f"{cores * clock * flops / 1e6:.3g}")},
         compute_units=cores,

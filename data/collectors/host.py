@@ -74,6 +74,15 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     }
 
 
+def host_memory_gib(root: Path = ROOT) -> float | None:
+    """Memory of the machine, or what a control group leaves of it, GiB; None where not told."""
+    found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    limit = cgroup_limits(root)["cgroup_memory_mib"]
+    sizes = [int(found[1]) / 2**20] if found else []
+    sizes += [limit / 1024] if limit is not None else []
+    return float(f"{min(sizes):.4g}") if sizes else None
+
+
 def governor(root: Path = ROOT) -> str | None:
     """The frequency governor of the first processor, `performance` at best; None where none is."""
     file = root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"

@@ -234,19 +234,17 @@ class OnnxDefinition:
     quick: bool = False
 
 
-def _zoo() -> dict[str, OnnxDefinition]:
-    quick = partial(OnnxDefinition, quick=True)
-    more = OnnxDefinition
+def _quick() -> dict[str, Callable[[], bytes]]:
+    """Those that the two-minute collection measures."""
     return {
-        "cpu-residual-a": quick(
+        "cpu-residual-a": (
             partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)
         ),
-        "cpu-bottleneck-a": quick(partial(residual, 160, ((32, 2), (64, 2), (160, 2)), True)),
-        "cpu-plain-a": quick(partial(plain, 128, ((48, 1), (96, 1), (192, 2), (256, 2)), 1024)),
-        "cpu-strided-a": quick(partial(strided, 160, (64, 128, 192), 512)),
-        "cpu-strided-b": more(partial(strided, 224, (48, 160, 256), 1024)),
-        "cpu-inverted-a": quick(partial(inverted, 192, ((16, 2), (32, 2), (64, 3), (128, 2)))),
-        "cpu-inverted-b": quick(
+        "cpu-bottleneck-a": (partial(residual, 160, ((32, 2), (64, 2), (160, 2)), True)),
+        "cpu-plain-a": (partial(plain, 128, ((48, 1), (96, 1), (192, 2), (256, 2)), 1024)),
+        "cpu-strided-a": (partial(strided, 160, (64, 128, 192), 512)),
+        "cpu-inverted-a": (partial(inverted, 192, ((16, 2), (32, 2), (64, 3), (128, 2)))),
+        "cpu-inverted-b": (
             partial(
                 inverted,
                 160,
@@ -257,35 +255,40 @@ def _zoo() -> dict[str, OnnxDefinition]:
                 "hardsigmoid",
             )
         ),
-        "cpu-inverted-c": quick(
+        "cpu-inverted-c": (
             partial(inverted, 224, ((16, 1), (24, 2), (48, 2), (96, 2)), 6, 3, "silu", "sigmoid")
         ),
-        "cpu-dense-a": quick(partial(dense, 160, 48, 24, (4, 6, 8))),
-        "cpu-branches-a": quick(partial(branches, 192, 48, 5)),
-        "cpu-shuffled-a": quick(partial(shuffled, 192, ((128, 3), (256, 4), (512, 2)), 4)),
-        "cpu-modern-a": quick(partial(modern, 160, ((64, 2), (128, 2), (256, 3)))),
-        "cpu-text-a": quick(partial(text, 96, 320, 3, 5)),
-        "cpu-patches-a": quick(partial(patches, 192, 16, 256, 4, 4)),
-        "cpu-mixed-a": quick(partial(mixed, 192, 16, 320, 4)),
-        "cpu-pyramid-a": quick(partial(pyramid, 128, 24, 3)),
-        "cpu-residual-b": more(partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),
-        "cpu-residual-c": more(
+        "cpu-dense-a": (partial(dense, 160, 48, 24, (4, 6, 8))),
+        "cpu-branches-a": (partial(branches, 192, 48, 5)),
+        "cpu-shuffled-a": (partial(shuffled, 192, ((128, 3), (256, 4), (512, 2)), 4)),
+        "cpu-modern-a": (partial(modern, 160, ((64, 2), (128, 2), (256, 3)))),
+        "cpu-text-a": (partial(text, 96, 320, 3, 5)),
+        "cpu-patches-a": (partial(patches, 192, 16, 256, 4, 4)),
+        "cpu-mixed-a": (partial(mixed, 192, 16, 320, 4)),
+        "cpu-pyramid-a": (partial(pyramid, 128, 24, 3)),
+    }
+
+
+def _convolutional() -> dict[str, Callable[[], bytes]]:
+    """Further ones that consist of convolutions."""
+    return {
+        "cpu-strided-b": (partial(strided, 224, (48, 160, 256), 1024)),
+        "cpu-residual-b": (partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),
+        "cpu-residual-c": (
             partial(residual, 224, ((40, 2), (80, 2), (160, 2), (320, 2)), norm=True)
         ),
-        "cpu-grouped-a": more(partial(residual, 224, ((64, 1), (128, 2), (256, 2)), True, 16)),
-        "cpu-grouped-b": more(partial(residual, 192, ((48, 2), (96, 2), (192, 1)), True, 4)),
-        "cpu-bottleneck-b": more(
-            partial(residual, 288, ((48, 2), (96, 3), (192, 3), (384, 1)), True)
-        ),
-        "cpu-plain-b": more(partial(plain, 192, ((32, 2), (64, 2), (128, 2), (320, 2)), 1024)),
-        "cpu-inverted-d": more(partial(inverted, 256, ((24, 2), (40, 3), (96, 4), (160, 2)))),
-        "cpu-inverted-e": more(
+        "cpu-grouped-a": (partial(residual, 224, ((64, 1), (128, 2), (256, 2)), True, 16)),
+        "cpu-grouped-b": (partial(residual, 192, ((48, 2), (96, 2), (192, 1)), True, 4)),
+        "cpu-bottleneck-b": (partial(residual, 288, ((48, 2), (96, 3), (192, 3), (384, 1)), True)),
+        "cpu-plain-b": (partial(plain, 192, ((32, 2), (64, 2), (128, 2), (320, 2)), 1024)),
+        "cpu-inverted-d": (partial(inverted, 256, ((24, 2), (40, 3), (96, 4), (160, 2)))),
+        "cpu-inverted-e": (
             partial(inverted, 128, ((16, 2), (24, 2), (48, 2), (96, 2)), 3, 3, "relu")
         ),
-        "cpu-inverted-f": more(
+        "cpu-inverted-f": (
             partial(inverted, 256, ((32, 2), (56, 2), (96, 3), (192, 2)), 4, 5, "silu", "sigmoid")
         ),
-        "cpu-inverted-g": more(
+        "cpu-inverted-g": (
             partial(
                 inverted,
                 192,
@@ -296,20 +299,29 @@ def _zoo() -> dict[str, OnnxDefinition]:
                 "hardsigmoid",
             )
         ),
-        "cpu-dense-b": more(partial(dense, 224, 64, 20, (5, 8, 12, 8))),
-        "cpu-branches-b": more(partial(branches, 256, 64, 7)),
-        "cpu-shuffled-b": more(partial(shuffled, 256, ((160, 4), (320, 5), (640, 3)), 2)),
-        "cpu-modern-b": more(partial(modern, 224, ((48, 2), (96, 2), (192, 4), (384, 2)))),
-        "cpu-text-b": more(partial(text, 256, 512, 3, 8)),
-        "cpu-text-c": more(partial(text, 32, 384, 6, 6, True)),
-        "cpu-text-d": more(partial(text, 192, 640, 2, 10, True)),
-        "cpu-patches-b": more(partial(patches, 256, 16, 384, 3, 6)),
-        "cpu-patches-c": more(partial(patches, 160, 8, 160, 4, 4)),
-        "cpu-mixed-b": more(partial(mixed, 256, 16, 448, 3)),
-        "cpu-pyramid-b": more(partial(pyramid, 192, 32, 4)),
-        "cpu-perceptron-a": more(partial(perceptron, 1024, 2048, 4)),
     }
 
 
-NETWORKS: Mapping[str, OnnxDefinition] = _zoo()
+def _others() -> dict[str, Callable[[], bytes]]:
+    """Further ones of all kinds."""
+    return {
+        "cpu-dense-b": (partial(dense, 224, 64, 20, (5, 8, 12, 8))),
+        "cpu-branches-b": (partial(branches, 256, 64, 7)),
+        "cpu-shuffled-b": (partial(shuffled, 256, ((160, 4), (320, 5), (640, 3)), 2)),
+        "cpu-modern-b": (partial(modern, 224, ((48, 2), (96, 2), (192, 4), (384, 2)))),
+        "cpu-text-b": (partial(text, 256, 512, 3, 8)),
+        "cpu-text-c": (partial(text, 32, 384, 6, 6, True)),
+        "cpu-text-d": (partial(text, 192, 640, 2, 10, True)),
+        "cpu-patches-b": (partial(patches, 256, 16, 384, 3, 6)),
+        "cpu-patches-c": (partial(patches, 160, 8, 160, 4, 4)),
+        "cpu-mixed-b": (partial(mixed, 256, 16, 448, 3)),
+        "cpu-pyramid-b": (partial(pyramid, 192, 32, 4)),
+        "cpu-perceptron-a": (partial(perceptron, 1024, 2048, 4)),
+    }
+
+
+NETWORKS: Mapping[str, OnnxDefinition] = {
+    **{name: OnnxDefinition(build, quick=True) for name, build in _quick().items()},
+    **{name: OnnxDefinition(build) for name, build in {**_convolutional(), **_others()}.items()},
+}
 """Name -> network."""

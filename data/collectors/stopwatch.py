@@ -45,8 +45,11 @@ class Timing:
 
     @property
     def steady(self) -> bool:
-        """Whether the halves agree as well as single runs do, or within `STEADY`."""
-        return abs(self.drift) <= max(STEADY, self.spread)
+        """Whether the halves agree twice as well as single runs do, or within `STEADY`.
+
+        Runs at two levels, one after the other, spread as far as their levels lie apart.
+        """
+        return abs(self.drift) <= max(STEADY, self.spread / 2)
 
 
 @dataclass(frozen=True, slots=True)

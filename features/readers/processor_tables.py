@@ -38,7 +38,7 @@ def processor_measurements(runs: "pd.DataFrame") -> Measurements:
             threads=int(row.threads),
         )
         if row.kind == "kernel":
-            queries.append(Query(Kernel(_operator(str(row.workload))), device, software))
+            queries.append(Query(Kernel(measured_operator(str(row.workload))), device, software))
             continue
         graph = built_graph(str(row.label))
         if graph.digest != row.workload:
@@ -56,7 +56,12 @@ def processor_measurements(runs: "pd.DataFrame") -> Measurements:
     return Measurements(queries, values, groups, weights)
 
 
-def _operator(text: str) -> Operator:
+def measured_operator(text: str) -> Operator:
+    """The operator in a cell of column `workload`.
+
+    Raises:
+        UnreadableModel: it is none.
+    """
     row = {"inputs": [], **parse_json(text.encode(), "a measured operator")}
     return graph_of({"format": FORMAT, "operators": [row]}).operators[0]
 
