@@ -136,7 +136,8 @@ class CollectionPlan(_Part):
         parts += [part.trials() for part in self.networks]
         own = processor_trials() if self.processor_operators else ()
         single = (trial for part in parts for trial in part)
-        return (*built, *own, *single, *onnx_trials(files, table))
+        trials = (*built, *own, *single, *onnx_trials(files, table))
+        return tuple({trial.key: trial for trial in trials}.values())
 
 
 def read_plan(path: Path) -> CollectionPlan:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.client import load
+from tests.benchmarks.own_cpu import own_cpu
 
 RESULTS = Path(__file__).parent / "results"
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -29,12 +30,14 @@ LIMITS = {
     "service_memory_mb": ("<", 400.0),
     "graph_network_answer_ms": ("<", 1.0),
     "graph_network_100_devices_ms": ("<", 5.0),
+    "own_cpu_median_error_percent": ("<", 15.0),
+    "own_cpu_inside_interval": (">", 0.75),
 }
 
 
 def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
-    found = {**in_process(), **graph_network(), **over_http()}
+    found = {**in_process(), **graph_network(), **over_http(), **own_processor()}
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)
     name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"
@@ -112,6 +115,12 @@ def graph_network() -> dict[str, float]:
         "graph_network_answer_ms": 1e3 * statistics.median(alone),
         "graph_network_100_devices_ms": 1e3 * statistics.median(many),
     }
+
+
+def own_processor() -> dict[str, float]:
+    """Two minutes of collection on this machine, and networks it has not measured afterwards."""
+    with tempfile.TemporaryDirectory() as place:
+        return own_cpu(Path(place))
 
 
 def over_http() -> dict[str, float]:
