@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Column = NDArray[np.float64]
 Group = tuple[str, str, str]
 
+NOISY_SPREAD = 0.1
+"""Interquartile range of repeats over their median at which a row counts half."""
+
 FLAGS: Final[Mapping[str, float]] = MappingProxyType(
     {
         "duplicate": 0.5,
@@ -259,3 +262,13 @@ def _is_far_below(gap: float, peers: Column) -> bool:
     """Robust z-score by the median absolute deviation of the peers; False for NaN."""
     scale = max(1.4826 * float(np.median(np.abs(peers - np.median(peers)))), SCALE_FLOOR)
     return gap / scale < SHIFT_Z and bool(np.exp(gap) < SHIFT_RATIO)
+
+
+def noise_weights(spread: Column) -> Column:
+    """Weights of n rows by how far their repeats spread; 1 where that is not known.
+
+    Args:
+        spread: (n,) interquartile range of repeats over their median.
+    """
+    weights: Column = 1.0 / (1.0 + (np.nan_to_num(spread) / NOISY_SPREAD) ** 2)
+    return weights

@@ -4,9 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Runtime = Literal[
-    "eager", "compiled", "reduce-overhead", "torchscript", "tensorrt", "onnxruntime"
-]
+Runtime = Literal["eager", "compiled", "reduce-overhead", "torchscript", "tensorrt", "onnxruntime"]
 FUSING: frozenset[Runtime] = frozenset(("compiled", "reduce-overhead", "tensorrt"))
 """Runtimes that fuse the operators between matrix products into one kernel."""
 
@@ -29,6 +27,9 @@ class Software(BaseModel):
     layout: Layout = Field(default="nchw", description="memory layout of image tensors")
     cuda: str | None = Field(default=None, description="CUDA or ROCm version")
     driver: str | None = Field(default=None, description="driver version")
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="that compute, on a processor; all cores if null"
+    )
 
     @property
     def fuses(self) -> bool:

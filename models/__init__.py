@@ -7,6 +7,7 @@ from forerun.models.chosen import Chosen
 from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.constant import Constant
+from forerun.models.cpu_latency import CpuLatency
 from forerun.models.design import DesignBoost
 from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import Memory
@@ -23,6 +24,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     ArchitectureLatency,
     Roofline,
     OperatorBoost,
+    CpuLatency,
     NetworkBoost,
     GraphNetwork,
     OperatorPower,

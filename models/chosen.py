@@ -132,7 +132,10 @@ class Chosen:
             if rows:
                 answer.add(rows, part.predict([queries[row] for row in rows]))
         for row, query in enumerate(queries):
-            answer.limits[row] += self.boxes.limits(query)
+            if not any(
+                getattr(p, "needs_no_sheet", False) and p.answers(query) for p in self.parts
+            ):
+                answer.limits[row] += self.boxes.limits(query)
         return self._capped(queries, answer.predictions())
 
     def _capped(self, queries: Sequence[Query], answers: Predictions) -> Predictions:
@@ -193,6 +196,7 @@ class _Merge:
         self.breakdowns: list[Mapping[str, float]] = [{}] * rows
         self.memory: list[Mapping[str, float]] = [{}] * rows
         self.coverage: dict[str, float | None] = {}
+        self.row_coverage = {m: np.full(rows, np.nan) for m in metrics}
 
     def wants(self, row: int, metric: str) -> bool:
         return metric in self.values and bool(np.isnan(self.values[metric][row]))
@@ -200,6 +204,7 @@ class _Merge:
     def add(self, rows: Sequence[int], part: Predictions) -> None:
         for metric in part.values:
             self.coverage.setdefault(metric, part.coverage_of(metric))
+            shares = part.row_coverage.get(metric)
             for place, row in enumerate(rows):
                 if not self.wants(row, metric):
                     continue
@@ -207,6 +212,8 @@ class _Merge:
                 if metric in part.low:
                     self.low[metric][row] = part.low[metric][place]
                     self.high[metric][row] = part.high[metric][place]
+                    share = part.coverage_of(metric) if shares is None else shares[place]
+                    self.row_coverage[metric][row] = np.nan if share is None else share
                 if metric == "latency_ms" and part.breakdowns_ms:
                     self.breakdowns[row] = part.breakdowns_ms[place]
                 if metric == "peak_memory_mib" and part.breakdowns_mib:
@@ -227,6 +234,7 @@ class _Merge:
             self.limits,
             self.breakdowns,
             self.memory,
+            self.row_coverage,
         )
 
 

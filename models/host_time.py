@@ -130,9 +130,7 @@ class HostTime:
         errors = np.log(seconds) - expected
         found = list(self.levels)
         for device, modern in {(q.device, _modern(q)) for q in queries if q.device.has_sheet}:
-            rows = [
-                i for i, q in enumerate(queries) if q.device == device and _modern(q) == modern
-            ]
+            rows = [i for i, q in enumerate(queries) if q.device == device and _modern(q) == modern]
             variance = 1.0 / (1.0 / HOST_DEVIATION**2 + len(rows) / NOISE_DEVIATION**2)
             mean = variance * errors[rows].sum() / NOISE_DEVIATION**2
             mine = sheet(device)

@@ -218,10 +218,7 @@ class NetworkLatency:
             host,
             host_deviation,
             [limits[plan.place] for plan in plans],
-            [
-                _scaled(breakdowns[plan.place], device[row] * 1e3)
-                for row, plan in enumerate(plans)
-            ],
+            [_scaled(breakdowns[plan.place], device[row] * 1e3) for row, plan in enumerate(plans)],
         )
 
     def _device_plan(self, query: Query, place: int) -> _Device:
@@ -257,9 +254,7 @@ class NetworkLatency:
         rest = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
         return rest > HOST_BOUND * measured**OVERLAP, rest ** (1.0 / OVERLAP)
 
-    def _with_device_rows(
-        self, networks: Measurements, others: Measurements | None = None
-    ) -> Self:
+    def _with_device_rows(self, networks: Measurements, others: Measurements | None = None) -> Self:
         """The device's predictors adapted on rows whose time is the device's own."""
         own: list[Measurements] = [] if others is None or not len(others) else [others]
         if len(networks):
@@ -274,9 +269,7 @@ class NetworkLatency:
         joined = rows[0]
         for part in rows[1:]:
             joined = joined + part
-        by_networks = np.array(
-            [self.networks.answers(q) for q in joined.queries], dtype=np.bool_
-        )
+        by_networks = np.array([self.networks.answers(q) for q in joined.queries], dtype=np.bool_)
         adapted = self
         if by_networks.any():
             adapted = replace(adapted, networks=self.networks.adapt(joined.take(by_networks)))
@@ -295,9 +288,7 @@ class NetworkLatency:
             plan = self._device_plan(query, 0)
             queries.append(_at(query, plan.rungs.lower))
             seconds.append(own / plan.factor[0])
-        return replace(
-            kept, queries=queries, values={"latency_ms": np.array(seconds) * 1e3}
-        )
+        return replace(kept, queries=queries, values={"latency_ms": np.array(seconds) * 1e3})
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own, the host's law as JSON."""

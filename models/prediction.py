@@ -86,6 +86,8 @@ class Predictions:
         limits: n tuples of lines, empty where the query is inside the training range.
         breakdowns_ms: n mappings operator class -> milliseconds, or empty.
         breakdowns_mib: n mappings of what takes memory -> MiB, or empty.
+        row_coverage: metric name -> n shares in place of `coverage`, where a device's own held-out
+            rows tell it; NaN where they do not.
     """
 
     values: Mapping[str, Column]
@@ -95,6 +97,7 @@ class Predictions:
     limits: Sequence[tuple[str, ...]] = ()
     breakdowns_ms: Sequence[Mapping[str, float]] = ()
     breakdowns_mib: Sequence[Mapping[str, float]] = ()
+    row_coverage: Mapping[str, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
@@ -128,4 +131,7 @@ class Predictions:
         if metric not in self.low or np.isnan(self.low[metric][row]):
             return Estimate(value)
         low, high = float(self.low[metric][row]), float(self.high[metric][row])
+        own = self.row_coverage.get(metric)
+        if own is not None and not np.isnan(own[row]):
+            return Estimate(value, low, high, float(own[row]))
         return Estimate(value, low, high, self.coverage_of(metric))

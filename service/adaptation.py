@@ -21,7 +21,7 @@ from forerun.models.predictor import Predictor
 from forerun.service.adaptation_store import AdaptationStore, MeasurementSet
 from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
-from forerun.service.held_out import HeldOut, held_out
+from forerun.service.held_out import HeldOut, held_out, key_of
 from forerun.service.log import log
 from forerun.service.measured_rows import (
     MeasuredRow,
@@ -241,7 +241,7 @@ class Adaptation:
                 held = device, self._read(one, device)
                 self._measured[one.id] = held
             total = held[1] if total is None else total + held[1]
-        return total if total is not None and len(total) else None
+        return distinct(total) if total is not None and len(total) else None
 
     def _read(self, one: MeasurementSet, device: Device) -> Measurements:
         """A set's rows; those whose graph is gone are left out and logged."""
@@ -259,6 +259,19 @@ class Adaptation:
             return self._graphs.get(digest)
         except UnknownGraph:
             return self._graph_named(digest)
+
+
+def distinct(rows: Measurements) -> Measurements:
+    """The rows without those that repeat another's question and all its values.
+
+    The same measurement sent twice counts once; two runs of one workload hardly ever agree in
+    every digit.
+    """
+    first: dict[object, int] = {}
+    for place, query in enumerate(rows.queries):
+        values = tuple(float(np.nan_to_num(v[place], nan=-1.0)) for v in rows.values.values())
+        first.setdefault((key_of(query), query.device.name, values), place)
+    return rows if len(first) == len(rows) else rows.take(sorted(first.values()))
 
 
 def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:

@@ -7,13 +7,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from forerun.data.collectors.processor_operators import processor_trials
 from forerun.data.collectors.single_operators import flops
 from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.collectors.torch_networks import NETWORKS
 from forerun.data.collectors.trial import Source, Trial
 from forerun.data.errors import InputError
 from forerun.data.workload import Phase
-from forerun.service.measured_networks import onnx_trials, reference_networks
+from forerun.service.measured_networks import built_trials, onnx_trials
 from forerun.service.problems import unfit
 
 COMPILE_S = 30.0
@@ -93,7 +94,13 @@ class CollectionPlan(_Part):
     window_s: float = Field(default=2.0, gt=0, le=600, description="measured time of one row")
     operators: SweepPlan | None = None
     networks: tuple[NetworksPlan, ...] = ()
-    reference_networks: bool = Field(default=True, description="those of the onnx package")
+    reference_networks: bool = Field(
+        default=True, description="the networks built for processors, through onnxruntime"
+    )
+    reference_batch_sizes: tuple[int, ...] = Field(default=(1,), description="of those")
+    processor_operators: bool = Field(
+        default=False, description="operators of single samples, through onnxruntime"
+    )
     onnx_files: tuple[Path, ...] = Field(default=(), description="relative to the plan's folder")
 
     @classmethod
@@ -103,7 +110,9 @@ class CollectionPlan(_Part):
         wide = ("resnet50", "efficientnet-b0", "convnext-tiny", "bert-base-128")
         return cls(
             budget_minutes=30,
-            operators=SweepPlan(step=8, largest_mib=256, runtimes=("onnxruntime", "eager")),
+            reference_batch_sizes=(1, 4),
+            processor_operators=True,
+            operators=SweepPlan(step=16, largest_mib=64, runtimes=("onnxruntime", "eager")),
             networks=(
                 NetworksPlan(names=(*small, *wide), batch_sizes=(1, 8)),
                 NetworksPlan(names=small, runtimes=("compiled",)),
@@ -121,10 +130,14 @@ class CollectionPlan(_Part):
         lost = [file for file in files if not file.is_file()]
         if lost:
             raise BadPlan(f"The plan names {lost[0]}, which is not there.")
-        own = reference_networks() if self.reference_networks else ()
+        sizes = self.reference_batch_sizes if self.reference_networks else ()
+        built = built_trials(table, batch_sizes=sizes) if sizes else ()
         parts = [self.operators.trials()] if self.operators else []
         parts += [part.trials() for part in self.networks]
-        return (*(trial for part in parts for trial in part), *onnx_trials((*own, *files), table))
+        own = processor_trials() if self.processor_operators else ()
+        single = (trial for part in parts for trial in part)
+        trials = (*built, *own, *single, *onnx_trials(files, table))
+        return tuple({trial.key: trial for trial in trials}.values())
 
 
 def read_plan(path: Path) -> CollectionPlan:

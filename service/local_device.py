@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from forerun.data.collectors.host import cpu_model, cpu_vendor
+from forerun.data.collectors.host import cpu_model, cpu_vendor, host_memory_gib
 from forerun.data.device import Device
 from forerun.data.errors import UnknownDevice
 from forerun.service.device_store import DeviceStore
@@ -37,7 +37,15 @@ def this_cpu(name: str) -> Device:
     Measurements estimate its figures better than a count of processors and a cache's size do, which
     a virtual machine shares with others.
     """
-    return Device(name=slug(name), title=f"{cpu_model()} ({name})", vendor=cpu_vendor(), kind="cpu")
+    memory = host_memory_gib()
+    return Device(
+        name=slug(name),
+        title=f"{cpu_model()} ({name})",
+        vendor=cpu_vendor(),
+        kind="cpu",
+        memory_gib=memory,
+        sources={} if memory is None else {"memory_gib": "derived: what this machine may use"},
+    )
 
 
 def nvidia_gpu(name: str) -> Device:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from forerun.data.collectors.onnx_networks import NETWORKS as ONNX_NETWORKS
 from forerun.data.collectors.torch_networks import NETWORKS
 from forerun.data.collectors.trial import Source, Trial
 from forerun.data.graph import OperatorGraph
@@ -11,22 +12,35 @@ from forerun.features.costs import operator_cost
 from forerun.features.readers import read_graph
 from forerun.service.measurement_files import graph_folder_of
 
-REFERENCE_NETWORKS = (
-    "light_squeezenet",
-    "light_shufflenet",
-    "light_inception_v1",
-    "light_resnet50",
-)
-"""Networks that come with the onnx package, with weights made up: small to middle."""
 
+def built_trials(
+    table: Path, quick: bool = False, batch_sizes: Sequence[int] = (1,)
+) -> tuple[Trial, ...]:
+    """The networks that are built for processors, as trials; their graphs are put beside the table.
 
-def reference_networks() -> tuple[Path, ...]:
-    """Files of `REFERENCE_NETWORKS`; empty where this build of the onnx package lacks them."""
-    import onnx
-
-    folder = Path(onnx.__file__).parent / "backend/test/data/light"
-    files = (folder / f"{name}.onnx" for name in REFERENCE_NETWORKS)
-    return tuple(file for file in files if file.is_file())
+    Args:
+        table: that the rows will be in.
+        quick: those alone that a collection of two minutes measures.
+        batch_sizes: every network at each.
+    """
+    trials = []
+    for name, definition in ONNX_NETWORKS.items():
+        if quick and not definition.quick:
+            continue
+        graph = read_graph(definition.build())
+        keep_graph(graph, name, table)
+        trials += [
+            Trial(
+                Source(name, "", graph.digest),
+                batch_size=size,
+                framework="onnxruntime",
+                runtime="onnxruntime",
+                group=f"network {name}" if size == 1 else f"batch {size}",
+                flops=flops_of(graph) / graph.batch_size,
+            )
+            for size in batch_sizes
+        ]
+    return tuple(trials)
 
 
 def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:

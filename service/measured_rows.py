@@ -18,6 +18,7 @@ from forerun.data.errors import (
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.metrics import METRICS, metric
+from forerun.data.quality import noise_weights
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.models.prediction import Predictions
@@ -58,6 +59,10 @@ class MeasuredRow(BaseModel):
     metrics: dict[MetricName, float | None] = Field(
         max_length=len(METRICS),
         description=f"metric -> measured value in its unit, null where not: {', '.join(NAMES)}",
+    )
+
+    spread: float | None = Field(
+        default=None, ge=0, le=100, description="of repeats: interquartile range over median"
     )
 
     def measured(self) -> dict[str, float]:
@@ -117,7 +122,9 @@ def as_measurements(rows: Sequence[MeasuredRow], queries: Sequence[Query]) -> Me
     power = values["energy_j"] / values["latency_ms"] * 1e3
     values["power_w"] = np.where(np.isnan(values["power_w"]), power, values["power_w"])
     devices = np.array([query.device.name for query in queries], dtype=np.str_)
-    return Measurements(list(queries), values, {"device": devices})
+    spread = np.array([row.spread or 0.0 for row in rows], dtype=np.float64)
+    weights = noise_weights(spread) if spread.any() else None
+    return Measurements(list(queries), values, {"device": devices}, weights)
 
 
 def check_values(rows: Sequence[MeasuredRow], names: Sequence[str] | None = None) -> None:

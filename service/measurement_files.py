@@ -29,6 +29,7 @@ SOFTWARE = {
     "layout": "layout",
     "cuda": "cuda",
     "driver": "driver",
+    "threads": "threads",
 }
 """Column of a table -> field of `Software`."""
 
@@ -164,6 +165,17 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
     return NamedRows(tuple(rows), tuple(called), len(frame) - len(rows))
 
 
+def _spread(given: dict[str, Any]) -> dict[str, float]:
+    """How far a row's repeats spread, or its typical run lies above its fastest, if that is more.
+
+    A typical run far above the fastest was disturbed, however evenly.
+    """
+    spreads = [float(given["spread"])] if "spread" in given else []
+    if given.get("fastest_ms") and given.get("latency_ms"):
+        spreads.append(float(given["latency_ms"]) / float(given["fastest_ms"]) - 1)
+    return {"spread": min(100.0, max(0.0, *spreads, 0.0))} if spreads else {}
+
+
 def _recorded(frame: "pd.DataFrame") -> "pd.Series[bool]":
     """Runs launched as one CUDA graph, which `Software` has no word for."""
     if "cuda_graph" not in frame:
@@ -198,9 +210,8 @@ def _row(cells: dict[str, Any], called: str) -> MeasuredRow:
     workload |= {name: given[name] for name in names if name in given}
     software = {field: given[name] for name, field in SOFTWARE.items() if name in given}
     metrics = {name: given[name] for name in METRIC_COLUMNS if name in given}
+    content = {"workload": workload, "software": software, "metrics": metrics}
     try:
-        return MeasuredRow.model_validate(
-            {"workload": workload, "software": software, "metrics": metrics}
-        )
+        return MeasuredRow.model_validate(content | _spread(given))
     except ValidationError as error:
         raise BadTable(f"{called}: {unfit(error.errors()).detail}") from None

@@ -28,6 +28,9 @@ class ModelQuestion(BaseModel):
     phase: Phase = Field(default="inference", description="inference or training")
     runtime: Runtime = Field(default="eager", description="how the graph is executed")
     layout: Layout = Field(default="nchw", description="layout of image tensors")
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="that compute, on a processor; as it was measured"
+    )
     sequence_length: int | None = Field(
         default=None, ge=1, le=2**20, description="bound to free sequence dimensions"
     )
@@ -69,5 +72,5 @@ class ModelQuestion(BaseModel):
     def query(self, graph: OperatorGraph, device: Device, training: TrainingSetup | None) -> Query:
         """The question about a graph."""
         network = Network(graph, self.batch_size, self.precision, self.phase, training)
-        software = Software(runtime=self.runtime, layout=self.layout)
+        software = Software(runtime=self.runtime, layout=self.layout, threads=self.threads)
         return Query(network, device, software, operation_of(network, self.power_limit_w))

@@ -17,6 +17,7 @@ from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.benchmark_history import BenchmarkHistory
 from forerun.models.chosen import Chosen
 from forerun.models.colocation import ColocationBoost
+from forerun.models.cpu_latency import CpuLatency
 from forerun.models.design import DesignBoost
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
@@ -36,6 +37,7 @@ from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
+from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
@@ -67,6 +69,7 @@ class Course:
 
 
 COURSES: tuple[Course, ...] = (
+    Course(CpuLatency(), OnnxruntimeCpuExaminer()),
     Course(NetworkBoost(), TimmBenchExaminer()),
     Course(OperatorBoost(), NeuSightExaminer(), (DeepBenchExaminer(CONVOLUTIONS, ("fp32",)),)),
     Course(OperatorPower(), TorchOpEnergyExaminer()),

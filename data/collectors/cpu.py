@@ -1,10 +1,12 @@
 """Collects measurements of operators and networks on this machine's processor."""
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, ClassVar
 
 from forerun.data.collectors.cpu_run import CpuRun
 from forerun.data.collectors.host import host_columns, library, load, usable_cpus
+from forerun.data.collectors.other_load import OtherLoad, QuietWait
 from forerun.data.collectors.plan import coverage_first
 from forerun.data.collectors.trial import Row, Trial
 
@@ -20,6 +22,7 @@ class CpuCollector:
         device: what rows call this machine.
         trials: what to measure; runtimes that are not installed are passed over.
         how: threads and windows.
+        quiet: waits while other processes are busy.
     """
 
     name: ClassVar[str] = "cpu"
@@ -28,6 +31,7 @@ class CpuCollector:
     device: str = "my-cpu"
     trials: tuple[Trial, ...] = ()
     how: CpuRun = field(default_factory=lambda: CpuRun(usable_cpus()))
+    quiet: QuietWait = field(default_factory=QuietWait)
 
     def fixed_s(self, trial: Trial) -> float:
         """A process, warm-up and window."""
@@ -48,8 +52,27 @@ class CpuCollector:
         return {"device": self.device, "threads": self.how.threads, **host_columns()}
 
     def measure(self, trial: Trial) -> Row:
-        """One row, measured in a process of its own."""
+        """One row, measured in a process of its own while others are quiet.
+
+        Where they were not, the trial is run again, and the faster run counts.
+        """
         load_before = load()
-        row = self.how.apart(trial)
+        row = self._watched(trial)
+        if row.get("disturbed") and row.get("status") == "ok" and self.quiet.left_s > 0:
+            again = self._watched(trial)
+            if again.get("latency_ms", inf) < row["latency_ms"]:
+                row = again
         row |= {"framework_version": library(trial.framework), "layout": "nchw"}
         return row | {"load_1m": load_before}
+
+    def _watched(self, trial: Trial) -> Row:
+        """One run with what others did meanwhile."""
+        self.quiet.wait()
+        before = self.quiet.read()
+        row = self.how.apart(trial)
+        after = self.quiet.read()
+        if before is None or after is None:
+            return row
+        others = OtherLoad.between(before, after)
+        row |= {"others_share": others.busy_share, "stolen_share": others.stolen_share}
+        return row | {"disturbed": others.disturbs}

@@ -19,6 +19,8 @@ Run = Callable[[], object]
 KILLED = (-9, 137)
 MODULE = "forerun.data.collectors.cpu_run"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+PARTS = 5
+"""Of a window: a fifth of a second each where runs are short, longer than a scheduler's turns."""
 ENERGY_S = 0.5
 """Shortest window that energy is counted over; the counters move every millisecond."""
 
@@ -71,7 +73,7 @@ class CpuRun:
             forget_peak()
             before = resident_mib()
             run = prepare_alone()
-            timing = Stopwatch(self.window_s, self.warm_up_s).time(run)
+            timing = Stopwatch(self.window_s, self.warm_up_s, parts=PARTS).time(run)
         except (MemoryError, NoMemory) as error:
             return {"status": "oom", "reason": _printable(str(error) or "out of memory")}
         except Exception as error:

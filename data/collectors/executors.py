@@ -38,8 +38,13 @@ def _onnxruntime(trial: Trial, threads: int) -> Prepare:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     subject = trial.subject
-    if isinstance(subject, Source):
-        model: bytes = Path(subject.file).read_bytes()
+    model: bytes
+    if isinstance(subject, Source) and not subject.file:
+        from forerun.data.collectors.onnx_networks import NETWORKS
+
+        model = NETWORKS[subject.name].build()
+    elif isinstance(subject, Source):
+        model = Path(subject.file).read_bytes()
     else:
         from forerun.data.collectors.onnx_operators import model_of
 

@@ -19,6 +19,21 @@ def cpu_model(root: Path = ROOT) -> str:
     return found[1].strip() if found else (platform.processor() or platform.machine())
 
 
+def instruction_set(root: Path = ROOT) -> str | None:
+    """The widest vectors that runtimes use: `avx512-vnni`, `avx512`, `avx2`, `neon`, ...
+
+    None where the processor does not tell.
+    """
+    text = _text(root / "proc/cpuinfo")
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    if not found:
+        return None
+    flags = set(found[1].split())
+    known = {"avx512_vnni": "avx512-vnni", "avx512f": "avx512", "avx2": "avx2", "avx": "avx"}
+    known |= {"sve": "sve", "asimd": "neon"}
+    return next((name for flag, name in known.items() if flag in flags), None)
+
+
 def cpu_vendor(root: Path = ROOT) -> str:
     """`intel`, `amd`, `arm`, ... ; `unknown` where the processor does not say."""
     found = re.search(r"^vendor_id\s*:\s*(\S+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
@@ -59,6 +74,15 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     }
 
 
+def host_memory_gib(root: Path = ROOT) -> float | None:
+    """Memory of the machine, or what a control group leaves of it, GiB; None where not told."""
+    found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    limit = cgroup_limits(root)["cgroup_memory_mib"]
+    sizes = [int(found[1]) / 2**20] if found else []
+    sizes += [limit / 1024] if limit is not None else []
+    return float(f"{min(sizes):.4g}") if sizes else None
+
+
 def governor(root: Path = ROOT) -> str | None:
     """The frequency governor of the first processor, `performance` at best; None where none is."""
     file = root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
@@ -85,6 +109,7 @@ def host_columns(root: Path = ROOT) -> dict[str, Any]:
     """What stays the same while the machine is not rebuilt, as columns of a table."""
     return {
         "cpu_model": cpu_model(root),
+        "instruction_set": instruction_set(root),
         "cpus": usable_cpus(),
         "governor": governor(root),
         **cgroup_limits(root),

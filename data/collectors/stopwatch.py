@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median, quantiles
 from typing import Any
 
@@ -20,7 +21,8 @@ class Timing:
         drift: median of the second half over that of the first, less 1; 0 below four runs.
         repeats: runs that count.
         window_s: from the start of the first run that counts to the end of the last.
-        fastest_ms: the quickest run, which on a busy machine is the nearest to a quiet one.
+        fastest_ms: the quickest run of all, also of those that do not count: on a busy machine the
+            nearest to a quiet one.
     """
 
     median_ms: float
@@ -43,8 +45,11 @@ class Timing:
 
     @property
     def steady(self) -> bool:
-        """Whether the halves agree as well as single runs do, or within `STEADY`."""
-        return abs(self.drift) <= max(STEADY, self.spread)
+        """Whether the halves agree twice as well as single runs do, or within `STEADY`.
+
+        Runs at two levels, one after the other, spread as far as their levels lie apart.
+        """
+        return abs(self.drift) <= max(STEADY, self.spread / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Stopwatch:
         warm_up_s: time of runs before; two run in any case, since the first pays for pages, code
             and compilation.
         least, most: runs that count.
+        parts: into which a window of many runs is cut; the fastest steady part counts, so that
+            what disturbed the others for a while does not.
         clock: seconds, from any start.
         seconds: runs once and says how long that took; by the clock when None, on a GPU by events.
     """
@@ -64,6 +71,7 @@ class Stopwatch:
     warm_up_s: float = 0.2
     least: int = 3
     most: int = 1000
+    parts: int = 1
     clock: Clock = time.perf_counter
     seconds: Callable[[Run], float] | None = None
 
@@ -73,16 +81,17 @@ class Stopwatch:
         return self.warm_up_s + self.budget_s
 
     def time(self, run: Run) -> Timing:
-        """Measure `run`, which returns when its work is done.
+        """Measure `run`, which returns when its work is done; the fastest steady window counts.
 
-        A window in which the level drifted is measured once more, and the steadier one counts.
+        Where the level drifted, or no two parts of the window agree on how fast it is, a second
+        window is measured.
         """
         self._warm_up(run)
-        first = self._window(run)
-        if first.steady or first.window_s > 2 * self.budget_s:
-            return first
-        again = self._window(run)
-        return min(first, again, key=lambda timing: abs(timing.drift))
+        found, took_s = self._window(run)
+        if not _agree(found) and took_s <= 2 * self.budget_s:
+            found += self._window(run)[0]
+        fastest = min(found, key=lambda timing: (not timing.steady, timing.median_ms))
+        return replace(fastest, fastest_ms=min(timing.fastest_ms for timing in found))
 
     def _warm_up(self, run: Run) -> None:
         one = self.seconds or self._by_the_clock
@@ -93,17 +102,26 @@ class Stopwatch:
         while self.clock() - second < self.warm_up_s:
             one(run)
 
-    def _window(self, run: Run) -> Timing:
+    def _window(self, run: Run) -> tuple[list[Timing], float]:
+        """The parts of a window, and how long it took in all."""
         one = self.seconds or self._by_the_clock
         times: list[float] = []
+        ends: list[float] = []
         start = self.clock()
         while len(times) < self.most:
             times.append(one(run))
-            # A run that would end beyond the budget is not begun.
             gone = self.clock() - start
+            ends.append(gone)
+            # A run that would end beyond the budget is not begun.
             if len(times) >= self.least and gone + times[-1] > self.budget_s:
                 break
-        return summary(times, self.clock() - start)
+        count = max(1, min(self.parts, len(times) // PART_RUNS))
+        edges = [len(times) * place // count for place in range(count + 1)]
+        parts = [
+            summary(times[low:high], ends[high - 1] - (ends[low - 1] if low else 0.0))
+            for low, high in pairwise(edges)
+        ]
+        return parts, ends[-1]
 
     def _by_the_clock(self, run: Run) -> float:
         start = self.clock()
@@ -113,6 +131,16 @@ class Stopwatch:
 
 STEADY = 0.05
 """Drift that is noise at any spread."""
+PART_RUNS = 5
+"""Runs of which a part consists at least, so that its median leaves out a disturbed one or two."""
+
+
+def _agree(parts: Sequence[Timing]) -> bool:
+    """Whether a steady part's level was met by another; one part alone need only be steady."""
+    levels = sorted(part.median_ms for part in parts if part.steady)
+    if len(parts) == 1 or not levels:
+        return bool(levels)
+    return len(levels) > 1 and levels[1] <= levels[0] * (1 + STEADY)
 
 
 def summary(times_s: Sequence[float], window_s: float) -> Timing:

@@ -28,6 +28,12 @@ def adapt(
         Path | None,
         typer.Option(help="folder of the networks' graphs [<table>-graphs beside the table]"),
     ] = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            help="spec sheet .yaml or .json to register the device with; auto: this processor"
+        ),
+    ] = None,
     suggest: Annotated[
         int | None, typer.Option(help="say which N to measure next", min=1, max=1000)
     ] = None,
@@ -40,30 +46,64 @@ def adapt(
 ) -> None:
     """Adapt to a device by measurements: what they gain on rows held out, and what was kept."""
     from forerun.data.errors import InputError
-    from forerun.service.adaptation_store import AdaptationStore
     from forerun.service.cli.options import checked
     from forerun.service.cli.suggestions import show_suggestions
     from forerun.service.settings import Settings
 
-    settings = Settings.load()
-    if (suggest is not None) + listed + rollback > 1 or (sources and (listed or rollback)):
+    settings, files = Settings.load(), sources or []
+    if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
+    if suggest is not None and device is not None:
+        checked({"precision": precision, "runtime": runtime})
+        how = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
+        show_suggestions(settings, device, files, suggest, how, json)
+    elif listed or rollback:
+        _sets(settings, device, listed, json)
+    else:
+        _measurements(settings, device, files, graphs, sheet, json)
+
+
+def _sets(settings: "Settings", device: str | None, listed: bool, json: bool) -> None:
+    """Show the sets kept, or undo the last."""
+    from forerun.data.errors import InputError
+    from forerun.service.adaptation_store import AdaptationStore
+
     if listed:
         _list(AdaptationStore(settings.home / "measurements"), device, settings, json)
         return
     if device is None:
         raise InputError("Name the device with --device.")
-    if suggest is not None:
-        checked({"precision": precision, "runtime": runtime})
-        how = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
-        show_suggestions(settings, device, sources or [], suggest, how, json)
-        return
-    if rollback:
-        _rollback(settings, device, json)
-        return
-    if len(sources or []) != 1:
+    _rollback(settings, device, json)
+
+
+def _measurements(
+    settings: "Settings",
+    device: str | None,
+    files: list[Path],
+    graphs: Path | None,
+    sheet: str | None,
+    json: bool,
+) -> None:
+    """Register the device where a sheet is given, and learn from a file."""
+    from forerun.data.errors import InputError
+
+    if device is None:
+        raise InputError("Name the device with --device.")
+    if len(files) != 1:
         raise InputError("Give one file of measurements; --suggest says which to take.")
-    _learn(settings, device, (sources or [])[0], graphs, json)
+    if sheet is not None:
+        _register(settings, device, sheet)
+    _learn(settings, device, files[0], graphs, json)
+
+
+def _register(settings: "Settings", name: str, sheet: str) -> None:
+    """Register the device with a sheet, in place of what stood under its name."""
+    from forerun.service.device_sheets import detected_cpu, read_sheet
+    from forerun.service.device_store import DeviceStore
+
+    device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
+    DeviceStore(settings.home / "devices").register(device)
+    progress(f"{device.name} is registered as {device.title}")
 
 
 def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:

@@ -10,7 +10,7 @@ from forerun.service.cli.output import progress
 if TYPE_CHECKING:
     from forerun.data.collectors.trial import Trial
 
-QUICK_MINUTES, QUICK_WINDOW_S = 1.8, 1.0
+QUICK_MINUTES, QUICK_WINDOW_S = 2.0, 0.8
 BUSY = 0.3
 """Runnable processes a processor from which on others' work is in the times."""
 
@@ -59,12 +59,13 @@ def cpu(
 def _quick(output: Path) -> "tuple[tuple[Trial, ...], float, float]":
     from forerun.data.collectors.host import library
     from forerun.data.collectors.probe import reference_trials
-    from forerun.service.measured_networks import onnx_trials, reference_networks
+    from forerun.data.collectors.processor_operators import processor_trials
+    from forerun.service.measured_networks import built_trials
 
     if library("onnxruntime") is None:
         return reference_trials("torch"), QUICK_MINUTES, QUICK_WINDOW_S
-    networks = onnx_trials(reference_networks(), output)
-    return (*reference_trials("onnxruntime"), *networks), QUICK_MINUTES, QUICK_WINDOW_S
+    networks = built_trials(output, quick=True)
+    return (*networks, *processor_trials(quick=True)), QUICK_MINUTES, QUICK_WINDOW_S
 
 
 def _planned(plan: Path | None, output: Path) -> "tuple[tuple[Trial, ...], float, float]":

@@ -41,14 +41,10 @@ def probe(
 def _networks(on_gpu: bool, output: Path) -> "tuple[Trial, ...]":
     from forerun.data.collectors.host import library
     from forerun.data.collectors.probe import zoo_trials
-    from forerun.service.measured_networks import (
-        keep_zoo_graphs,
-        onnx_trials,
-        reference_networks,
-    )
+    from forerun.service.measured_networks import built_trials, keep_zoo_graphs
 
     if on_gpu:
         trials = zoo_trials()
         keep_zoo_graphs((trial.subject.name for trial in trials), output)
         return trials
-    return onnx_trials(reference_networks()[:2], output) if library("onnxruntime") else ()
+    return built_trials(output, quick=True)[:4] if library("onnxruntime") else ()

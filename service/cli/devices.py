@@ -1,13 +1,32 @@
-"""`forerun devices`: the catalogue of spec sheets."""
+"""`forerun devices`: the catalogue of spec sheets, and adding to it."""
 
+from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
+from typer.core import TyperGroup
 
 from forerun.service.cli.output import print_json, screen
 
 
-def devices(
+class _ShowByDefault(TyperGroup):
+    """`forerun devices a100` shows the sheet, as `forerun devices show a100` does."""
+
+    def parse_args(self, ctx: "typer.Context", args: list[str]) -> list[str]:
+        """The arguments, with `show` in front where they name no command."""
+        if not args or args[0] not in (*self.commands, "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ShowByDefault,
+    help="List devices, show a spec sheet (`forerun devices NAME`), or add one.",
+)
+
+
+@app.command("show")
+def show(
     name: Annotated[str | None, typer.Argument(help="one device; all when absent")] = None,
     kind: Annotated[str | None, typer.Option(help="gpu, cpu, npu, ...")] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
@@ -46,6 +65,43 @@ def devices(
         more = (peaks.get("fp16"), device.tdp_w, device.year)
         table.add_row(device.name, *("" if c is None else f"{c:g}" for c in (*cells, *more)))
     screen().print(table)
+
+
+@app.command("add")
+def add(
+    sheet: Annotated[
+        Path | None,
+        typer.Argument(help="spec sheet, .yaml or .json [this machine's processor]"),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="[the sheet's own, or my-cpu]")] = None,
+    kind: Annotated[str, typer.Option(help="of a device without a sheet: cpu, gpu, ...")] = "cpu",
+    black_box: Annotated[
+        bool, typer.Option("--black-box", help="by name alone: measurements tell the rest")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Register a device: from a sheet, as a black box, or this machine's processor."""
+    from forerun.data.errors import InputError
+    from forerun.service.device_sheets import black_box_sheet, detected_cpu, read_sheet
+    from forerun.service.device_store import DeviceStore
+    from forerun.service.settings import Settings
+
+    if sheet is not None and black_box:
+        raise InputError("Give a sheet or --black-box, not both.")
+    if sheet is not None:
+        device = read_sheet(sheet, name)
+    elif black_box:
+        device = black_box_sheet(name or "my-cpu", kind)
+    elif kind == "cpu":
+        device = detected_cpu(name or "my-cpu")
+    else:
+        raise InputError(f"Only a processor is detected; give a sheet of the {kind}.")
+    added = DeviceStore(Settings.load().home / "devices").register(device)
+    if json:
+        print_json(added.model_dump(mode="json"))
+        return
+    _sheet(added.model_dump(mode="json"))
+    typer.echo(f"{added.name} is registered")
 
 
 def _sheet(sheet: dict[str, object]) -> None:

@@ -13,6 +13,7 @@ from forerun.data.errors import InputError
 from forerun.data.query import Query
 
 if TYPE_CHECKING:
+    from forerun.data.graph import OperatorGraph
     from forerun.service.adaptation import InUse
     from forerun.service.device_store import DeviceStore
 
@@ -21,6 +22,15 @@ BatchSize = Annotated[int, typer.Option(help="samples in one run", min=1, max=65
 Precision = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16, amp, ...")]
 Phase = Annotated[str, typer.Option(help="inference or training")]
 Runtime = Annotated[str, typer.Option(help="eager, compiled, onnxruntime")]
+UsualRuntime = Annotated[
+    str | None,
+    typer.Option(
+        help="eager, compiled, onnxruntime [onnxruntime for ONNX files on processors, else eager]"
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(help="that compute, on a processor [as it was measured]", min=1)
+]
 Layout = Annotated[str, typer.Option(help="nchw or nhwc")]
 SequenceLength = Annotated[
     int | None, typer.Option(help="bound to free sequence dimensions", min=1)
@@ -55,15 +65,28 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
     from forerun.service.training_options import OPTIONS, training_in, training_of
     from forerun.service.workloads import operation_of
 
-    check = checked({name: given[name] for name in ("precision", "phase", "runtime", "layout")})
+    words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
+    check = checked({name: word for name, word in words.items() if word is not None})
     size = given["batch_size"]
     training = training_in({name: given.get(name) for name in OPTIONS})
     setup = training_of(check["phase"], size, training)
     graph = read_graph(given["source"], batch_size=size, sequence_length=given["sequence_length"])
     network = workloads.Network(graph, size, check["precision"], check["phase"], setup)
-    software = runs.Software(runtime=check["runtime"], layout=check["layout"])
     operation = operation_of(network, given.get("power_limit"))
-    return lambda device: Query(network, device, software, operation)
+
+    def about(device: Device) -> Query:
+        runtime = check.get("runtime") or usual_runtime(graph, device)
+        software = runs.Software(
+            runtime=runtime, layout=check["layout"], threads=given.get("threads")
+        )
+        return Query(network, device, software, operation)
+
+    return about
+
+
+def usual_runtime(graph: "OperatorGraph", device: Device) -> runs.Runtime:
+    """How a network is run where nobody says: ONNX files on processors through onnxruntime."""
+    return "onnxruntime" if graph.source == "onnx" and device.kind == "cpu" else "eager"
 
 
 def answering() -> "tuple[DeviceStore, InUse]":

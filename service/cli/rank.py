@@ -34,6 +34,7 @@ def rank(
     precision: o.Precision = "fp32",
     phase: o.Phase = "inference",
     runtime: o.Runtime = "eager",
+    threads: o.Threads = None,
     layout: o.Layout = "nchw",
     sequence_length: o.SequenceLength = None,
     optimizer: o.Optimizer = None,

@@ -31,6 +31,7 @@ def sweep(
     precision: o.Precision = "fp32",
     phase: o.Phase = "inference",
     runtime: o.Runtime = "eager",
+    threads: o.Threads = None,
     layout: o.Layout = "nchw",
     sequence_length: o.SequenceLength = None,
     json: o.Json = False,

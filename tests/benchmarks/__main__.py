@@ -18,6 +18,7 @@ from rich.table import Table
 
 from tests.benchmarks.client import load
 from tests.benchmarks.models import LIGHT
+from tests.benchmarks.own_cpu import own_cpu
 from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
 from tests.benchmarks.ratios import ratios
 
@@ -31,12 +32,14 @@ LIMITS = {
     "graph_network_answer_ms": ("<", 1.0),
     "graph_network_100_devices_ms": ("<", 5.0),
     **RATIO_LIMITS,
+    "own_cpu_median_error_percent": ("<", 15.0),
+    "own_cpu_inside_interval": (">", 0.75),
 }
 
 
 def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
-    found = {**in_process(), **graph_network(), **over_http(), **ratios()}
+    found = {**in_process(), **graph_network(), **over_http(), **ratios(), **own_processor()}
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)
     name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"
@@ -114,6 +117,12 @@ def graph_network() -> dict[str, float]:
         "graph_network_answer_ms": 1e3 * statistics.median(alone),
         "graph_network_100_devices_ms": 1e3 * statistics.median(many),
     }
+
+
+def own_processor() -> dict[str, float]:
+    """Two minutes of collection on this machine, and networks it has not measured afterwards."""
+    with tempfile.TemporaryDirectory() as place:
+        return own_cpu(Path(place))
 
 
 def over_http() -> dict[str, float]:

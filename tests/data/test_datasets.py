@@ -387,7 +387,7 @@ def test_a_table_that_the_dataset_does_not_have_is_refused():
 
 
 def test_an_unknown_dataset_is_named_with_those_that_there_are():
-    with pytest.raises(UnknownDataset, match="neusight, published_networks, timm_bench"):
+    with pytest.raises(UnknownDataset, match="neusight, onnxruntime_cpu, published_networks"):
         dataset("neusigth")
 
 

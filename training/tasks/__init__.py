@@ -12,6 +12,7 @@ from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
 from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
+from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
 from forerun.training.tasks.published_networks import PublishedNetworksExaminer
 from forerun.training.tasks.task import Exam, Examiner, Task
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
@@ -32,6 +33,7 @@ EXAMINERS: tuple[type[Examiner], ...] = (
     NcppExaminer,
     NeuSightExaminer,
     PublishedNetworksExaminer,
+    OnnxruntimeCpuExaminer,
     TimmBenchExaminer,
     TorchOpEnergyExaminer,
     WaHls4mlExaminer,

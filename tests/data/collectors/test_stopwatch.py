@@ -75,3 +75,27 @@ def test_spread_and_drift_do_not_depend_on_the_unit(times, scale):
     assert scaled.drift == pytest.approx(plain.drift, rel=1e-6, abs=1e-6)
     assert plain.spread >= 0
     assert min(times) <= plain.median_ms / 1e3 * (1 + 1e-9)
+
+
+def test_the_fastest_steady_window_is_kept():
+    """A first window at a level of 33 ms drifts down; the second one is steady at 20."""
+    falling = [0.05, 0.05, *[0.033] * 20, *[0.02] * 80]
+    timing, _ = timed(falling, budget_s=1.0, warm_up_s=0.0)
+    assert timing.median_ms == pytest.approx(20)
+    slower_again = [0.05, 0.05, *[0.02] * 20, *[0.033] * 18, *[0.033] * 60]
+    timing, _ = timed(slower_again, budget_s=1.0, warm_up_s=0.0, parts=4)
+    assert timing.median_ms == pytest.approx(20)
+
+
+def test_parts_leave_a_neighbour_out_that_came_for_a_while():
+    disturbed = [0.01, 0.01, *[0.01] * 30, *[0.016] * 30, *[0.01] * 100]
+    timing, _ = timed(disturbed, budget_s=1.0, warm_up_s=0.0, parts=5)
+    assert timing.median_ms == pytest.approx(10)
+    assert timing.steady
+
+
+def test_the_fastest_run_of_all_is_told_beside_the_window_that_counts():
+    times = [0.05, 0.05, 0.008, *[0.02] * 200]
+    timing, _ = timed(times, budget_s=1.0, warm_up_s=0.0, parts=5)
+    assert timing.fastest_ms == pytest.approx(8)
+    assert timing.median_ms == pytest.approx(20)

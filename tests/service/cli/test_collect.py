@@ -8,7 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors import live_window, native, neighbours, own_program, probe
+from forerun.data.collectors import (
+    live_window,
+    native,
+    neighbours,
+    own_program,
+    probe,
+    processor_operators,
+)
 from forerun.data.collectors.sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
@@ -27,9 +34,11 @@ SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)
 def small(monkeypatch):
     """Small operators in short windows, in place of the reference operators."""
     monkeypatch.setattr(probe, "reference_operators", lambda: SMALL)
+    monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
     monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
-    monkeypatch.setattr(measured_networks, "REFERENCE_NETWORKS", ("light_squeezenet",))
+    one = {"cpu-inverted-b": measured_networks.ONNX_NETWORKS["cpu-inverted-b"]}
+    monkeypatch.setattr(measured_networks, "ONNX_NETWORKS", one)
 
 
 def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(

@@ -1,0 +1,111 @@
+"""What other processes take of the processors while something is measured, and waiting for less."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+BUSY_SHARE = 0.25
+"""Of the processors in use by others, from which on times are taken for disturbed: measured on two
+processors, where a neighbour on the other one slowed small networks by a tenth at this share."""
+STOLEN_SHARE = 0.03
+"""Of the time that a hypervisor gave to others, likewise."""
+LOOK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Counts since the machine started, in ticks of all processors.
+
+    Attributes:
+        busy: that any process ran.
+        stolen: that a hypervisor ran something else while one wanted to.
+        total: of all kinds, idle ones too.
+        own: that this process and those it started and waited for ran.
+    """
+
+    busy: float
+    stolen: float
+    total: float
+    own: float
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLoad:
+    """What others took over an interval.
+
+    Attributes:
+        busy_share: of all processors' time, without this process and its children.
+        stolen_share: of all processors' time, taken by a hypervisor.
+    """
+
+    busy_share: float
+    stolen_share: float
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether times taken meanwhile are doubtful."""
+        return self.busy_share > BUSY_SHARE or self.stolen_share > STOLEN_SHARE
+
+    @classmethod
+    def between(cls, before: Ticks, after: Ticks) -> "OtherLoad":
+        """From two readings; nothing where no time went by."""
+        total = after.total - before.total
+        if total <= 0:
+            return cls(0.0, 0.0)
+        others = (after.busy - before.busy) - (after.own - before.own)
+        stolen = after.stolen - before.stolen
+        return cls(max(0.0, others / total), max(0.0, stolen / total))
+
+
+def read_ticks(root: Path = ROOT) -> Ticks | None:
+    """A reading of /proc/stat; None where the system has none."""
+    try:
+        first = (root / "proc/stat").read_text().splitlines()[0].split()
+        counts = [float(field) for field in first[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None
+    if first[0] != "cpu" or len(counts) < 8:
+        return None
+    user, nice, system, idle, waiting, hard, soft, stolen = counts
+    times = os.times()
+    own = times.user + times.system + times.children_user + times.children_system
+    busy = user + nice + system + hard + soft
+    return Ticks(busy, stolen, busy + idle + waiting + stolen, own * os.sysconf("SC_CLK_TCK"))
+
+
+@dataclass
+class QuietWait:
+    """Waits until others leave the processors alone, as long as it may in all.
+
+    Attributes:
+        left_s: time for waiting that is left.
+        waited_s: time that was waited.
+        most_s: longest wait at a time.
+        read: takes a reading; None where there is none.
+        sleep: passes time.
+    """
+
+    left_s: float = 20.0
+    waited_s: float = 0.0
+    most_s: float = 5.0
+    read: Callable[[], Ticks | None] = read_ticks
+    sleep: Callable[[float], None] = time.sleep
+
+    def wait(self) -> OtherLoad | None:
+        """Wait for a quiet quarter of a second; what was seen last, None where nothing is told."""
+        gone = 0.0
+        while (before := self.read()) is not None:
+            self.sleep(LOOK_S)
+            after = self.read()
+            if after is None:
+                return None
+            seen = OtherLoad.between(before, after)
+            if not seen.disturbs or gone + LOOK_S > min(self.most_s, self.left_s):
+                return seen
+            gone += LOOK_S
+            self.waited_s += LOOK_S
+            self.left_s -= LOOK_S
+        return None

@@ -1,0 +1,76 @@
+"""Operators and networks timed through onnxruntime on processors: our own measurements.
+
+One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, at a number
+of threads. Published networks are not among them: what people ask about is judged, never taught.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.measured import MeasuredDataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+FOLDS = 5
+
+
+class OnnxruntimeCpu(MeasuredDataset):
+    """Networks left out in five folds, and numbers of threads."""
+
+    name = "onnxruntime_cpu"
+    title = "operators and networks through onnxruntime on processors"
+    citation = "measured by forerun collect cpu"
+    published = "none on these rows"
+    collector = "forerun collect cpu"
+    columns: ClassVar[tuple[str, ...]] = (
+        *("device", "workload", "label", "kind", "framework_version", "instruction_set"),
+        *("threads", "batch_size", "latency_ms", "fastest_ms", "peak_memory_mib", "spread"),
+        "others_share",
+    )
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schema of `runs`."""
+        import pandera.pandas as pa
+
+        columns: dict[str, Any] = {n: text() for n in ("device", "workload", "label")}
+        columns |= {"kind": text(values=("kernel", "network")), "framework_version": text()}
+        columns |= {"instruction_set": text()}
+        columns |= {n: number("int64", above=0) for n in ("threads", "batch_size")}
+        columns |= {n: number(above=0) for n in ("latency_ms", "fastest_ms")}
+        columns |= {"peak_memory_mib": number(above=0, nullable=True), "spread": number(low=0)}
+        columns |= {"others_share": number(nullable=True)}
+        assert tuple(columns) == self.columns
+        return {"runs": pa.DataFrameSchema(columns)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_networks/FOLD`: networks left out; `unseen_threads`: one thread teaches.
+
+        Operators measured alone teach in every fold.
+        """
+        if not bundle.has("runs"):
+            return []
+        runs = bundle.table("runs")
+        networks = (runs["kind"] == "network").to_numpy()
+        everything = np.ones(len(runs), dtype=np.bool_)
+
+        def make(protocol: str, train: Mask, judged: Mask) -> Split:
+            return Split(protocol, "runs", train | ~networks, judged & networks)
+
+        folds = folds_of(runs["label"], FOLDS)
+        found = leave_folds_out("unseen_networks", folds, networks & everything, make)
+        alone = (runs["threads"] == 1).to_numpy()
+        found.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
+        return [split for split in found if split.judged.any() and split.train.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Rows asked and answered twice."""
+        runs = bundle.table("runs")
+        return check(runs, Quantities(time_ms=runs["latency_ms"].to_numpy(dtype=np.float64)))

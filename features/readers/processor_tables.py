@@ -1,0 +1,78 @@
+"""The table of `onnxruntime_cpu` as queries: operators from their columns, networks built anew."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.data.collectors.onnx_networks import NETWORKS
+from forerun.data.device import Device
+from forerun.data.errors import BadTable
+from forerun.data.graph import FORMAT, Operator, OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.quality import noise_weights
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Kernel, Network
+from forerun.features.readers import read_graph
+from forerun.features.readers.operator_json import graph_of, parse_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def processor_measurements(runs: "pd.DataFrame") -> Measurements:
+    """Latency and memory of every row.
+
+    Raises:
+        BadTable: a network is none of those built here, or was built otherwise.
+    """
+    queries = []
+    for row in runs.itertuples():
+        name = str(row.device)
+        device = Device(name=name, title=name, vendor="unknown", kind="cpu")
+        software = Software(
+            framework="onnxruntime",
+            version=str(row.framework_version),
+            runtime="onnxruntime",
+            threads=int(row.threads),
+        )
+        if row.kind == "kernel":
+            queries.append(Query(Kernel(measured_operator(str(row.workload))), device, software))
+            continue
+        graph = built_graph(str(row.label))
+        if graph.digest != row.workload:
+            raise BadTable(f"{row.label} was measured as another network than is built here.")
+        queries.append(Query(Network(graph, int(row.batch_size)), device, software))
+    values = {
+        metric: runs[metric].to_numpy(dtype=np.float64)
+        for metric in ("latency_ms", "peak_memory_mib")
+    }
+    groups = {
+        "device": runs["device"].to_numpy().astype(np.str_),
+        "model": runs["label"].to_numpy().astype(np.str_),
+    }
+    weights = noise_weights(runs["spread"].to_numpy(dtype=np.float64))
+    return Measurements(queries, values, groups, weights)
+
+
+def measured_operator(text: str) -> Operator:
+    """The operator in a cell of column `workload`.
+
+    Raises:
+        UnreadableModel: it is none.
+    """
+    row = {"inputs": [], **parse_json(text.encode(), "a measured operator")}
+    return graph_of({"format": FORMAT, "operators": [row]}).operators[0]
+
+
+@lru_cache(maxsize=128)
+def built_graph(name: str) -> OperatorGraph:
+    """The graph of one of the networks that are built for processors.
+
+    Raises:
+        BadTable: there is none of that name.
+    """
+    if name not in NETWORKS:
+        raise BadTable(f"No network {name!r} is built here.")
+    return read_graph(NETWORKS[name].build())
