@@ -62,7 +62,7 @@ class OnnxruntimeCpu(MeasuredDataset):
         everything = np.ones(len(runs), dtype=np.bool_)
 
         def make(protocol: str, train: Mask, judged: Mask) -> Split:
-            return Split(protocol, "runs", train | ~networks, judged & networks)
+            return Split(protocol, "runs", train | ~networks, judged & networks, ("label",))
 
         folds = folds_of(runs["label"], FOLDS)
         found = leave_folds_out("unseen_networks", folds, networks & everything, make)
