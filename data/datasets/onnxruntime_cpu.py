@@ -68,7 +68,7 @@ class OnnxruntimeCpu(MeasuredDataset):
         found = leave_folds_out("unseen_networks", folds, networks & everything, make)
         alone = (runs["threads"] == 1).to_numpy()
         found.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
-        return [split for split in found if split.judged.any() and split.train.any()]
+        return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows asked and answered twice."""
