@@ -182,3 +182,23 @@ def _check_status(tidy: "pd.DataFrame", where: str) -> None:
             f"{where}: column 'status', row {empty[0] + 1}: the run is ok but nothing was "
             f"measured; give one of {', '.join(METRIC_COLUMNS)}."
         )
+
+
+CROWDED = 1.25
+"""Wanted processors over those there are, from which on a run tells more of others than of itself:
+at two threads on two processors it took two to ten times as long (measured)."""
+
+
+def crowded(frame: "pd.DataFrame") -> "pd.Series[bool]":
+    """Rows measured while others and the run itself wanted more processors than there are.
+
+    Args:
+        frame: as a collector wrote it; False for rows that do not tell.
+    """
+    import pandas as pd
+
+    needed = ("others_share", "threads", "cpus")
+    if not set(needed) <= set(frame.columns):
+        return pd.Series(False, index=frame.index)
+    others, threads, cpus = (pd.to_numeric(frame[name], errors="coerce") for name in needed)
+    return (others + threads / cpus > CROWDED).fillna(False).astype(bool)

@@ -254,11 +254,13 @@ apart."""
 _SESSIONS = 0.06
 """The same between two collections hours apart: what an exact answer is sure to at least."""
 NO_ROWS = RateRows(
-    np.zeros((0, COUNT)),
-    *(np.zeros(0) for _ in range(2)),
-    np.zeros(0, dtype=np.str_),
-    np.zeros(0, dtype=np.bool_),
-    *(np.zeros(0) for _ in range(2)),
+    amounts=np.zeros((0, COUNT)),
+    doublings=np.zeros(0),
+    log_size=np.zeros(0),
+    structures=np.zeros(0, dtype=np.str_),
+    whole=np.zeros(0, dtype=np.bool_),
+    log_ms=np.zeros(0),
+    noise=np.zeros(0),
 )
 
 

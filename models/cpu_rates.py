@@ -210,7 +210,9 @@ class RatePosterior:
         whole = slopes @ covariance @ slopes.T + self._unexplained(centre)
         whole += np.diag(noise**2)
         mean = self.prior.mean + self.shift
-        return np.linalg.inv(whole), self.rows.log_ms - log_ms + slopes @ (centre - mean)
+        missed: Column = self.rows.log_ms - log_ms + slopes @ (centre - mean)
+        inverse: Matrix = np.asarray(np.linalg.inv(whole), dtype=np.float64)
+        return inverse, missed
 
     @cached_property
     def _gram(self) -> tuple[Matrix, Column, Matrix]:
@@ -241,12 +243,14 @@ class RatePosterior:
 
     def floor_ms(self, asked: RateRows) -> Column:
         """Fixed times alone: no run takes less."""
-        return _times(asked, self.centre)[:, _FAMILY == 2].sum(axis=1)
+        fixed: Column = _times(asked, self.centre)[:, _FAMILY == 2].sum(axis=1)
+        return fixed
 
     def shares(self, asked: RateRows) -> Matrix:
         """(n, columns) shares of the time that each kind of work takes."""
         times = _times(asked, self.centre)
-        return times / times.sum(axis=1, keepdims=True)
+        shares: Matrix = times / times.sum(axis=1, keepdims=True)
+        return shares
 
     def most_telling(self, asked: RateRows, count: int) -> list[int]:
         """Positions of rows that take away most variance of all rows when measured, the best first.
@@ -349,4 +353,5 @@ def _kind_shares(rows: RateRows, centre: Column) -> Matrix:
     kinds = np.zeros((len(times), _KIND.max() + 1))
     for column, kind in enumerate(_KIND):
         kinds[:, kind] += times[:, column]
-    return kinds / kinds.sum(axis=1, keepdims=True)
+    shares: Matrix = kinds / kinds.sum(axis=1, keepdims=True)
+    return shares

@@ -42,15 +42,16 @@ TERMS: Mapping[str, _Term] = {
     "before_2_0": _Term(float(np.log(1.4)), 0.2),
 }
 """Term of the logarithm -> prior. `operator`: seconds of one operator in eager fp32 inference on
-torch 2; `fused_launch`: of one kernel of a compiled network, guards and wrapper included; the others
-are factors. Priors are round figures of vendors' notes and of one host measured by hand; the
-training rows move them."""
+torch 2; `fused_launch`: of one kernel of a compiled network, guards and wrapper included; the
+others are factors. The priors are round figures, wide enough for the training rows to move them."""
 
 HOST_DEVIATION = 0.25
 """Standard deviation of the logarithm between hosts: published rows of one network, mode and
 framework generation differ by about as much from table to table."""
 NOISE_DEVIATION = 0.12
 """Standard deviation within a host between networks: operators are not all alike."""
+FARTHEST = 2.0
+"""Standard deviations from the law at which a time is no host's any more."""
 _FUSED_FROM = 2.0
 
 
@@ -146,6 +147,16 @@ class HostTime:
             expected[row] += level[0]
             variance[row] += level[1] + NOISE_DEVIATION**2
         return np.exp(expected), np.sqrt(variance)
+
+    def plausible(self, queries: Sequence[Query], seconds: Column) -> NDArray[np.bool_]:
+        """Which of n times a host may take, as far as the law and the spread of hosts say, (n,).
+
+        What is outside is a device's time that was taken for the host's.
+        """
+        expected, variance = self._without_levels(queries)
+        reach = FARTHEST * np.sqrt(variance + HOST_DEVIATION**2 + NOISE_DEVIATION**2)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.abs(np.log(seconds) - expected) <= reach)
 
     def _without_levels(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         design, calls = _design(queries)

@@ -1,9 +1,10 @@
 """Latency of networks on GPUs for every precision, batch size and runtime: device and host.
 
-The device's time comes from predictors that were fitted on measured kernels and networks: `networks`
-for half precision, `operators` for full. What neither was trained on, batches that do not fill the
-device, follows the kernels' law. The host's time is a law of its own. Both run at once, so the
-latency is little more than the longer of the two.
+The device's time comes from predictors that were fitted on measured networks and kernels: the
+first answers for half precision and for what a compiler fused, the geometric mean of both for full
+precision. What neither was trained on, batches that do not fill the device, follows the kernels'
+law. The host's time is a law of its own. Both run at once, so the latency is little more than the
+longer of the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.lowering.mode import LoweringMode
+from forerun.features.lowering.mode import casts_of
 from forerun.features.network_features import chip_of
 from forerun.models.artifact import load_part, read_content, write_content
-from forerun.models.batch_ladder import Rungs, filling_batch, law_seconds, rungs
+from forerun.models.batch_ladder import filling_batch, law_seconds, rungs
 from forerun.models.host_time import HostTime
 from forerun.models.kernel_times import way_of
 from forerun.models.network_boost import NetworkBoost
@@ -35,19 +36,34 @@ OVERLAP = 4.0
 """Exponent of the norm that joins device and host: with both equal, the run takes 19 % longer than
 either. Published latencies of ResNet-50 by batch size rise as gently where one takes over."""
 NORMAL_95 = 1.645
-HOST_BOUND = 0.5
-"""Share of the host from which a measured run says more of the host than of the device."""
+HOST_BOUND = 0.7
+"""Device's time over the measured one below which a run says what the host takes."""
+NARROW = ("fp8", "int8")
+"""Precisions of which no network was measured."""
+NETWORKS, OPERATORS = 0, 1
+"""Positions in `NetworkLatency.parts`."""
 DOUBLING_DEVIATION = 0.06
 """Standard deviation of the logarithm that each halving below the filling batch adds."""
 
 
-class _Device(NamedTuple):
-    """The device's time of one network: how it follows from what a predictor is asked."""
+class _Ask(NamedTuple):
+    """One question to a predictor of the device's time, and what its answer counts for.
 
-    place: int
-    rungs: Rungs
-    factor: tuple[float, float]
-    halvings: float
+    Attributes:
+        row: network that it is asked for.
+        source: position in `NetworkLatency.parts`.
+        query: the network at a batch size that fills the device.
+        factor: by the kernels' law, from that batch size to the one in question.
+        weight: in the mean of logarithms over the questions of a row; they add up to 1.
+        extra: standard deviation of the logarithm that carrying over adds.
+    """
+
+    row: int
+    source: int
+    query: Query
+    factor: float
+    weight: float
+    extra: float
 
 
 class _Parts(NamedTuple):
@@ -67,8 +83,9 @@ class NetworkLatency:
     """Device and host time of networks, and the operators' own predictor for single kernels.
 
     Attributes:
-        networks: device time of networks in half precision, and of all on CPUs.
-        operators: device time of networks in full precision, and of kernels.
+        networks: device time of networks, and time of those on CPUs.
+        operators: device time of networks in full precision as the sum of their kernels, and time
+            of single kernels.
         host: time of the host.
     """
 
@@ -172,123 +189,136 @@ class NetworkLatency:
         self, queries: Sequence[Query], rows: Sequence[int]
     ) -> list[tuple[list[int], Predictions]]:
         """Answers of the part that a query belongs to, with their positions."""
-        mine: dict[bool, list[int]] = {True: [], False: []}
+        own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
         for row in rows:
-            mine[self.networks.answers(queries[row])].append(row)
-        parts: dict[bool, Predictor] = {True: self.networks, False: self.operators}
+            own[NETWORKS if self.networks.answers(queries[row]) else OPERATORS].append(row)
         return [
-            (own, parts[half].predict([queries[row] for row in own]))
-            for half, own in mine.items()
-            if own
+            (mine, self.parts[source].predict([queries[row] for row in mine]))
+            for source, mine in own.items()
+            if mine
         ]
 
-    def _parts(self, queries: Sequence[Query]) -> _Parts:
-        host, host_deviation = self.host.seconds(queries)
-        asked: list[Query] = []
-        plans: list[_Device] = []
-        for query in queries:
-            plan = self._device_plan(query, len(asked))
-            plans.append(plan)
-            asked.append(_at(query, plan.rungs.lower))
-            if plan.rungs.upper != plan.rungs.lower:
-                asked.append(_at(query, plan.rungs.upper))
-        value, low, high = (np.empty(len(asked)) for _ in range(3))
-        limits: list[tuple[str, ...]] = [()] * len(asked)
-        breakdowns: list[Mapping[str, float]] = [{}] * len(asked)
-        for rows, answer in self._plain(asked, range(len(asked))):
-            value[rows] = answer.values["latency_ms"] / 1e3
-            low[rows] = answer.low.get("latency_ms", answer.values["latency_ms"]) / 1e3
-            high[rows] = answer.high.get("latency_ms", answer.values["latency_ms"]) / 1e3
-            for place, row in enumerate(rows):
-                limits[row] = answer.limits[place]
-                breakdowns[row] = answer.breakdowns_ms[place]
-        device, below, above = (np.empty(len(queries)) for _ in range(3))
-        for row, plan in enumerate(plans):
-            i, j = plan.place, plan.place + (plan.rungs.upper != plan.rungs.lower)
-            w = plan.rungs.weight
-            logs = np.log([value[i] * plan.factor[0], value[j] * plan.factor[1]])
-            device[row] = np.exp((1 - w) * logs[0] + w * logs[1])
-            extra = NORMAL_95 * DOUBLING_DEVIATION * plan.halvings
-            below[row] = -np.hypot(np.log(value[i] / low[i]), extra)
-            above[row] = np.hypot(np.log(high[i] / value[i]), extra)
-        return _Parts(
-            device,
-            below,
-            above,
-            host,
-            host_deviation,
-            [limits[plan.place] for plan in plans],
-            [_scaled(breakdowns[plan.place], device[row] * 1e3) for row, plan in enumerate(plans)],
-        )
+    def _sources(self, query: Query) -> Sequence[tuple[int, float]]:
+        """Which predictors say the device's time of a network, and their weights."""
+        network = query.workload
+        assert isinstance(network, Network)
+        if network.graph.training or network.precision in NARROW:
+            return ((OPERATORS, 1.0),)
+        if query.software.fuses or casts_of(network.precision) != "fp32":
+            return ((NETWORKS, 1.0),)
+        return ((NETWORKS, 0.5), (OPERATORS, 0.5))
 
-    def _device_plan(self, query: Query, place: int) -> _Device:
-        """At which batches a predictor is asked, and what its answers there are multiplied by."""
+    def _asks(self, row: int, query: Query) -> list[_Ask]:
+        """What the predictors of the device's time are asked for one network."""
         network = query.workload
         assert isinstance(network, Network)
         times, way = self.networks.kernel_times, way_of(query)
+        if network.graph.training:
+            way = "eager"
         chip = chip_of(query.device, network.precision)
-        mode = lowering_mode(network.graph, network.precision, query.software)
-        kernels = lowered(network.graph, mode)
+        kernels = lowered(
+            network.graph, lowering_mode(network.graph, network.precision, query.software)
+        )
         filled = filling_batch(times, kernels, chip, way)
         at = rungs(network.batch_size, filled)
         here = law_seconds(times, kernels, chip, network.batch_size, way)
-        factors = []
-        for batch in (at.lower, at.upper):
-            there = law_seconds(times, kernels, chip, batch, way)
-            if query.software.fuses and not self.networks.answers(query):
-                # The operators' predictor launches one kernel for each operator.
-                plain = lowered(network.graph, _unfused(mode))
-                there = law_seconds(times, plain, chip, batch, "eager")
-            factors.append(here / there)
-        halvings = max(0.0, float(np.log2(filled / network.batch_size)))
-        return _Device(place, at, (factors[0], factors[1]), halvings)
+        extra = DOUBLING_DEVIATION * max(0.0, float(np.log2(filled / network.batch_size)))
+        steps = [(at.lower, 1.0 - at.weight)]
+        if at.upper != at.lower:
+            steps.append((at.upper, at.weight))
+        asks = []
+        for batch, share in steps:
+            factor = here / law_seconds(times, kernels, chip, batch, way)
+            for source, weight in self._sources(query):
+                asks.append(_Ask(row, source, _at(query, batch), factor, share * weight, extra))
+        return asks
+
+    def _parts(self, queries: Sequence[Query]) -> _Parts:
+        """Times of the device and the host, with bounds."""
+        host, host_deviation = self.host.seconds(queries)
+        asks = [ask for row, query in enumerate(queries) for ask in self._asks(row, query)]
+        logs, below, above, extra = np.zeros((4, len(queries)))
+        limits: list[tuple[str, ...]] = [()] * len(queries)
+        breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
+        for source in (NETWORKS, OPERATORS):
+            mine = [ask for ask in asks if ask.source == source]
+            if not mine:
+                continue
+            answer = self.parts[source].predict([ask.query for ask in mine])
+            value = answer.values["latency_ms"]
+            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
+            for place, ask in enumerate(mine):
+                logs[ask.row] += ask.weight * np.log(value[place] / 1e3 * ask.factor)
+                below[ask.row] += ask.weight * np.log(value[place] / low[place])
+                above[ask.row] += ask.weight * np.log(high[place] / value[place])
+                extra[ask.row] = ask.extra
+                limits[ask.row] = answer.limits[place]
+                breakdowns[ask.row] = answer.breakdowns_ms[place]
+        device, reach = np.exp(logs), NORMAL_95 * extra
+        scaled = zip(breakdowns, (device * 1e3).tolist(), strict=True)
+        return _Parts(
+            device,
+            np.hypot(below, reach),
+            np.hypot(above, reach),
+            host,
+            host_deviation,
+            limits,
+            [_scaled(breakdown, ms) for breakdown, ms in scaled],
+        )
 
     def _host_bound(self, networks: Measurements) -> tuple[NDArray[np.bool_], Column]:
         """Which rows wait for the host, and its time of each, from what was measured."""
         measured = networks.values["latency_ms"] / 1e3
-        plain = replace(self, host=HostTime())
         on_gpu = np.array([_runs_on_gpu(q) for q in networks.queries], dtype=np.bool_)
         device = np.full(len(networks), np.inf)
         if on_gpu.any():
-            device[on_gpu] = plain._parts(networks.take(on_gpu).queries).device
+            device[on_gpu] = self._parts(networks.take(on_gpu).queries).device
         rest = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
-        return rest > HOST_BOUND * measured**OVERLAP, rest ** (1.0 / OVERLAP)
+        seconds = rest ** (1.0 / OVERLAP)
+        plausible = np.zeros(len(networks), dtype=np.bool_)
+        if on_gpu.any():
+            kept = networks.take(on_gpu).queries
+            plausible[on_gpu] = HostTime().plausible(kept, seconds[on_gpu])
+        return (device < HOST_BOUND * measured) & plausible, seconds
 
     def _with_device_rows(self, networks: Measurements, others: Measurements | None = None) -> Self:
         """The device's predictors adapted on rows whose time is the device's own."""
-        own: list[Measurements] = [] if others is None or not len(others) else [others]
+        own: dict[int, list[Measurements]] = {NETWORKS: [], OPERATORS: []}
+        if others is not None and len(others):
+            own[OPERATORS].append(others)
         if len(networks):
             on_gpu = np.array([_runs_on_gpu(q) for q in networks.queries], dtype=np.bool_)
-            own.append(networks.take(~on_gpu))
-            gpu = networks.take(on_gpu)
-            if len(gpu):
-                own.append(self._at_rungs(gpu))
-        rows = [part for part in own if len(part)]
-        if not rows:
-            return self
-        joined = rows[0]
-        for part in rows[1:]:
-            joined = joined + part
-        by_networks = np.array([self.networks.answers(q) for q in joined.queries], dtype=np.bool_)
+            if not on_gpu.all():
+                own[NETWORKS].append(networks.take(~on_gpu))
+            if on_gpu.any():
+                for source, rows in self._at_rungs(networks.take(on_gpu)).items():
+                    own[source].append(rows)
         adapted = self
-        if by_networks.any():
-            adapted = replace(adapted, networks=self.networks.adapt(joined.take(by_networks)))
-        if not by_networks.all():
-            adapted = replace(adapted, operators=self.operators.adapt(joined.take(~by_networks)))
+        if own[NETWORKS]:
+            adapted = replace(adapted, networks=self.networks.adapt(_sum(own[NETWORKS])))
+        if own[OPERATORS]:
+            adapted = replace(adapted, operators=self.operators.adapt(_sum(own[OPERATORS])))
         return adapted
 
-    def _at_rungs(self, networks: Measurements) -> Measurements:
-        """Rows whose time is the device's own, at the batches that its predictors are asked for."""
+    def _at_rungs(self, networks: Measurements) -> dict[int, Measurements]:
+        """Source -> rows whose time is the device's own, at the batches that it is asked for."""
         bound, host = self._host_bound(networks)
         measured = networks.values["latency_ms"] / 1e3
         device = (np.maximum(measured**OVERLAP - (host * bound) ** OVERLAP, 0.0)) ** (1 / OVERLAP)
-        kept = networks.take(~bound)
-        queries, seconds = [], []
-        for query, own in zip(kept.queries, device[~bound], strict=True):
-            plan = self._device_plan(query, 0)
-            queries.append(_at(query, plan.rungs.lower))
-            seconds.append(own / plan.factor[0])
-        return replace(kept, queries=queries, values={"latency_ms": np.array(seconds) * 1e3})
+        asks = [
+            ask
+            for row in np.flatnonzero(~bound).tolist()
+            for ask in self._asks(row, networks.queries[row])
+        ]
+        found = {}
+        for source in (NETWORKS, OPERATORS):
+            mine = [ask for ask in asks if ask.source == source]
+            if mine:
+                rows = networks.take([ask.row for ask in mine])
+                seconds = np.array([device[ask.row] / ask.factor for ask in mine])
+                queries = [ask.query for ask in mine]
+                found[source] = replace(rows, queries=queries, values={"latency_ms": seconds * 1e3})
+        return found
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own, the host's law as JSON."""
@@ -333,8 +363,11 @@ def _at(query: Query, batch_size: int) -> Query:
     return replace(query, workload=replace(network, batch_size=batch_size))
 
 
-def _unfused(mode: LoweringMode) -> LoweringMode:
-    return mode._replace(compiled=False)
+def _sum(parts: Sequence[Measurements]) -> Measurements:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
 
 
 def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:

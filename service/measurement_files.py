@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.data.measurement import METRIC_COLUMNS, read_measurements
+from forerun.data.measurement import METRIC_COLUMNS, crowded, read_measurements
 from forerun.features.readers import read_graph
 from forerun.service.log import log
 from forerun.service.measured_rows import MOST_ROWS, MeasuredRow
@@ -41,8 +41,8 @@ class NamedRows:
     Attributes:
         rows: runs that went well.
         names: one each, such as `row 3`.
-        left_out: rows of other devices, runs that failed, were throttled or recorded as CUDA
-            graphs, nothing filled in yet.
+        left_out: rows of other devices, runs that failed, were throttled, crowded by others or
+            recorded as CUDA graphs, nothing filled in yet.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -158,6 +158,8 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
             f"{path}: no row is of {device.name}; column 'device' has {', '.join(sorted(names))}."
         )
     mine = frame["device"].map(names) & (frame["status"] == "ok") & ~_recorded(frame)
+    quiet = mine & ~crowded(frame)
+    mine = quiet if quiet.any() else mine
     rows, called = [], []
     for place, row in frame[mine].astype(object).where(frame[mine].notna(), None).iterrows():
         called.append(f"{path}: row {int(str(place)) + 1}")
@@ -165,15 +167,17 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
     return NamedRows(tuple(rows), tuple(called), len(frame) - len(rows))
 
 
-def _spread(given: dict[str, Any]) -> dict[str, float]:
-    """How far a row's repeats spread, or its typical run lies above its fastest, if that is more.
+def _undisturbed(given: dict[str, Any]) -> dict[str, Any]:
+    """The cells, with the fastest run for the typical one where others kept the machine busy."""
+    if str(given.get("disturbed")).lower() != "true" or not given.get("fastest_ms"):
+        return given
+    return given | {"latency_ms": given["fastest_ms"]}
 
-    A typical run far above the fastest was disturbed, however evenly.
-    """
-    spreads = [float(given["spread"])] if "spread" in given else []
-    if given.get("fastest_ms") and given.get("latency_ms"):
-        spreads.append(float(given["latency_ms"]) / float(given["fastest_ms"]) - 1)
-    return {"spread": min(100.0, max(0.0, *spreads, 0.0))} if spreads else {}
+
+def _spread(given: dict[str, Any]) -> dict[str, float]:
+    """How far a row's repeats spread, or what others took of the machine, if that is more."""
+    known = [given[name] for name in ("spread", "others_share") if name in given]
+    return {"spread": min(100.0, max(0.0, *map(float, known), 0.0))} if known else {}
 
 
 def _recorded(frame: "pd.DataFrame") -> "pd.Series[bool]":
@@ -191,7 +195,7 @@ def _is(name: str, device: Device, catalog: DeviceCatalog) -> bool:
 
 
 def _row(cells: dict[str, Any], called: str) -> MeasuredRow:
-    given = {key: value for key, value in cells.items() if value is not None}
+    given = _undisturbed({key: value for key, value in cells.items() if value is not None})
     text = given["workload"]
     kind = given.get("kind") or ("kernel" if text.lstrip().startswith("{") else "network")
     workload: dict[str, Any] = {"kind": kind}

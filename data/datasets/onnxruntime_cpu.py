@@ -62,13 +62,13 @@ class OnnxruntimeCpu(MeasuredDataset):
         everything = np.ones(len(runs), dtype=np.bool_)
 
         def make(protocol: str, train: Mask, judged: Mask) -> Split:
-            return Split(protocol, "runs", train | ~networks, judged & networks)
+            return Split(protocol, "runs", train | ~networks, judged & networks, ("label",))
 
         folds = folds_of(runs["label"], FOLDS)
         found = leave_folds_out("unseen_networks", folds, networks & everything, make)
         alone = (runs["threads"] == 1).to_numpy()
         found.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
-        return [split for split in found if split.judged.any() and split.train.any()]
+        return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows asked and answered twice."""

@@ -1,6 +1,7 @@
 """Tables of `forerun collect cpu` as the dataset `onnxruntime_cpu`, with its datasheet."""
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ def write_package(tables: Sequence[Path], device: str, folder: Path) -> Bundle:
     """Rows of `forerun collect cpu` as the tables of this dataset, in place of what stood there.
 
     Args:
-        tables: as the collector wrote them; rows of other runtimes and failed ones are left out.
+        tables: as the collector wrote them; rows of other runtimes, failed and crowded ones are
+            left out.
         device: what the processor is called.
         folder: `data/measured/onnxruntime_cpu`, or another.
 
@@ -25,12 +27,12 @@ def write_package(tables: Sequence[Path], device: str, folder: Path) -> Bundle:
     """
     import pandas as pd
 
-    from forerun.data.measurement import read_measurements
+    from forerun.data.measurement import crowded, read_measurements
 
     frames = []
     for table in tables:
         frame = read_measurements(table)
-        kept = (frame["status"] == "ok") & (frame["runtime"] == "onnxruntime")
+        kept = (frame["status"] == "ok") & (frame["runtime"] == "onnxruntime") & ~crowded(frame)
         frames.append(frame[kept].assign(device=device))
     rows = pd.concat(frames, ignore_index=True)
     rows["batch_size"] = rows["batch_size"].fillna(1)
@@ -55,9 +57,10 @@ def _datasheet(rows: "pd.DataFrame", frames: "Sequence[pd.DataFrame]") -> str:
     lines += [f"{len(rows)} rows, made by `{OnnxruntimeCpu.collector}`; see the plan", ""]
     lines += ["`plans/cpu-onnxruntime.yaml`.", "", "## Machine", ""]
     lines += [f"- {name}: {first[name]}" for name in about if name in first]
-    counts = rows.groupby(["threads", "kind"]).size()
+    kinds = zip(rows["threads"].tolist(), rows["kind"].tolist(), strict=True)
+    counts = sorted(Counter(kinds).items())
     lines += ["", "## Rows", ""]
-    lines += [f"- {n} of kind {kind} at {threads} threads" for (threads, kind), n in counts.items()]
+    lines += [f"- {n} of kind {kind} at {threads} threads" for (threads, kind), n in counts]
     spread, others = rows["spread"].median(), rows["others_share"].median()
     lines += [
         "",

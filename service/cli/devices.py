@@ -1,7 +1,7 @@
 """`forerun devices`: the catalogue of spec sheets, and adding to it."""
 
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -12,7 +12,7 @@ from forerun.service.cli.output import print_json, screen
 class _ShowByDefault(TyperGroup):
     """`forerun devices a100` shows the sheet, as `forerun devices show a100` does."""
 
-    def parse_args(self, ctx: "typer.Context", args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments, with `show` in front where they name no command."""
         if not args or args[0] not in (*self.commands, "--help"):
             args = ["show", *args]

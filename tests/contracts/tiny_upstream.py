@@ -13,6 +13,7 @@ from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
 from tests.contracts.tiny_published import published_networks
+from tests.contracts.tiny_processor import onnxruntime_cpu
 from tests.contracts.tiny_serving import mlenergy
 
 DIMS = {
@@ -161,6 +162,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "ncpp": ncpp,
     "neusight": _neusight,
     "published_networks": published_networks,
+    "onnxruntime_cpu": onnxruntime_cpu,
     "timm_bench": _timm_bench,
     "torch_op_energy": _torch_op_energy,
     "wa_hls4ml": wa_hls4ml,
