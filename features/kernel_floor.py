@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.features.lowering import Kernels
-from forerun.features.network_features import Chip
+from forerun.features.network_features import Chip, peak_flops
 
 Column = NDArray[np.float64]
 
@@ -31,6 +31,6 @@ def shortest_seconds(kernels: Kernels, chip: Chip) -> Column:
         chip: the device at the run's precision.
     """
     tile = np.where(kernels.tensor, TENSOR_TILE, VECTOR_TILE)
-    rate = np.where(kernels.tensor, chip.matrix, chip.vector) / chip.units
+    rate = peak_flops(chip, kernels.tensor, kernels.is_conv) / chip.units
     one_tile = 2.0 * tile * tile * kernels.k / rate
     return np.asarray(SHORTEST_KERNEL_S + kernels.is_product * one_tile)

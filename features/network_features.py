@@ -14,7 +14,7 @@ from forerun.data.device import Device, Precision
 from forerun.data.software import Software
 from forerun.data.workload import Network, NumberFormat
 from forerun.features.lowering import Kernels
-from forerun.features.lowering.kernel_kinds import KERNEL_CLASSES, KERNEL_KINDS
+from forerun.features.lowering.kernel_kinds import IS_CONV, KERNEL_CLASSES, KERNEL_KINDS
 from forerun.features.lowering.kernels import TILE
 from forerun.features.lowering.mode import torch_version
 from forerun.features.roofline import COMPUTE_PRECISION, sustained_tflops
@@ -64,6 +64,8 @@ class Chip:
 
     Attributes:
         matrix: FLOP/s of products in the run's precision, as power sustains it.
+        conv: FLOP/s of convolutions: as `matrix`, but TF32 where fp32 was asked for and the device
+            has it, as PyTorch's `cudnn.allow_tf32` is on by default since 1.7.
         vector: FLOP/s of ordinary fp32 units.
         bandwidth: bytes/s.
         units: compute units.
@@ -72,6 +74,7 @@ class Chip:
     """
 
     matrix: float
+    conv: float
     vector: float
     bandwidth: float
     units: float
@@ -96,6 +99,17 @@ def assumed(device: Device) -> tuple[str, ...]:
     return tuple(name for name in names if getattr(device, name) is None)
 
 
+def peak_flops(chip: Chip, tensor: NDArray[np.bool_], conv: NDArray[np.bool_]) -> Column:
+    """Peak of each kernel, FLOP/s, shape (n,).
+
+    Args:
+        chip: the device at the run's precision.
+        tensor: (n,) whether it runs on matrix units.
+        conv: (n,) whether it is a convolution.
+    """
+    return np.where(tensor, np.where(conv, chip.conv, chip.matrix), chip.vector)
+
+
 def device_ratios(chip: Chip) -> Column:
     """The columns of `DEVICE_RATIOS`, shape (3,)."""
     return np.log(
@@ -118,7 +132,7 @@ def network_features(
         (len(NETWORK_FEATURES),) features; seconds that the kernels take at their rooflines.
     """
     batch = float(network.batch_size)
-    peak = np.where(kernels.tensor, chip.matrix, chip.vector)
+    peak = peak_flops(chip, kernels.tensor, kernels.is_conv)
     work = kernels.work * batch + kernels.fixed_work
     activations = kernels.traffic * batch
     traffic = activations + kernels.fixed_traffic
@@ -166,7 +180,7 @@ def kind_seconds(kernels: Kernels, chip: Chip, batch: float) -> Column:
         (3, len(KERNEL_KINDS)): arithmetic at peak, traffic at full bandwidth, launches.
     """
     sums = kernels.totals
-    peak = np.where(sums.tensor, chip.matrix, chip.vector)
+    peak = peak_flops(chip, sums.tensor, IS_CONV)
     rows = np.empty((3, len(KERNEL_KINDS)))
     rows[0] = (sums.work * batch + sums.fixed_work) / peak
     rows[1] = (sums.traffic * batch + sums.fixed_traffic) / chip.bandwidth
@@ -212,8 +226,12 @@ def _chip(key: _BySheet, precision: Precision) -> Chip:
         matrix = sustained_tflops(device, precision)
     clock = (device.boost_clock_mhz or _TYPICAL_CLOCK_MHZ) * 1e6
     units = float(device.compute_units or max(1.0, vector * 1e12 / clock / _UNIT_FLOPS_PER_CLOCK))
+    conv = matrix
+    if precision == "fp32" and not is_cpu and "tf32" in device.peak_tflops:
+        conv = sustained_tflops(device, "tf32")
     return Chip(
         matrix=matrix * 1e12,
+        conv=conv * 1e12,
         vector=vector * 1e12,
         bandwidth=device.bandwidth_gbs * 1e9,
         units=units,

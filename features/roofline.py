@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from forerun.data.device import Device, Precision
 from forerun.data.workload import NumberFormat
 from forerun.features.operator_table import OperatorTable
-from forerun.features.operators import IS_GEMM
+from forerun.features.operators import IS_GEMM, KINDS
 
 COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
     "fp32": "fp32",
@@ -35,6 +35,7 @@ ELEMENT_BYTES: dict[NumberFormat, float] = {
 }
 """Bytes of one activation or weight as the kernels of a run read it."""
 
+_IS_CONV = np.array([kind.name in ("conv", "conv_transpose") for kind in KINDS])
 _NODE_NM = np.array([4.0, 5.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _FP32_GFLOP_PER_W = np.array([200.0, 180.0, 90.0, 85.0, 53.0, 37.0, 18.0])
 _TENSOR_SAVING = 8.0
@@ -101,15 +102,28 @@ def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> NDArray[np.f
 
 
 def roofline_ms(
-    table: OperatorTable, device: Device, precision: NumberFormat
+    table: OperatorTable,
+    device: Device,
+    precision: NumberFormat,
+    tf32_convolutions: bool = False,
 ) -> NDArray[np.float64]:
     """Lower bound of each operator's time, one run of each, shape (n,), milliseconds.
+
+    Args:
+        table: n operators at their batch size.
+        device: spec sheet.
+        precision: number format of the run.
+        tf32_convolutions: whether convolutions of an fp32 run may use TF32 where the device has
+            it, as PyTorch's do by default.
 
     Raises:
         UnknownPrecision: the device's sheet has no peak for the precision.
     """
     matrix = device.peak(COMPUTE_PRECISION[precision], matrix=True)
     vector = device.peak_tflops.get("fp32", matrix)
-    compute = table.flops / (np.where(IS_GEMM[table.kind], matrix, vector) * 1e9)
+    peak = np.where(IS_GEMM[table.kind], matrix, vector)
+    if tf32_convolutions and precision == "fp32" and "tf32" in device.peak_tflops:
+        peak = np.where(_IS_CONV[table.kind], device.peak("tf32", matrix=True), peak)
+    compute = table.flops / (peak * 1e9)
     memory = traffic_bytes(table, precision) / (device.bandwidth_gbs * 1e6)
     return np.maximum(compute, memory)

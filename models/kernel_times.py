@@ -23,7 +23,7 @@ from forerun.data.workload import Network
 from forerun.features.kernel_floor import shortest_seconds
 from forerun.features.lowering import Kernels
 from forerun.features.lowering.kernel_kinds import HAS_FLOPS, KERNEL_KINDS
-from forerun.features.network_features import LAUNCH_S, Chip
+from forerun.features.network_features import LAUNCH_S, Chip, peak_flops
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -186,7 +186,7 @@ class KernelTimes:
             way: execution mode, one of `PARENTS`.
         """
         coefficients, _ = self.by_kind[way]
-        peak = np.where(kernels.tensor, chip.matrix, chip.vector)
+        peak = peak_flops(chip, kernels.tensor, kernels.is_conv)
         compute = (kernels.work * batch_size + kernels.fixed_work) / peak
         memory = (kernels.traffic * batch_size + kernels.fixed_traffic) / chip.bandwidth
         vector = memory * (chip.bandwidth / chip.vector * INSTRUCTIONS_PER_BYTE)

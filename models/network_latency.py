@@ -36,6 +36,7 @@ OVERLAP = 4.0
 """Exponent of the norm that joins device and host: with both equal, the run takes 19 % longer than
 either. Published latencies of ResNet-50 by batch size rise as gently where one takes over."""
 NORMAL_95 = 1.645
+COVERAGE = 0.9
 HOST_BOUND = 0.7
 """Device's time over the measured one below which a run says what the host takes."""
 NARROW = ("fp8", "int8")
@@ -74,6 +75,7 @@ class _Parts(NamedTuple):
     device_high: Column
     host: Column
     host_deviation: Column
+    small: NDArray[np.bool_]
     limits: list[tuple[str, ...]]
     breakdowns: list[Mapping[str, float]]
 
@@ -87,11 +89,14 @@ class NetworkLatency:
         operators: device time of networks in full precision as the sum of their kernels, and time
             of single kernels.
         host: time of the host.
+        widths: factor on the reach of intervals, below the batch size that fills the device and
+            from there on.
     """
 
     networks: NetworkBoost = field(default_factory=NetworkBoost)
     operators: OperatorBoost = field(default_factory=OperatorBoost)
     host: HostTime = field(default_factory=HostTime)
+    widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
 
     @property
@@ -126,7 +131,26 @@ class NetworkLatency:
             kept = measurements.take(bound).queries
             keys = [names[i] for i in np.flatnonzero(bound).tolist()]
             fitted = replace(self, host=HostTime().fit(kept, seconds[bound], keys))
-        return fitted._with_device_rows(measurements)
+        widths = self._widths(measurements)
+        return replace(fitted._with_device_rows(measurements), widths=widths)
+
+    def _widths(self, measurements: Measurements) -> tuple[float, float]:
+        """Factors with which intervals hold nine of ten rows of families not adapted to.
+
+        The rows are answered without having been seen. Every family counts alike, and the level
+        is raised for their finite number as in split conformal prediction.
+        """
+        plain = replace(self, widths=(1.0, 1.0))
+        parts = plain._parts(measurements.queries)
+        value, low, high = _joined(parts)
+        error = np.log(measurements.values["latency_ms"] / 1e3 / value)
+        reach = np.where(error < 0, np.log(value / low), np.log(high / value))
+        scores = np.abs(error) / reach
+        family = measurements.groups.get("family", measurements.groups["device"])
+        found = [
+            _grouped_quantile(scores[mine], family[mine]) for mine in (parts.small, ~parts.small)
+        ]
+        return found[0], found[1]
 
     def adapt(self, measurements: Measurements) -> Self:
         """Levels of hosts from runs that wait for them; the rest corrects the device's time."""
@@ -163,7 +187,7 @@ class NetworkLatency:
         places = np.flatnonzero(joined).tolist()
         if places:
             parts = self._parts([queries[i] for i in places])
-            value, below, above = _joined(parts)
+            value, below, above = _joined(parts, self.widths)
             values[places], low[places], high[places] = value * 1e3, below * 1e3, above * 1e3
             for place, row in enumerate(places):
                 limits[row] = parts.limits[place]
@@ -173,7 +197,7 @@ class NetworkLatency:
             {"latency_ms": values},
             {"latency_ms": low},
             {"latency_ms": high},
-            0.9,
+            COVERAGE,
             limits,
             breakdowns,
         )
@@ -262,6 +286,7 @@ class NetworkLatency:
             np.hypot(above, reach),
             host,
             host_deviation,
+            extra > 0,
             limits,
             [_scaled(breakdown, ms) for breakdown, ms in scaled],
         )
@@ -304,7 +329,7 @@ class NetworkLatency:
         """Source -> rows whose time is the device's own, at the batches that it is asked for."""
         bound, host = self._host_bound(networks)
         measured = networks.values["latency_ms"] / 1e3
-        device = (np.maximum(measured**OVERLAP - (host * bound) ** OVERLAP, 0.0)) ** (1 / OVERLAP)
+        device = (np.maximum(measured**OVERLAP - (host * bound) ** OVERLAP, 0.0)) ** (1.0 / OVERLAP)
         asks = [
             ask
             for row in np.flatnonzero(~bound).tolist()
@@ -325,7 +350,11 @@ class NetworkLatency:
         write_content(
             folder,
             self.name,
-            {"parts": [part.name for part in self.parts], "host": self.host.to_json()},
+            {
+                "parts": [part.name for part in self.parts],
+                "host": self.host.to_json(),
+                "widths": self.widths,
+            },
         )
         for part in self.parts:
             part.save(folder / part.name)
@@ -341,7 +370,8 @@ class NetworkLatency:
         networks, operators = (load_part(folder / Path(name).name) for name in content["parts"])
         assert isinstance(networks, NetworkBoost)
         assert isinstance(operators, OperatorBoost)
-        return cls(networks, operators, HostTime.from_json(content["host"]))
+        below, above = content["widths"]
+        return cls(networks, operators, HostTime.from_json(content["host"]), (below, above))
 
 
 def _runs_on_gpu(query: Query) -> bool:
@@ -375,12 +405,27 @@ def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, flo
     return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}
 
 
-def _joined(parts: _Parts) -> tuple[Column, Column, Column]:
+def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
+    """The level of `COVERAGE` of scores in which every group weighs alike; 1 without scores."""
+    if not len(scores):
+        return 1.0
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(scores)
+    reached = np.cumsum(1.0 / counts[group][order]) / len(counts)
+    level = min(1.0, COVERAGE * (len(counts) + 1) / len(counts))
+    place = int(np.searchsorted(reached, level - 1e-9))
+    return float(scores[order][min(place, len(scores) - 1)])
+
+
+def _joined(
+    parts: _Parts, widths: tuple[float, float] = (1.0, 1.0)
+) -> tuple[Column, Column, Column]:
     """Latency, low and high in seconds, each (n,); errors of device and host are independent."""
     device, host = parts.device**OVERLAP, parts.host**OVERLAP
     value = (device + host) ** (1.0 / OVERLAP)
     share = device / (device + host)
     reach = NORMAL_95 * parts.host_deviation * (1.0 - share)
-    low = value * np.exp(-np.hypot(share * parts.device_low, reach))
-    high = value * np.exp(np.hypot(share * parts.device_high, reach))
+    wider = np.where(parts.small, *widths)
+    low = value * np.exp(-wider * np.hypot(share * parts.device_low, reach))
+    high = value * np.exp(wider * np.hypot(share * parts.device_high, reach))
     return value, low, high

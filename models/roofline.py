@@ -71,7 +71,10 @@ class Roofline:
 def bound_by_class_ms(query: Query) -> Mapping[str, float]:
     """Roofline time of a query by operator class, milliseconds; absent classes left out."""
     table = query_table(query.run)
-    times = roofline_ms(table, query.device, query.run.precision) * table.repeat
+    times = (
+        roofline_ms(table, query.device, query.run.precision, query.software.framework == "torch")
+        * table.repeat
+    )
     sums = np.bincount(table.op_class, weights=times, minlength=len(OPERATOR_CLASSES))
     present = np.unique(table.op_class)
     return {OPERATOR_CLASSES[code]: float(sums[code]) for code in present}

@@ -94,6 +94,7 @@ KERNEL_CODE = {kind.name: code for code, kind in enumerate(KERNEL_KINDS)}
 KERNEL_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(k.kernel_class for k in KERNEL_KINDS))
 CLASS_OF_KERNEL = np.array([KERNEL_CLASSES.index(k.kernel_class) for k in KERNEL_KINDS])
 IS_PRODUCT = np.array([k.is_product and k.name != "constant" for k in KERNEL_KINDS])
+IS_CONV = np.array([k.op_class == "conv" for k in KERNEL_KINDS])
 HAS_FLOPS = np.array([k.is_product for k in KERNEL_KINDS])
 """Of constant kernels the FLOPs count too, but they are no part of the network's products."""
 

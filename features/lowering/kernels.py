@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from forerun.features.lowering.kernel_kinds import (
     CLASS_OF_KERNEL,
+    IS_CONV,
     IS_PRODUCT,
     KERNEL_CLASSES,
     KERNEL_CODE,
@@ -148,6 +149,11 @@ class Kernels:
     def is_product(self) -> Column:
         """1 for matrix products, convolutions and attention, else 0."""
         return IS_PRODUCT[self.kind].astype(np.float64)
+
+    @cached_property
+    def is_conv(self) -> NDArray[np.bool_]:
+        """Whether each is a convolution, shape (n,)."""
+        return IS_CONV[self.kind]
 
     @cached_property
     def product_views(self) -> Column:

@@ -12,8 +12,8 @@ from tests.contracts.tiny_kernel_benchmarks import deepbench, lambda_bench
 from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
-from tests.contracts.tiny_published import published_networks
 from tests.contracts.tiny_processor import onnxruntime_cpu
+from tests.contracts.tiny_published import published_networks
 from tests.contracts.tiny_serving import mlenergy
 
 DIMS = {
