@@ -21,6 +21,7 @@ from forerun.data.workload import Network
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.network_features import chip_of
+from forerun.models.adaptation.few_rows import FewRows
 from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.batch_ladder import filling_batch, law_seconds, rungs
 from forerun.models.host_time import HostTime
@@ -151,6 +152,16 @@ class NetworkLatency:
             _grouped_quantile(scores[mine], family[mine]) for mine in (parts.small, ~parts.small)
         ]
         return found[0], found[1]
+
+    def without_published(self) -> Self:
+        """The device's predictors as fitted on their own tables, nothing known of any host."""
+        return replace(
+            self,
+            networks=replace(self.networks, few_rows=FewRows()),
+            operators=replace(self.operators, kernels=FewRows(), networks=FewRows()),
+            host=HostTime(),
+            widths=(1.0, 1.0),
+        )
 
     def adapt(self, measurements: Measurements) -> Self:
         """Levels of hosts from runs that wait for them; the rest corrects the device's time."""
