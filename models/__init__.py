@@ -12,6 +12,7 @@ from forerun.models.design import DesignBoost
 from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
+from forerun.models.network_latency import NetworkLatency
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.power_cap import PowerCap
@@ -26,6 +27,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     OperatorBoost,
     CpuLatency,
     NetworkBoost,
+    NetworkLatency,
     GraphNetwork,
     OperatorPower,
     Memory,

@@ -4,7 +4,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from forerun.models.cpu_latency import CpuLatency
 from forerun.models.design import DesignBoost
 from forerun.models.memory import Memory
 from forerun.models.network_boost import NetworkBoost
+from forerun.models.network_latency import NetworkLatency
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.power import OperatorPower
 from forerun.models.power_cap import PowerCap
@@ -38,6 +39,7 @@ from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
+from forerun.training.tasks.published_networks import PublishedNetworksExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
 from forerun.training.tasks.torch_op_energy import TorchOpEnergyExaminer
@@ -72,6 +74,7 @@ COURSES: tuple[Course, ...] = (
     Course(CpuLatency(), OnnxruntimeCpuExaminer()),
     Course(NetworkBoost(), TimmBenchExaminer()),
     Course(OperatorBoost(), NeuSightExaminer(), (DeepBenchExaminer(CONVOLUTIONS, ("fp32",)),)),
+    Course(NetworkLatency(), PublishedNetworksExaminer()),
     Course(OperatorPower(), TorchOpEnergyExaminer()),
     Course(ArchitectureLatency(), NasLatencyExaminer()),
     Course(DesignBoost(), HLSynExaminer()),
@@ -86,9 +89,15 @@ COURSES: tuple[Course, ...] = (
 )
 """In the order of preference in which the fitted predictors are asked.
 
+`NetworkLatency` takes in the predictors of `DEVICE_TIMES`, which are fitted before it.
+
 Of deepbench only convolutions train, which NeuSight has of one window alone: its products, of
 libraries of 2015 to 2017, made those of newer GPUs that are left out worse (docs/protocols.md).
 """
+
+
+DEVICE_TIMES = (NetworkBoost.name, OperatorBoost.name)
+"""Predictors that `NetworkLatency` is composed of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ def train(
         BadArtifact: `base` is damaged.
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
-    courses = _courses(names)
+    courses = _courses(names, composed=base is not None)
     names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     catalog = DeviceCatalog.load()
@@ -152,7 +161,10 @@ def train(
             taught = sum(parts_of_rows[1:], parts_of_rows[0])
             sources = " and ".join(examiner.dataset for examiner in course.examiners)
             progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {sources}")
-            fitted.append(course.predictor.fit(taught))
+            unfitted = course.predictor
+            if isinstance(unfitted, NetworkLatency):
+                unfitted, fitted = _composed(unfitted, fitted)
+            fitted.append(unfitted.fit(taught))
         elif before is not None:
             fitted.append(before)
     return _written(Chosen(tuple(fitted)), output, record, documents(record))
@@ -164,8 +176,26 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
         return []
     check(base)
     folders = read_content(base, Chosen.name)["parts"] if _is_chosen(base) else [""]
-    kept = [name for name in folders if name.partition("-")[2] not in fitted_anew]
+    kept = []
+    for name in folders:
+        kind = name.partition("-")[2]
+        if kind not in fitted_anew:
+            kept.append(name)
+        elif kind == NetworkLatency.name:
+            kept += [f"{name}/{part}" for part in DEVICE_TIMES if part not in fitted_anew]
     return [load_part(base / name) for name in kept]
+
+
+def _composed(
+    latency: NetworkLatency, fitted: Sequence[Predictor]
+) -> tuple[NetworkLatency, list[Predictor]]:
+    """The predictor of networks around those of the device's time, and what else was fitted."""
+    parts = {part.name: part for part in fitted if part.name in DEVICE_TIMES}
+    networks, operators = (parts[name] for name in DEVICE_TIMES)
+    assert isinstance(networks, NetworkBoost)
+    assert isinstance(operators, OperatorBoost)
+    rest = [part for part in fitted if part.name not in DEVICE_TIMES]
+    return replace(latency, networks=networks, operators=operators).without_published(), rest
 
 
 def _is_chosen(folder: Path) -> bool:
@@ -173,12 +203,16 @@ def _is_chosen(folder: Path) -> bool:
     return bool(content["name"] == Chosen.name)
 
 
-def _courses(names: Sequence[str]) -> list[Course]:
+def _courses(names: Sequence[str], composed: bool) -> list[Course]:
+    """The courses of these names; what is composed of a predictor is fitted with it."""
     known = [c.predictor.name for c in COURSES]
     strange = [name for name in names if name not in known]
     if strange:
         raise InputError(f"No predictor named {strange[0]!r}; there are {', '.join(known)}.")
-    return [c for c in COURSES if not names or c.predictor.name in names]
+    wanted = set(names)
+    if set(DEVICE_TIMES) <= wanted or (composed and wanted & set(DEVICE_TIMES)):
+        wanted.add(NetworkLatency.name)
+    return [c for c in COURSES if not names or c.predictor.name in wanted]
 
 
 def _written(

@@ -7,15 +7,16 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadArtifact
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.features.published.zoo import read_graphs
-from forerun.models.network_boost import NetworkBoost
+from forerun.models.bundled import bundled
+from forerun.models.chosen import Chosen
+from forerun.models.network_latency import NetworkLatency
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.published_rows import published_measurements
 from forerun.training.tasks.task import Exam, Examiner, Task
-
-PREDICTOR = NetworkBoost
 
 
 class PublishedNetworksExaminer(Examiner):
@@ -24,8 +25,11 @@ class PublishedNetworksExaminer(Examiner):
     dataset = "published_networks"
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """`PREDICTOR`, unfitted."""
-        return PREDICTOR(seed=seed)
+        """`NetworkLatency` with the bundled predictors of the device's time, the rest unfitted.
+
+        Those were trained on other tables, which hold no row of this one.
+        """
+        return bundled_latency()
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows that take part and have a graph."""
@@ -76,3 +80,17 @@ def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
 def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
     for name in np.unique(rows.groups["part"]):
         yield Task(f"{protocol}/{name}", "latency_ms", rows.take(rows.groups["part"] == name))
+
+
+def bundled_latency() -> NetworkLatency:
+    """The bundled predictor of networks without what it knows of published tables.
+
+    Raises:
+        BadArtifact: the installation is damaged, or bundles no predictor of networks.
+    """
+    predictor = bundled().predictor
+    parts = predictor.parts if isinstance(predictor, Chosen) else (predictor,)
+    for part in parts:
+        if isinstance(part, NetworkLatency):
+            return part.without_published()
+    raise BadArtifact("The bundled predictors hold no network_latency; fit them again.")
