@@ -141,7 +141,7 @@ def train(
         BadArtifact: `base` is damaged.
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
-    courses = _courses(names, composed=base is not None)
+    courses = courses_of(names, composed=base is not None)
     names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     catalog = DeviceCatalog.load()
@@ -203,7 +203,7 @@ def _is_chosen(folder: Path) -> bool:
     return bool(content["name"] == Chosen.name)
 
 
-def _courses(names: Sequence[str], composed: bool) -> list[Course]:
+def courses_of(names: Sequence[str], composed: bool) -> list[Course]:
     """The courses of these names; what is composed of a predictor is fitted with it."""
     known = [c.predictor.name for c in COURSES]
     strange = [name for name in names if name not in known]

@@ -16,7 +16,7 @@ from forerun.training.answered import Answered
 from forerun.training.breakdown import conditional_coverage
 from forerun.training.card import Card, package_versions, taught_by
 from forerun.training.evaluate import rows, sit_exams
-from forerun.training.fit import COURSES, Trained, train
+from forerun.training.fit import COURSES, Trained, courses_of, train
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks import examiner
 
@@ -78,7 +78,7 @@ def release(
         MissingData: a bundle is not here.
         MissingExtra: tracking without the train extra.
     """
-    chosen = [c for c in COURSES if not names or c.predictor.name in names]
+    chosen = courses_of(names, composed=base is not None)
     datasets = [examiner.dataset for course in chosen for examiner in course.examiners]
     folders = {name: data / name for name in datasets} if data is not None else {}
     answered = {
