@@ -142,13 +142,18 @@ class NetworkLatency:
         rows. The level is not raised for the dozen of families, as split conformal prediction
         would: on families left out that covered 97 to 100 %.
         """
+        on_gpu = np.array([_runs_on_gpu(q) for q in measurements.queries], dtype=np.bool_)
+        if not on_gpu.any():
+            return 1.0, 1.0
+        measurements = measurements.take(on_gpu)
         plain = replace(self, widths=(1.0, 1.0))
         parts = plain._parts(measurements.queries)
         value, low, high = _joined(parts)
         error = np.log(measurements.values["latency_ms"] / 1e3 / value)
         reach = np.where(error < 0, np.log(value / low), np.log(high / value))
         scores = np.abs(error) / reach
-        family = measurements.groups.get("family", measurements.groups["device"])
+        devices = np.array([q.device.name for q in measurements.queries])
+        family = measurements.groups.get("family", devices)
         mine = parts.device >= parts.host
         return (
             _grouped_quantile(scores[mine], family[mine]),
