@@ -38,11 +38,9 @@ def test_the_batch_size_changes_nothing() -> None:
 
 
 def test_a_chain_that_only_onnx_writes_counts_as_the_operator_it_stands_for() -> None:
-    """x * sigmoid(x) is one SiLU of the framework; a graph of the framework is left as it is."""
+    """X * sigmoid(x) is one SiLU of the framework; a graph of the framework is left as it is."""
     gate = op("elementwise", 0, function="sigmoid")
-    times = Operator(
-        "elementwise", "Mul", (SHAPE, SHAPE), (SHAPE,), 0, {"function": "mul"}, (0, 1)
-    )
+    times = Operator("elementwise", "Mul", (SHAPE, SHAPE), (SHAPE,), 0, {"function": "mul"}, (0, 1))
     chain = (relu(), gate, times)
     assert dispatched_operators(OperatorGraph(chain, source="onnx")) == 2.0
     assert dispatched_operators(OperatorGraph(chain, source="torch_export")) == 3.0

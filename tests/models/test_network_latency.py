@@ -1,4 +1,4 @@
-"""Device and host joined: each promise of a predictor, and what small and large batches may move."""
+"""Device and host joined: promises of a predictor, and what small and large batches may move."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.models.test_network_boost import RUNTIMES, STRANGER, TEACHERS, ask, fitted
 
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
@@ -16,7 +17,6 @@ from forerun.models.contract import PredictorContract
 from forerun.models.host_time import HostTime
 from forerun.models.network_latency import OVERLAP, NetworkLatency, _grouped_quantile, _joined
 from forerun.models.operator_boost import OperatorBoost
-from tests.models.test_network_boost import RUNTIMES, STRANGER, TEACHERS, ask, fitted
 
 EAGER, COMPILED = RUNTIMES
 RECORDED = Software(version="2.4.0", runtime="reduce-overhead")
@@ -39,9 +39,7 @@ def operators() -> OperatorBoost:
         for _ in range(300):
             rows, columns = (int(2 ** random.uniform(6, 11)) for _ in range(2))
             shape = (64, rows, columns)
-            relu = Operator(
-                "elementwise", "aten.relu", (shape,), (shape,), 0, {"function": "relu"}
-            )
+            relu = Operator("elementwise", "aten.relu", (shape,), (shape,), 0, {"function": "relu"})
             one = kernel(64 * rows, columns) if random.random() < 0.5 else relu
             queries.append(Query(Kernel(one), device))
     bound = Roofline().predict(queries).values["latency_ms"]

@@ -5,7 +5,7 @@ hold of any answer, whatever was measured. Each exception is listed with how far
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -49,7 +49,7 @@ GPUS = (
 WITHOUT_MATRIX_UNITS = ("p4", "p100-pcie-16gb", "gtx-1080-ti")
 RUNTIMES = ("eager", "compiled", "reduce-overhead")
 EAGER, COMPILED, RECORDED = range(3)
-BATCHES = (1, 2, 3, 4, 8, 16, 24, 32, 64, 128, 200, 256, 512, 1024)
+BATCHES = (1, 2, 3, 4, 8, 16, 24, 64, 256, 1024)
 
 WINOGRAD = 1.25
 """Full precision without TF32 only: convolutions of 3 x 3 by Winograd's algorithm do up to 2.25
@@ -63,7 +63,8 @@ SLOWER_COMPILED = 0.03
 fitted apart, and eager runs in full precision are half the operators' predictor's, compiled ones
 none. At worst 1.7 times, ResNet-50 in tf32 on an A100 at batch 256 and above, where the eager
 answer is the wrong one: its only published row in full precision that counts as the device's own
-waits for the host (7.0 ms at batch 16, 6.7 at batch 4)."""
+waits for the host (7.0 ms at batch 16, 6.7 at batch 4). Measured, 3 of 2,342 pairs of timm_bench
+are slower compiled by more than 5 %, all of them ConvMixer (1.9 to 2.5 times)."""
 
 
 @cache
@@ -180,16 +181,17 @@ def test_latency_never_falls_with_the_batch(grids: list[Grid]) -> None:
         assert (steps >= 1 - 1e-9).all(), (one.network, one.device.name, steps.min())
 
 
-def test_twice_the_batch_takes_at_most_little_more_than_twice_the_time(grids: list[Grid]) -> None:
-    at = [BATCHES.index(batch) for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)]
+def test_latency_grows_little_faster_than_the_batch(grids: list[Grid]) -> None:
+    more = np.array(BATCHES[1:]) / np.array(BATCHES[:-1])
     for one in grids:
-        steps = one.latency[..., at][..., 1:] / one.latency[..., at][..., :-1]
-        assert (steps < 2.6).all(), (one.network, one.device.name, steps.max())
+        steps = one.latency[..., 1:] / one.latency[..., :-1] / more
+        assert (steps < 1.3).all(), (one.network, one.device.name, steps.max())
 
 
 def test_at_batch_one_amp_is_near_fp32_where_the_host_decides(grids: list[Grid]) -> None:
     """Half to twice. A network that fills the device with one sample may gain more, as its
-    matrix units allow: Pythia of 2,048 tokens is 5.7 times faster in amp on an A30."""
+    matrix units allow: Pythia of 2,048 tokens is 5.7 times faster in amp on an A30.
+    """
     checked = 0
     for one in grids:
         amp, full = one.of("amp")[EAGER, 0], one.of("fp32")[EAGER, 0]
