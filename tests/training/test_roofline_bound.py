@@ -29,7 +29,7 @@ LOWEST = 0.7
 SAMPLED = 30
 
 CACHE = "intermediates stay in the 72 MB L2 of the RTX 4090, so traffic is not all from memory"
-MERGED = "parallel branches are merged before timing, which the compiled lowering counts twice"
+MERGED = "RepVGG merges parallel branches; compiled rows alone are low, so some are counted still"
 CLOCK = "products run up to 16 % above what is taken for the board (RTX PRO 6000 Max-Q)"
 UNKNOWN = "the tables' operators count more than is launched; the reason was not found"
 
@@ -57,7 +57,7 @@ EXCEPTIONS = {
     "vit_huge_patch14_xp_224": UNKNOWN,
 }
 """Beginning of a timm model's name -> why some of its rows lie below the bound by more than the
-noise; 39 of some 1,300 models."""
+noise; 39 models in all. The reasons are inferred from which rows are low, none was profiled."""
 
 
 def over_bound(rows: Measurements) -> np.ndarray:
