@@ -26,12 +26,12 @@ def dispatched_operators(graph: OperatorGraph) -> float:
     Views are not in a graph and do not count. A graph from ONNX is counted as the framework's
     operators that its chains stand for.
     """
-    return _dispatched(GraphKey(graph))
+    return _dispatched(GraphKey(graph), graph.source == "onnx")
 
 
 @lru_cache(maxsize=1024)
-def _dispatched(key: GraphKey) -> float:
-    graph = recomposed(key.graph) if key.graph.source == "onnx" else key.graph
+def _dispatched(key: GraphKey, recompose: bool) -> float:
+    graph = recomposed(key.graph) if recompose else key.graph
     calls = sum(CALLS.get(op.kind, 1.0) * op.repeat for op in graph.operators)
     return max(1.0, calls - CELL_OPERATORS * _unrolled_cells(graph))
 

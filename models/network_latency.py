@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.network_features import chip_of
@@ -141,13 +142,18 @@ class NetworkLatency:
         is narrowed. The level is not raised for the dozen of families, as split conformal
         prediction would: on families left out that covered 97 to 100 %.
         """
+        on_gpu = np.array([_runs_on_gpu(q) for q in measurements.queries], dtype=np.bool_)
+        if not on_gpu.any():
+            return 1.0, 1.0
+        measurements = measurements.take(on_gpu)
         plain = replace(self, widths=(1.0, 1.0))
         parts = plain._parts(measurements.queries)
         value, low, high = _joined(parts)
         error = np.log(measurements.values["latency_ms"] / 1e3 / value)
         reach = np.where(error < 0, np.log(value / low), np.log(high / value))
         scores = np.abs(error) / reach
-        family = measurements.groups.get("family", measurements.groups["device"])
+        devices = np.array([q.device.name for q in measurements.queries])
+        family = measurements.groups.get("family", devices)
         mine = parts.device >= parts.host
         return (
             _grouped_quantile(scores[mine], family[mine]),
@@ -215,11 +221,19 @@ class NetworkLatency:
         )
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the workloads whose measurement on a new device says most."""
-        half = [i for i, q in enumerate(queries) if self.networks.answers(q)]
-        part: NetworkBoost | OperatorBoost = self.networks if half else self.operators
-        own = half or list(range(len(queries)))
-        return [own[i] for i in part.suggest([queries[i] for i in own], count, seed)]
+        """Positions of the workloads whose measurement on a new device says most.
+
+        Networks that were measured elsewhere come first, then what operators alone answer for.
+        """
+        own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
+        for row, query in enumerate(queries):
+            own[NETWORKS if self.networks.answers(query) else OPERATORS].append(row)
+        chosen: list[int] = []
+        for part, mine in ((self.networks, own[NETWORKS]), (self.operators, own[OPERATORS])):
+            if mine and len(chosen) < count:
+                asked = [queries[row] for row in mine]
+                chosen += [mine[i] for i in part.suggest(asked, count - len(chosen), seed)]
+        return chosen
 
     def _plain(
         self, queries: Sequence[Query], rows: Sequence[int]
@@ -290,7 +304,9 @@ class NetworkLatency:
                 extra[ask.row] = ask.extra
                 limits[ask.row] = answer.limits[place]
                 breakdowns[ask.row] = answer.breakdowns_ms[place]
-        device, reach = np.exp(logs), NORMAL_95 * extra
+        # Corrections learnt at large batches may scale the law below what launches alone take.
+        floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
+        device, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
         scaled = zip(breakdowns, (device * 1e3).tolist(), strict=True)
         return _Parts(
             device,
@@ -383,6 +399,13 @@ class NetworkLatency:
         assert isinstance(operators, OperatorBoost)
         below, above = content["widths"]
         return cls(networks, operators, HostTime.from_json(content["host"]), (below, above))
+
+
+def _launches(query: Query) -> float:
+    network = query.workload
+    assert isinstance(network, Network)
+    mode = lowering_mode(network.graph, network.precision, query.software)
+    return lowered(network.graph, mode).launches
 
 
 def _runs_on_gpu(query: Query) -> bool:
