@@ -5,8 +5,9 @@ The device's time comes from predictors that were fitted on measured networks an
 is little more than the longer of the two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -182,23 +183,34 @@ class NetworkLatency:
         )
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the workloads whose measurement on a new device says most."""
-        half = [i for i, q in enumerate(queries) if self.networks.answers(q)]
-        part: NetworkBoost | OperatorBoost = self.networks if half else self.operators
-        own = half or list(range(len(queries)))
-        return [own[i] for i in part.suggest([queries[i] for i in own], count, seed)]
+        """Positions of the workloads whose measurement on a new device says most.
+
+        Both predictors choose among those that are theirs, in turns.
+        """
+        chosen = []
+        for source, rows in self._by_part(queries, range(len(queries))).items():
+            part: NetworkBoost | OperatorBoost = (
+                self.networks if source == NETWORKS else self.operators
+            )
+            own = part.suggest([queries[row] for row in rows], count, seed)
+            chosen.append([rows[index] for index in own])
+        turns = chain.from_iterable(zip_longest(*chosen))
+        return [row for row in turns if row is not None][:count]
+
+    def _by_part(self, queries: Sequence[Query], rows: Iterable[int]) -> dict[int, list[int]]:
+        """Position in `parts` -> rows that it answers first; without parts that answer none."""
+        own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
+        for row in rows:
+            own[NETWORKS if self.networks.answers(queries[row]) else OPERATORS].append(row)
+        return {source: answered for source, answered in own.items() if answered}
 
     def _plain(
         self, queries: Sequence[Query], rows: Sequence[int]
     ) -> list[tuple[list[int], Predictions]]:
         """Answers of the part that a query belongs to, with their positions."""
-        own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
-        for row in rows:
-            own[NETWORKS if self.networks.answers(queries[row]) else OPERATORS].append(row)
         return [
-            (mine, self.parts[source].predict([queries[row] for row in mine]))
-            for source, mine in own.items()
-            if mine
+            (own, self.parts[source].predict([queries[row] for row in own]))
+            for source, own in self._by_part(queries, rows).items()
         ]
 
     def _times(self, queries: Sequence[Query]) -> _Times:
