@@ -21,7 +21,7 @@ from forerun.features.network_features import (
 )
 
 SOFTWARE = Software(version="2.4.0")
-CHIP = Chip(100e12, 25e12, 1e12, 100.0, 2**24, is_cpu=False)
+CHIP = Chip(100e12, 100e12, 25e12, 1e12, 100.0, 2**24, is_cpu=False)
 LAYER = (16, 256)
 
 
@@ -75,7 +75,7 @@ def test_the_bound_is_that_of_the_kinds_or_more() -> None:
 
 
 def test_a_device_twice_as_fast_in_everything_only_changes_what_launches_weigh() -> None:
-    twice = Chip(200e12, 50e12, 2e12, 100.0, 2**24, is_cpu=False)
+    twice = Chip(200e12, 200e12, 50e12, 2e12, 100.0, 2**24, is_cpu=False)
     (one, slow), (two, fast) = row(64), row(64, twice)
     assert slow / fast == pytest.approx(2.0)
     differing = {name for name in one if not np.isclose(one[name], two[name])}
