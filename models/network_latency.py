@@ -1,14 +1,13 @@
 """Latency of networks on GPUs for every precision, batch size and runtime: device and host.
 
-The device's time comes from predictors that were fitted on measured networks and kernels: the
-first answers for half precision and for what a compiler fused, the geometric mean of both for full
-precision. What neither was trained on, batches that do not fill the device, follows the kernels'
-law. The host's time is a law of its own. Both run at once, so the latency is little more than the
-longer of the two.
+The device's time comes from predictors that were fitted on measured networks and kernels
+(`DeviceTime`), the host's time is a law of its own (`HostTime`). Both run at once, so the latency
+is little more than the longer of the two.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -17,16 +16,10 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
-from forerun.features.kernel_floor import SHORTEST_KERNEL_S
-from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.lowering.mode import casts_of
-from forerun.features.network_features import chip_of
 from forerun.models.adaptation.few_rows import FewRows
 from forerun.models.artifact import load_part, read_content, write_content
-from forerun.models.batch_ladder import filling_batch, law_seconds, rungs
+from forerun.models.device_time import NETWORKS, NORMAL_95, OPERATORS, DeviceTime, DeviceTimes
 from forerun.models.host_time import HostTime
-from forerun.models.kernel_times import way_of
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.operator_boost import OperatorBoost
 from forerun.models.prediction import Predictions
@@ -37,48 +30,19 @@ Column = NDArray[np.float64]
 OVERLAP = 4.0
 """Exponent of the norm that joins device and host: with both equal, the run takes 19 % longer than
 either. Published latencies of ResNet-50 by batch size rise as gently where one takes over."""
-NORMAL_95 = 1.645
 COVERAGE = 0.9
 HOST_BOUND = 0.7
 """Device's time over the measured one below which a run says what the host takes."""
-NARROW = ("fp8", "int8")
-"""Precisions of which no network was measured."""
-NETWORKS, OPERATORS = 0, 1
-"""Positions in `NetworkLatency.parts`."""
-DOUBLING_DEVIATION = 0.06
-"""Standard deviation of the logarithm that each halving below the filling batch adds."""
+CLEAR_OF_HOST = 0.9
+"""Host's time over the measured one below which the rest is taken for the device's."""
 
 
-class _Ask(NamedTuple):
-    """One question to a predictor of the device's time, and what its answer counts for.
+class _Times(NamedTuple):
+    """Times of n networks: on the device, of the host in s, and its logarithm's deviation."""
 
-    Attributes:
-        row: network that it is asked for.
-        source: position in `NetworkLatency.parts`.
-        query: the network at a batch size that fills the device.
-        factor: by the kernels' law, from that batch size to the one in question.
-        weight: in the mean of logarithms over the questions of a row; they add up to 1.
-        extra: standard deviation of the logarithm that carrying over adds.
-    """
-
-    row: int
-    source: int
-    query: Query
-    factor: float
-    weight: float
-    extra: float
-
-
-class _Parts(NamedTuple):
-    """Times of n networks in seconds, with bounds of their logarithm around them."""
-
-    device: Column
-    device_low: Column
-    device_high: Column
+    device: DeviceTimes
     host: Column
     host_deviation: Column
-    limits: list[tuple[str, ...]]
-    breakdowns: list[Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -108,7 +72,12 @@ class NetworkLatency:
     @property
     def parts(self) -> tuple[Predictor, ...]:
         """The predictors of the device's time."""
-        return (self.networks, self.operators)
+        return self.device_time.parts
+
+    @property
+    def device_time(self) -> DeviceTime:
+        """The device's part of the latency."""
+        return DeviceTime(self.networks, self.operators)
 
     def answers(self, query: Query) -> bool:
         """Networks and kernels on devices with a sheet, once fitted."""
@@ -147,17 +116,17 @@ class NetworkLatency:
             return 1.0, 1.0
         measurements = measurements.take(on_gpu)
         plain = replace(self, widths=(1.0, 1.0))
-        parts = plain._parts(measurements.queries)
-        value, low, high = _joined(parts)
+        times = plain._times(measurements.queries)
+        value, low, high = _joined(times)
         error = np.log(measurements.values["latency_ms"] / 1e3 / value)
         reach = np.where(error < 0, np.log(value / low), np.log(high / value))
         scores = np.abs(error) / reach
         devices = np.array([q.device.name for q in measurements.queries])
         family = measurements.groups.get("family", devices)
-        mine = parts.device >= parts.host
+        busy = times.device.seconds >= times.host
         return (
-            _grouped_quantile(scores[mine], family[mine]),
-            _grouped_quantile(scores[~mine], family[~mine]),
+            _grouped_quantile(scores[busy], family[busy]),
+            _grouped_quantile(scores[~busy], family[~busy]),
         )
 
     def without_published(self) -> Self:
@@ -182,7 +151,7 @@ class NetworkLatency:
             if bound.any():
                 kept = networks.take(bound).queries
                 adapted = replace(adapted, host=self.host.adapt(kept, seconds[bound]))
-        return adapted._with_device_rows(networks, others)
+        return adapted._with_device_rows(networks, others, undecided=True)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Device and host time joined, never below either.
@@ -204,13 +173,13 @@ class NetworkLatency:
                 breakdowns[row] = answer.breakdowns_ms[place] if answer.breakdowns_ms else {}
         places = np.flatnonzero(joined).tolist()
         if places:
-            parts = self._parts([queries[i] for i in places])
-            value, below, above = _joined(parts, self.widths)
+            times = self._times([queries[i] for i in places])
+            value, below, above = _joined(times, self.widths)
             values[places], low[places], high[places] = value * 1e3, below * 1e3, above * 1e3
             for place, row in enumerate(places):
-                limits[row] = parts.limits[place]
-                host_ms = float((value[place] - parts.device[place]) * 1e3)
-                breakdowns[row] = {**parts.breakdowns[place], "host": host_ms}
+                limits[row] = times.device.limits[place]
+                host_ms = float((value[place] - times.device.seconds[place]) * 1e3)
+                breakdowns[row] = {**times.device.breakdowns[place], "host": host_ms}
         return Predictions(
             {"latency_ms": values},
             {"latency_ms": low},
@@ -223,100 +192,37 @@ class NetworkLatency:
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the workloads whose measurement on a new device says most.
 
-        Networks that were measured elsewhere come first, then what operators alone answer for.
+        Both predictors choose among those that are theirs, in turns.
         """
+        chosen = []
+        for source, rows in self._by_part(queries, range(len(queries))).items():
+            part: NetworkBoost | OperatorBoost = (
+                self.networks if source == NETWORKS else self.operators
+            )
+            own = part.suggest([queries[row] for row in rows], count, seed)
+            chosen.append([rows[index] for index in own])
+        turns = chain.from_iterable(zip_longest(*chosen))
+        return [row for row in turns if row is not None][:count]
+
+    def _by_part(self, queries: Sequence[Query], rows: Iterable[int]) -> dict[int, list[int]]:
+        """Position in `parts` -> rows that it answers first; without parts that answer none."""
         own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
-        for row, query in enumerate(queries):
-            own[NETWORKS if self.networks.answers(query) else OPERATORS].append(row)
-        chosen: list[int] = []
-        for part, mine in ((self.networks, own[NETWORKS]), (self.operators, own[OPERATORS])):
-            if mine and len(chosen) < count:
-                asked = [queries[row] for row in mine]
-                chosen += [mine[i] for i in part.suggest(asked, count - len(chosen), seed)]
-        return chosen
+        for row in rows:
+            own[NETWORKS if self.networks.answers(queries[row]) else OPERATORS].append(row)
+        return {source: answered for source, answered in own.items() if answered}
 
     def _plain(
         self, queries: Sequence[Query], rows: Sequence[int]
     ) -> list[tuple[list[int], Predictions]]:
         """Answers of the part that a query belongs to, with their positions."""
-        own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
-        for row in rows:
-            own[NETWORKS if self.networks.answers(queries[row]) else OPERATORS].append(row)
         return [
-            (mine, self.parts[source].predict([queries[row] for row in mine]))
-            for source, mine in own.items()
-            if mine
+            (own, self.parts[source].predict([queries[row] for row in own]))
+            for source, own in self._by_part(queries, rows).items()
         ]
 
-    def _sources(self, query: Query) -> Sequence[tuple[int, float]]:
-        """Which predictors say the device's time of a network, and their weights."""
-        network = query.workload
-        assert isinstance(network, Network)
-        if network.graph.training or network.precision in NARROW:
-            return ((OPERATORS, 1.0),)
-        if query.software.fuses or casts_of(network.precision) != "fp32":
-            return ((NETWORKS, 1.0),)
-        return ((NETWORKS, 0.5), (OPERATORS, 0.5))
-
-    def _asks(self, row: int, query: Query) -> list[_Ask]:
-        """What the predictors of the device's time are asked for one network."""
-        network = query.workload
-        assert isinstance(network, Network)
-        times, way = self.networks.kernel_times, way_of(query)
-        if network.graph.training:
-            way = "eager"
-        chip = chip_of(query.device, network.precision)
-        kernels = lowered(
-            network.graph, lowering_mode(network.graph, network.precision, query.software)
-        )
-        filled = filling_batch(times, kernels, chip, way)
-        at = rungs(network.batch_size, filled)
-        here = law_seconds(times, kernels, chip, network.batch_size, way)
-        extra = DOUBLING_DEVIATION * max(0.0, float(np.log2(filled / network.batch_size)))
-        steps = [(at.lower, 1.0 - at.weight)]
-        if at.upper != at.lower:
-            steps.append((at.upper, at.weight))
-        asks = []
-        for batch, share in steps:
-            factor = here / law_seconds(times, kernels, chip, batch, way)
-            for source, weight in self._sources(query):
-                asks.append(_Ask(row, source, _at(query, batch), factor, share * weight, extra))
-        return asks
-
-    def _parts(self, queries: Sequence[Query]) -> _Parts:
+    def _times(self, queries: Sequence[Query]) -> _Times:
         """Times of the device and the host, with bounds."""
-        host, host_deviation = self.host.seconds(queries)
-        asks = [ask for row, query in enumerate(queries) for ask in self._asks(row, query)]
-        logs, below, above, extra = np.zeros((4, len(queries)))
-        limits: list[tuple[str, ...]] = [()] * len(queries)
-        breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
-        for source in (NETWORKS, OPERATORS):
-            mine = [ask for ask in asks if ask.source == source]
-            if not mine:
-                continue
-            answer = self.parts[source].predict([ask.query for ask in mine])
-            value = answer.values["latency_ms"]
-            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
-            for place, ask in enumerate(mine):
-                logs[ask.row] += ask.weight * np.log(value[place] / 1e3 * ask.factor)
-                below[ask.row] += ask.weight * np.log(value[place] / low[place])
-                above[ask.row] += ask.weight * np.log(high[place] / value[place])
-                extra[ask.row] = ask.extra
-                limits[ask.row] = answer.limits[place]
-                breakdowns[ask.row] = answer.breakdowns_ms[place]
-        # Corrections learnt at large batches may scale the law below what launches alone take.
-        floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
-        device, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
-        scaled = zip(breakdowns, (device * 1e3).tolist(), strict=True)
-        return _Parts(
-            device,
-            np.hypot(below, reach),
-            np.hypot(above, reach),
-            host,
-            host_deviation,
-            limits,
-            [_scaled(breakdown, ms) for breakdown, ms in scaled],
-        )
+        return _Times(self.device_time.predict(queries), *self.host.seconds(queries))
 
     def _host_bound(self, networks: Measurements) -> tuple[NDArray[np.bool_], Column]:
         """Which rows wait for the host, and its time of each, from what was measured."""
@@ -324,7 +230,7 @@ class NetworkLatency:
         on_gpu = np.array([_runs_on_gpu(q) for q in networks.queries], dtype=np.bool_)
         device = np.full(len(networks), np.inf)
         if on_gpu.any():
-            device[on_gpu] = self._parts(networks.take(on_gpu).queries).device
+            device[on_gpu] = self.device_time.predict(networks.take(on_gpu).queries).seconds
         rest = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
         seconds = rest ** (1.0 / OVERLAP)
         plausible = np.zeros(len(networks), dtype=np.bool_)
@@ -333,7 +239,12 @@ class NetworkLatency:
             plausible[on_gpu] = HostTime().plausible(kept, seconds[on_gpu])
         return (device < HOST_BOUND * measured) & plausible, seconds
 
-    def _with_device_rows(self, networks: Measurements, others: Measurements | None = None) -> Self:
+    def _with_device_rows(
+        self,
+        networks: Measurements,
+        others: Measurements | None = None,
+        undecided: bool = False,
+    ) -> Self:
         """The device's predictors adapted on rows whose time is the device's own."""
         own: dict[int, list[Measurements]] = {NETWORKS: [], OPERATORS: []}
         if others is not None and len(others):
@@ -343,7 +254,9 @@ class NetworkLatency:
             if not on_gpu.all():
                 own[NETWORKS].append(networks.take(~on_gpu))
             if on_gpu.any():
-                for source, rows in self._at_rungs(networks.take(on_gpu)).items():
+                for source, rows in self._at_filling_batches(
+                    networks.take(on_gpu), undecided
+                ).items():
                     own[source].append(rows)
         adapted = self
         if own[NETWORKS]:
@@ -352,25 +265,25 @@ class NetworkLatency:
             adapted = replace(adapted, operators=self.operators.adapt(_sum(own[OPERATORS])))
         return adapted
 
-    def _at_rungs(self, networks: Measurements) -> dict[int, Measurements]:
-        """Source -> rows whose time is the device's own, at the batches that it is asked for."""
-        bound, host = self._host_bound(networks)
+    def _at_filling_batches(
+        self, networks: Measurements, undecided: bool
+    ) -> dict[int, Measurements]:
+        """Source -> rows whose time is the device's own, at the batches that it is asked for.
+
+        Args:
+            networks: measured networks on GPUs.
+            undecided: whether rows that neither wait for the host nor clearly exceed its time
+                count as the device's own.
+        """
+        bound, _ = self._host_bound(networks)
         measured = networks.values["latency_ms"] / 1e3
-        device = (np.maximum(measured**OVERLAP - (host * bound) ** OVERLAP, 0.0)) ** (1.0 / OVERLAP)
-        asks = [
-            ask
-            for row in np.flatnonzero(~bound).tolist()
-            for ask in self._asks(row, networks.queries[row])
-        ]
-        found = {}
-        for source in (NETWORKS, OPERATORS):
-            mine = [ask for ask in asks if ask.source == source]
-            if mine:
-                rows = networks.take([ask.row for ask in mine])
-                seconds = np.array([device[ask.row] / ask.factor for ask in mine])
-                queries = [ask.query for ask in mine]
-                found[source] = replace(rows, queries=queries, values={"latency_ms": seconds * 1e3})
-        return found
+        host, _ = self.host.seconds(networks.queries)
+        clear = host < CLEAR_OF_HOST * measured
+        own = measured**OVERLAP - np.where(clear, host, 0.0) ** OVERLAP
+        kept = ~bound & (clear | undecided)
+        return self.device_time.at_filling_batches(
+            networks.take(kept), own[kept] ** (1.0 / OVERLAP)
+        )
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own, the host's law as JSON."""
@@ -421,22 +334,11 @@ def _measured_networks(measurements: Measurements) -> Measurements:
     return measurements.take(np.array(kept, dtype=np.bool_))
 
 
-def _at(query: Query, batch_size: int) -> Query:
-    network = query.workload
-    assert isinstance(network, Network)
-    return replace(query, workload=replace(network, batch_size=batch_size))
-
-
 def _sum(parts: Sequence[Measurements]) -> Measurements:
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
-
-
-def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:
-    whole = sum(breakdown.values())
-    return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}
 
 
 def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
@@ -451,14 +353,14 @@ def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
 
 
 def _joined(
-    parts: _Parts, widths: tuple[float, float] = (1.0, 1.0)
+    times: _Times, widths: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Column, Column, Column]:
     """Latency, low and high in seconds, each (n,); errors of device and host are independent."""
-    device, host = parts.device**OVERLAP, parts.host**OVERLAP
+    device, host = times.device.seconds**OVERLAP, times.host**OVERLAP
     value = (device + host) ** (1.0 / OVERLAP)
     share = device / (device + host)
-    reach = NORMAL_95 * parts.host_deviation * (1.0 - share)
-    wider = np.where(parts.device >= parts.host, *widths)
-    low = value * np.exp(-wider * np.hypot(share * parts.device_low, reach))
-    high = value * np.exp(wider * np.hypot(share * parts.device_high, reach))
+    reach = NORMAL_95 * times.host_deviation * (1.0 - share)
+    wider = np.where(times.device.seconds >= times.host, *widths)
+    low = value * np.exp(-wider * np.hypot(share * times.device.low, reach))
+    high = value * np.exp(wider * np.hypot(share * times.device.high, reach))
     return value, low, high

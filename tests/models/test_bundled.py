@@ -67,7 +67,7 @@ def test_resnet50_on_a_known_gpu_is_what_people_measure():
     """
     answer = LOADED.predictor.predict([ask(batch=1024)])[0]
     assert 1024e3 / answer.estimates["latency_ms"].value == pytest.approx(4250, rel=0.25)
-    assert "network_boost" in {part.name for part in LOADED.predictor.parts}
+    assert "network_latency" in {part.name for part in LOADED.predictor.parts}
 
 
 def test_a_batch_far_below_what_was_measured_is_out_of_its_domain():
