@@ -25,7 +25,7 @@ Evaluations = Sequence[Mapping[str, Any]]
 MARKED: Final = re.compile(
     r"<!-- figures: (?P<name>[^>]+?) -->\n(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
-DOCUMENTS: Final = ("README.md", "docs/*.md")
+DOCUMENTS: Final = ("README.md", "docs/*.md", "docs/decisions/*.md")
 
 
 def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
