@@ -21,11 +21,12 @@ from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard, g
 from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
-from forerun.models.calibration import Intervals
+from forerun.models.calibration import Intervals, held_out_folds
 from forerun.models.domain import FeatureRange
 from forerun.models.kernel_times import COLUMNS, KernelTimes
 from forerun.models.network_domain import NetworkDomain
-from forerun.models.network_intervals import calibrate
+from forerun.models.network_intervals import FOLDS, WidthLaw, intervals_of
+from forerun.models.network_novelty import KernelMixes
 from forerun.models.network_rows import DIRECT, FEATURES, NetworkRows, TaughtRows
 from forerun.models.prediction import Predictions
 
@@ -46,6 +47,8 @@ OTHER_WAYS_WEIGHT = 0.5
 """Weight of rows that are no mixed-precision inference on a GPU in nchw."""
 
 _FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
+WITHIN = 0.9
+"""Share of the families held out that lie within the training domain."""
 _MOST_SPREAD = 0.5
 _SPREAD_FLOOR = 0.06
 
@@ -54,10 +57,13 @@ _CHECKED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dty
 
 
 class _Answer(NamedTuple):
-    """Log seconds, how far the two ways to them are apart, seconds of each term."""
+    """Log seconds, how far the two ways to them are apart, distance to training networks, seconds
+    of each term.
+    """
 
     log_seconds: Column
     spread: Column
+    novelty: Column
     terms: NDArray[np.float64]
 
 
@@ -75,6 +81,8 @@ class NetworkBoost:
         intervals: in units of the spread; seen devices by way of running.
         ranges: range of the features.
         domain: what the training rows are.
+        mixes: where the training networks lie.
+        width_law: how intervals grow.
         few_rows: errors on devices adapted to.
         scale: spread of the features over the training rows.
     """
@@ -88,6 +96,8 @@ class NetworkBoost:
     intervals: Intervals | None = None
     ranges: FeatureRange | None = None
     domain: NetworkDomain = field(default_factory=NetworkDomain)
+    mixes: KernelMixes | None = None
+    width_law: WidthLaw = field(default_factory=WidthLaw)
     few_rows: FewRows = field(default_factory=FewRows)
     scale: Standard | None = None
     name: ClassVar[str] = "network_boost"
@@ -116,8 +126,23 @@ class NetworkBoost:
         )
         if not self.calibrated:
             return replace(fitted, intervals=None)
-        missed = partial(self._missed, taught)
-        return replace(fitted, intervals=calibrate(taught, missed, self.seed))
+        errors, spreads, novelty = self._held_out(taught)
+        law = WidthLaw.of(errors, spreads, novelty, taught.family)
+        intervals = intervals_of(
+            taught, errors, law.scale(spreads, novelty), partial(self._missed, taught)
+        )
+        domain = replace(fitted.domain, farthest=_farthest(novelty, taught))
+        return replace(fitted, intervals=intervals, width_law=law, domain=domain)
+
+    def _held_out(self, taught: TaughtRows) -> tuple[Column, Column, Column]:
+        """Log errors, spreads and novelty of each row, by a fit without its family."""
+        errors, spreads, novelty = (np.full(len(taught), np.nan) for _ in range(3))
+        for held in held_out_folds(taught.family, FOLDS, self.seed):
+            if not held.all():
+                answer = self._fitted(taught.take(~held))._answer(taught.rows.take(held))
+                errors[held] = taught.log_measured[held] - answer.log_seconds
+                spreads[held], novelty[held] = answer.spread, answer.novelty
+        return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
 
     def adapt(self, measurements: Measurements) -> Self:
         """Errors on devices, by way of running, from a few networks with `latency_ms`."""
@@ -162,7 +187,7 @@ class NetworkBoost:
             ones = np.ones(len(queries))
             below, above = self.intervals.around(ones, rows.ways.tolist(), seen)
             # A shift of the whole device does not grow with the disagreement on one network.
-            width = np.where(seen, answer.spread, 1.0)
+            width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
             low["latency_ms"], high["latency_ms"] = self.few_rows.intervals(
                 values, deviation, values * below**width, values * above**width
             )
@@ -172,10 +197,7 @@ class NetworkBoost:
             low,
             high,
             self.intervals.seen.coverage if self.intervals else None,
-            [
-                self._limits(query, row)
-                for query, row in zip(queries, rows.features[:, _CHECKED], strict=True)
-            ],
+            self._limits(queries, rows, answer),
             [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
         )
 
@@ -201,35 +223,58 @@ class NetworkBoost:
             )
             for name, (features, target, seed) in targets.items()
         }
-        ranges = FeatureRange.of(FEATURES, matrix)
-        return replace(self, kernel_times=times, boosters=boosters, ranges=ranges)
+        return replace(
+            self,
+            kernel_times=times,
+            boosters=boosters,
+            ranges=FeatureRange.of(FEATURES, matrix),
+            mixes=KernelMixes.of(
+                rows.features, times.terms(rows.design, rows.ways.tolist()), _fused(rows)
+            ),
+        )
 
     def _answer(self, rows: NetworkRows) -> _Answer:
         assert self.ranges is not None
+        assert self.mixes is not None
         terms = self.kernel_times.terms(rows.design, rows.ways.tolist())
         matrix, log_seconds = rows.matrix(terms)
         matrix = self.ranges.clip(matrix)
         one = log_seconds + self.boosters[RESIDUAL].predict(matrix)
         other = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
         return _Answer(
-            (one + other) / 2, _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD), terms
+            (one + other) / 2,
+            _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD),
+            self.mixes.novelty(rows.features, terms, _fused(rows)),
+            terms,
         )
 
     def _missed(
         self, taught: TaughtRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
-        """Log errors and spreads of rows held out, by a predictor fitted on those used."""
+        """Log errors of rows held out by a predictor fitted on those used, and a scale of 1."""
         answer = self._fitted(taught.take(used))._answer(taught.rows.take(held))
-        return taught.log_measured[held] - answer.log_seconds, answer.spread
+        return taught.log_measured[held] - answer.log_seconds, np.ones(int(held.sum()))
 
     def _standard(self, rows: NetworkRows) -> Column:
         assert self.scale is not None
         return self.scale.apply(rows.features, rows.features.shape[1])
 
-    def _limits(self, query: Query, features: Column) -> tuple[str, ...]:
-        adapted = self.few_rows.rows(query.device) >= ENOUGH_ROWS
-        lines = self.domain.limits(query, features, adapted)
-        return (*lines, *self.few_rows.limits(query.device))
+    def _limits(
+        self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
+    ) -> list[tuple[str, ...]]:
+        assert self.mixes is not None
+        checked, fused = rows.features[:, _CHECKED], _fused(rows)
+        found = []
+        for row, query in enumerate(queries):
+            adapted = self.few_rows.rows(query.device) >= ENOUGH_ROWS
+            lines = self.domain.limits(query, checked[row], adapted)
+            if query.device.kind == "gpu" and answer.novelty[row] > self.domain.farthest:
+                differs = self.mixes.nearest_difference(
+                    rows.features[row], answer.terms[row], bool(fused[row])
+                )
+                lines = (*lines, self.domain.far_line(float(answer.novelty[row]), differs))
+            found.append((*lines, *self.few_rows.limits(query.device)))
+        return found
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
@@ -242,6 +287,8 @@ class NetworkBoost:
             "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
             "ranges": self.ranges.to_json(),
             "intervals": self.intervals.to_json() if self.intervals else None,
+            "mixes": self.mixes.to_json() if self.mixes else None,
+            "width_law": list(self.width_law),
             "few_rows": self.few_rows.to_json(),
             "scale": self.scale.to_json() if self.scale else None,
             **self.domain.to_json(),
@@ -269,6 +316,8 @@ class NetworkBoost:
             intervals=Intervals.from_json(intervals) if intervals else None,
             ranges=FeatureRange.from_json(content["ranges"]),
             domain=NetworkDomain.from_json(content),
+            mixes=KernelMixes.from_json(content["mixes"]) if content["mixes"] else None,
+            width_law=WidthLaw(*content["width_law"]),
             few_rows=FewRows.from_json(content["few_rows"]),
             scale=Standard.from_json(content["scale"]) if content["scale"] else None,
         )
@@ -281,6 +330,22 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
         str(kind): FeatureRange.of(names, features[kinds == kind][:, _CHECKED])
         for kind in np.unique(kinds)
     }
+
+
+def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
+    return np.isin(rows.ways, ("compiled", "cpu"))
+
+
+def _farthest(novelty: Column, taught: TaughtRows) -> float:
+    """Distance within which `WITHIN` of the families held out lie, on GPUs; each counts alike."""
+    known = np.isfinite(novelty) & (taught.rows.ways != "cpu")
+    if not known.any():
+        return float("inf")
+    _, family, counts = np.unique(taught.family[known], return_inverse=True, return_counts=True)
+    order = np.argsort(novelty[known])
+    reached = np.cumsum((1.0 / counts)[family][order]) / len(counts)
+    place = int(np.searchsorted(reached, WITHIN))
+    return float(novelty[known][order][min(place, len(order) - 1)])
 
 
 def _usual(rows: NetworkRows) -> NDArray[np.bool_]:

@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.lowering.mode import casts_of
 from forerun.features.network_features import DEVICE_RATIOS, assumed, chip_of, device_ratios
 from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.novelty import device_position, novelty_of
 
 Column = NDArray[np.float64]
 
+NOVEL = 1.0
+"""Distance from which a GPU is novel: one ratio of its sheet has moved by its unit."""
 _NARROW = ("fp8", "int8", "tf32")
 
 
@@ -28,6 +32,8 @@ class NetworkDomain:
         device_ranges: device kind -> range of the devices' ratios.
         taught: (device kind, phase, casts) of the training rows.
         precisions: number formats of the training rows, by device kind.
+        positions: training GPUs as `forerun.models.novelty` places them.
+        farthest: distance to the nearest training network up to which a network is in domain.
     """
 
     known: KnownDevices = field(default_factory=KnownDevices)
@@ -35,6 +41,8 @@ class NetworkDomain:
     device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
     taught: frozenset[tuple[str, str, str]] = frozenset()
     precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    positions: tuple[tuple[float, ...], ...] = ()
+    farthest: float = float("inf")
 
     @classmethod
     def of(cls, queries: Sequence[Query], ranges: Mapping[str, FeatureRange]) -> "NetworkDomain":
@@ -50,6 +58,11 @@ class NetworkDomain:
             device_ranges=_device_ranges(queries),
             taught=frozenset(_lesson(query) for query in queries),
             precisions=_precisions(queries),
+            positions=tuple(
+                tuple(device_position(device).tolist())
+                for device in sorted({q.device for q in queries}, key=lambda d: d.name)
+                if device.kind == "gpu" and device.has_sheet
+            ),
         )
 
     def answers(self, query: Query) -> bool:
@@ -82,13 +95,40 @@ class NetworkDomain:
         if unknown:
             names = ", ".join(sorted(unknown))
             lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
-        if device.kind in self.domains:
+        if device.kind == "gpu":
+            lines.extend(() if adapted else self._device_lines(device))
+        elif device.kind in self.domains:
             lines.extend(self.domains[device.kind].outside(features))
-        if not adapted and device not in self.known and device.kind in self.device_ranges:
-            ratios = device_ratios(chip_of(device, network.precision))
-            lines.extend(self.device_ranges[device.kind].outside(ratios))
+            if not adapted and device not in self.known and device.kind in self.device_ranges:
+                ratios = device_ratios(chip_of(device, network.precision))
+                lines.extend(self.device_ranges[device.kind].outside(ratios))
         lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
         return tuple(lines)
+
+    def _device_lines(self, device: Device) -> tuple[str, ...]:
+        """A line for a GPU that is unlike every GPU of the training rows."""
+        if device in self.known or not self.positions:
+            return ()
+        far = novelty_of(device_position(device), [np.array(p) for p in self.positions])
+        if far <= NOVEL:
+            return ()
+        return (
+            f"the GPU is unlike those of the training rows: its matrix units, sustained clocks and "
+            f"ridge point lie {far:.1f} away from the nearest, up to {NOVEL:g} is in domain",
+        )
+
+    def far_line(self, novelty: float, differs: str) -> str:
+        """A line for a network whose kernels are unlike those of the training networks.
+
+        Args:
+            novelty: distance to the nearest training network.
+            differs: the kind of kernel whose share differs most.
+        """
+        return (
+            f"the network's kernels are unlike those of the training networks, most of all the "
+            f"share of {differs}: {novelty:.2f} away from the nearest, up to "
+            f"{self.farthest:.2f} is in domain"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
@@ -98,6 +138,8 @@ class NetworkDomain:
             "known": self.known.sheets,
             "taught": sorted(self.taught),
             "precisions": dict(self.precisions),
+            "positions": self.positions,
+            "farthest": self.farthest if np.isfinite(self.farthest) else None,
         }
 
     @classmethod
@@ -113,6 +155,8 @@ class NetworkDomain:
             device_ranges=ranges["device_ranges"],
             taught=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
             precisions={k: tuple(v) for k, v in content["precisions"].items()},
+            positions=tuple(tuple(p) for p in content["positions"]),
+            farthest=float("inf") if content["farthest"] is None else content["farthest"],
         )
 
 

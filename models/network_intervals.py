@@ -1,15 +1,17 @@
 """Intervals of whole networks.
 
-Seen devices: in units of how far the predictor's two answers are apart, from families of networks
-held out in turn. The quantiles' level is raised until families held out of the quantiles themselves
-are covered as often as promised, as networks of one family miss together. Unseen devices: of one
-width, from GPUs held out in turn and the families' errors, both widened by what a device as a whole
-may be off; a shift has no known sign, so these intervals are symmetric, and hits every way of
-running, so ways share them.
+Seen devices: in units of a scale that grows with how far the predictor's two answers are apart and
+with the distance to the nearest training network, from families of networks held out in turn. The
+quantiles' level is raised until families held out of the quantiles themselves are covered as often
+as promised, as networks of one family miss together. Unseen devices: of one width, from GPUs held
+out in turn and the families' errors, both widened by what a device as a whole may be off; a shift
+has no known sign, so these intervals are symmetric, and hits every execution mode, so modes share
+them.
 """
 
 from collections.abc import Callable
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,10 @@ Missed = Callable[[Mask, Mask], tuple[Column, Column]]
 
 COVERAGE = 0.9
 FOLDS = 5
+FARTHEST = 1.0
+"""Distance to the nearest training network from which intervals grow no more; of families held out
+1 % lie farther."""
+FEWEST = 30
 DEVICE_SHIFT = 0.117
 """Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs that no
 network was timed on (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
@@ -35,19 +41,53 @@ _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / _SLICES) for i in range(_SL
 """Medians of equally likely slices of a standard normal."""
 
 
-def calibrate(taught: TaughtRows, missed: Missed, seed: int) -> Intervals:
-    """Intervals from rows that the predictor asked did not see.
+class WidthLaw(NamedTuple):
+    """How the scale of errors grows; the quantiles of errors in its units do the rest.
 
-    Args:
-        taught: training rows.
-        missed: (rows to fit on, rows held out) -> log errors and spreads of the latter.
-        seed: spreads families over folds.
+    Attributes:
+        spread_power: exponent of the spread between the predictor's two answers.
+        novelty_slope: of the logarithm, by distance to the nearest training network.
     """
-    errors, spreads = np.full(len(taught), np.nan), np.ones(len(taught))
-    for held in held_out_folds(taught.family, FOLDS, seed):
-        if not held.all():
-            errors[held], spreads[held] = missed(~held, held)
-    return intervals_of(taught, errors, spreads, missed)
+
+    spread_power: float = 1.0
+    novelty_slope: float = 0.0
+
+    def scale(self, spreads: Column, novelty: Column) -> Column:
+        """Scale of the log errors of n rows, up to a factor, shape (n,)."""
+        far = np.minimum(novelty, FARTHEST)
+        return np.asarray(spreads**self.spread_power * np.exp(self.novelty_slope * far))
+
+    @classmethod
+    def of(
+        cls, errors: Column, spreads: Column, novelty: Column, families: NDArray[np.str_]
+    ) -> "WidthLaw":
+        """The law of greatest likelihood if errors are Laplace-distributed.
+
+        Args:
+            errors: n log errors on families held out; NaN is left out.
+            spreads: (n,) as `scale` takes them.
+            novelty: (n,) likewise.
+            families: n names; each counts by the root of its rows.
+        """
+        from scipy.optimize import minimize
+
+        known = np.isfinite(errors) & np.isfinite(novelty)
+        if known.sum() < FEWEST:
+            return cls()
+        _, family, counts = np.unique(families[known], return_inverse=True, return_counts=True)
+        weights = (1.0 / np.sqrt(counts))[family]
+        weights /= weights.sum()
+        size = np.abs(errors[known])
+        far = np.minimum(novelty[known], FARTHEST)
+        columns = np.column_stack([np.ones(len(size)), np.log(spreads[known]), far])
+
+        def loss(parameters: Column) -> float:
+            scale = columns @ parameters
+            return float(weights @ (scale + size * np.exp(-scale)))
+
+        start = np.array([float(np.log(size.mean() + 1e-6)), 0.0, 0.0])
+        found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000})
+        return cls(max(0.0, float(found.x[1])), max(0.0, float(found.x[2])))
 
 
 def intervals_of(taught: TaughtRows, errors: Column, spreads: Column, missed: Missed) -> Intervals:
@@ -57,7 +97,8 @@ def intervals_of(taught: TaughtRows, errors: Column, spreads: Column, missed: Mi
         taught: training rows.
         errors: n log errors on rows that the predictor asked did not see; NaN where not known.
         spreads: n spreads of its answers.
-        missed: as in `calibrate`, asked with devices held out.
+        missed: (rows to fit on, rows held out) -> log errors and scales of the latter, asked
+            with devices held out.
     """
     seen = _covering(errors / spreads, taught.rows.ways, taught.family)
     return Intervals(seen, _unseen(taught, missed, errors))

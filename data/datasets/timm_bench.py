@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TEACHING_GPUS: Final = ("rtx3090", "rtx4090")
 FOLDS: Final = 5
+FAMILY_FOLDS: Final = 10
+"""Groups of families that `unseen_family` leaves out in turn."""
 NETWORK_QUERY: Final = (
     *("model", "device", "phase", "precision", "layout", "torch", "cuda", "compiled"),
     *("img_size", "batch_size"),
@@ -91,7 +93,7 @@ class TimmBench(Dataset):
         return {"bench": pa.DataFrameSchema(bench), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_device`, `unseen_family/FOLD` and `unseen_model/FOLD`, five folds each.
+        """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
 
         Unseen device: two GPUs teach, every other GPU is judged. Folds follow from names alone.
         """
@@ -120,7 +122,7 @@ class TimmBench(Dataset):
             ),
             *leave_folds_out(
                 "unseen_family",
-                folds_of(families, FOLDS, "family"),
+                folds_of(families, FAMILY_FOLDS, "family"),
                 measured,
                 lambda *masks: split(("family", "model"), *masks),
             ),
