@@ -97,9 +97,11 @@ def _answers(file: str) -> Mapping[str, dict[str, Any]]:
             ],
             env=clean | {"FORERUN_HOME": home},
             capture_output=True,
-            check=True,
+            check=False,
             text=True,
         )
+    if run.returncode:
+        raise SystemExit(f"forerun predict {file}: {run.stderr.strip()}")
     return dict(zip(DEVICES, json.loads(run.stdout)["answers"], strict=True))
 
 

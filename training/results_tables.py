@@ -19,7 +19,15 @@ from typing import Any, Final
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.training.leaderboard import HIGHER_IS_BETTER
 from forerun.training.leaderboard_rows import score_of
-from forerun.training.table_contents import INTERVALS, MEDIAN, ROWS, TABLES, Column, FigureTable, Line
+from forerun.training.table_contents import (
+    INTERVALS,
+    MEDIAN,
+    ROWS,
+    TABLES,
+    Column,
+    FigureTable,
+    Line,
+)
 
 Evaluations = Sequence[Mapping[str, Any]]
 MARKED: Final = re.compile(
