@@ -89,7 +89,7 @@ def _answers(file: str) -> Mapping[str, dict[str, Any]]:
     network = Path(onnx.__file__).parent / "backend/test/data/light" / file
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FORERUN_")}
     with tempfile.TemporaryDirectory() as home:
-        run = subprocess.run(
+        run = subprocess.run(  # noqa: S603
             [
                 *(sys.executable, "-c", "from forerun.service.cli import main; main()"),
                 *("predict", str(network), "--device", ",".join(DEVICES)),

@@ -3,7 +3,7 @@
 A document holds a table between `<!-- figures: NAME -->` and `<!-- end -->`. What stands between
 them is replaced by the table of that name (`training/table_contents.py`), made from the
 `scores.json` of the bundled predictors; `NAME` may also be `tasks DATASET [PROTOCOL]`, every task
-of a dataset, or of one of its protocols, as it was scored; a sentence says where no evaluation is
+of a dataset, or those of protocols whose names begin so, as they were scored; a sentence says where no evaluation is
 stored. A test compares every marked table with what this makes.
 """
 
@@ -137,7 +137,7 @@ def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) ->
         for evaluation in evaluations
         if evaluation["dataset"] == dataset
         for row in evaluation["tasks"]
-        if protocol is None or row["task"].partition("/")[0] == protocol
+        if protocol is None or row["task"].startswith(protocol)
     ]
     if not rows:
         chosen = "" if protocol is None else f" --protocol {protocol}"
