@@ -3,8 +3,8 @@
 A document holds a table between `<!-- figures: NAME -->` and `<!-- end -->`. What stands between
 them is replaced by the table of that name (`training/table_contents.py`), made from the
 `scores.json` of the bundled predictors; `NAME` may also be `tasks DATASET [PROTOCOL]`, every task
-of a dataset, or those of protocols whose names begin so, as they were scored; a sentence says where no evaluation is
-stored. A test compares every marked table with what this makes.
+of a dataset, or those of protocols whose names begin so, as they were scored; a sentence says where
+no evaluation is stored. A test compares every marked table with what this makes.
 """
 
 import argparse
