@@ -76,7 +76,13 @@ def load_part(folder: Path) -> Predictor:
     name = _content(folder)["name"]
     for cls in PREDICTORS:
         if cls.name == name:
-            return cls.load(folder)
+            try:
+                return cls.load(folder)
+            except KeyError as error:
+                raise BadArtifact(
+                    f"{folder} was written by another version of forerun: {error} is not in it; "
+                    "fit it again."
+                ) from error
     raise BadArtifact(f"{folder} holds {name!r}, which this version of forerun does not know.")
 
 
