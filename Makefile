@@ -24,8 +24,9 @@ types: $(VENV)/.dev
 train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 	$(BIN)/forerun train --output models/pretrained
 
-figures: $(VENV)/.dev  ## renew the tables of README and docs from stored evaluations
+figures: $(VENV)/.dev  ## renew the tables and example answers of README and docs
 	$(BIN)/python -m forerun.training.results_tables
+	$(BIN)/python docs/examples.py
 
 bench: $(VENV)/.dev  ## timed benchmarks, apart from the tests
 	$(BIN)/python -m tests.benchmarks

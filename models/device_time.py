@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.network_features import chip_of
@@ -114,7 +115,9 @@ class DeviceTime:
                 extra[row] = request.extra
                 limits[row] = answer.limits[index]
                 breakdowns[row] = answer.breakdowns_ms[index]
-        seconds, reach = np.exp(logs), NORMAL_95 * extra
+        # Corrections learnt at large batches may scale the law below what launches alone take.
+        floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
+        seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
         scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
         return DeviceTimes(
             seconds,
@@ -186,6 +189,13 @@ def _sources(query: Query) -> Sequence[tuple[int, float]]:
     if query.software.fuses or casts_of(network.precision) != "fp32":
         return ((NETWORKS, 1.0),)
     return ((NETWORKS, 0.5), (OPERATORS, 0.5))
+
+
+def _launches(query: Query) -> float:
+    network = query.workload
+    assert isinstance(network, Network)
+    mode = lowering_mode(network.graph, network.precision, query.software)
+    return lowered(network.graph, mode).launches
 
 
 def _at(query: Query, batch_size: int) -> Query:

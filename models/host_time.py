@@ -123,18 +123,24 @@ class HostTime:
     def adapt(self, queries: Sequence[Query], seconds: Column) -> Self:
         """Levels of the hosts behind these devices; the law stays.
 
+        Devices of one sheet stand for one host, as they do in `seconds`.
+
         Args:
             queries: n network runs that wait for the host.
             seconds: (n,) time of the host.
         """
         expected, _ = self._without_levels(queries)
         errors = np.log(seconds) - expected
+        hosts = [(sheet(q.device), _modern(q)) if q.device.has_sheet else None for q in queries]
         found = list(self.levels)
-        for device, modern in {(q.device, _modern(q)) for q in queries if q.device.has_sheet}:
-            rows = [i for i, q in enumerate(queries) if q.device == device and _modern(q) == modern]
+        left = dict.fromkeys(host for host in hosts if host is not None)
+        while left:
+            mine, modern = next(iter(left))
+            alike = {(s, m) for s, m in left if m == modern and same_sheet(s, mine)}
+            left = {host: None for host in left if host not in alike}
+            rows = [i for i, host in enumerate(hosts) if host in alike]
             variance = 1.0 / (1.0 / HOST_DEVIATION**2 + len(rows) / NOISE_DEVIATION**2)
             mean = variance * errors[rows].sum() / NOISE_DEVIATION**2
-            mine = sheet(device)
             found = [o for o in found if not (same_sheet(o.sheet, mine) and o.modern == modern)]
             found.append(HostLevel(mine, modern, float(mean), float(variance)))
         return type(self)(self.mean, self.covariance, tuple(found))

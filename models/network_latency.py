@@ -33,6 +33,8 @@ either. Published latencies of ResNet-50 by batch size rise as gently where one 
 COVERAGE = 0.9
 HOST_BOUND = 0.7
 """Device's time over the measured one below which a run says what the host takes."""
+CLEAR_OF_HOST = 0.9
+"""Host's time over the measured one below which the rest is taken for the device's."""
 
 
 class _Times(NamedTuple):
@@ -109,13 +111,18 @@ class NetworkLatency:
         is narrowed. The level is not raised for the dozen of families, as split conformal
         prediction would: on families left out that covered 97 to 100 %.
         """
+        on_gpu = np.array([_runs_on_gpu(q) for q in measurements.queries], dtype=np.bool_)
+        if not on_gpu.any():
+            return 1.0, 1.0
+        measurements = measurements.take(on_gpu)
         plain = replace(self, widths=(1.0, 1.0))
         times = plain._times(measurements.queries)
         value, low, high = _joined(times)
         error = np.log(measurements.values["latency_ms"] / 1e3 / value)
         reach = np.where(error < 0, np.log(value / low), np.log(high / value))
         scores = np.abs(error) / reach
-        family = measurements.groups.get("family", measurements.groups["device"])
+        devices = np.array([q.device.name for q in measurements.queries])
+        family = measurements.groups.get("family", devices)
         busy = times.device.seconds >= times.host
         return (
             _grouped_quantile(scores[busy], family[busy]),
@@ -144,7 +151,7 @@ class NetworkLatency:
             if bound.any():
                 kept = networks.take(bound).queries
                 adapted = replace(adapted, host=self.host.adapt(kept, seconds[bound]))
-        return adapted._with_device_rows(networks, others)
+        return adapted._with_device_rows(networks, others, undecided=True)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Device and host time joined, never below either.
@@ -232,7 +239,12 @@ class NetworkLatency:
             plausible[on_gpu] = HostTime().plausible(kept, seconds[on_gpu])
         return (device < HOST_BOUND * measured) & plausible, seconds
 
-    def _with_device_rows(self, networks: Measurements, others: Measurements | None = None) -> Self:
+    def _with_device_rows(
+        self,
+        networks: Measurements,
+        others: Measurements | None = None,
+        undecided: bool = False,
+    ) -> Self:
         """The device's predictors adapted on rows whose time is the device's own."""
         own: dict[int, list[Measurements]] = {NETWORKS: [], OPERATORS: []}
         if others is not None and len(others):
@@ -242,7 +254,9 @@ class NetworkLatency:
             if not on_gpu.all():
                 own[NETWORKS].append(networks.take(~on_gpu))
             if on_gpu.any():
-                for source, rows in self._at_filling_batches(networks.take(on_gpu)).items():
+                for source, rows in self._at_filling_batches(
+                    networks.take(on_gpu), undecided
+                ).items():
                     own[source].append(rows)
         adapted = self
         if own[NETWORKS]:
@@ -251,12 +265,25 @@ class NetworkLatency:
             adapted = replace(adapted, operators=self.operators.adapt(_sum(own[OPERATORS])))
         return adapted
 
-    def _at_filling_batches(self, networks: Measurements) -> dict[int, Measurements]:
-        """Source -> rows whose time is the device's own, at the batches that it is asked for."""
-        bound, host = self._host_bound(networks)
+    def _at_filling_batches(
+        self, networks: Measurements, undecided: bool
+    ) -> dict[int, Measurements]:
+        """Source -> rows whose time is the device's own, at the batches that it is asked for.
+
+        Args:
+            networks: measured networks on GPUs.
+            undecided: whether rows that neither wait for the host nor clearly exceed its time
+                count as the device's own.
+        """
+        bound, _ = self._host_bound(networks)
         measured = networks.values["latency_ms"] / 1e3
-        device = (np.maximum(measured**OVERLAP - (host * bound) ** OVERLAP, 0.0)) ** (1.0 / OVERLAP)
-        return self.device_time.at_filling_batches(networks.take(~bound), device[~bound])
+        host, _ = self.host.seconds(networks.queries)
+        clear = host < CLEAR_OF_HOST * measured
+        own = measured**OVERLAP - np.where(clear, host, 0.0) ** OVERLAP
+        kept = ~bound & (clear | undecided)
+        return self.device_time.at_filling_batches(
+            networks.take(kept), own[kept] ** (1.0 / OVERLAP)
+        )
 
     def save(self, folder: Path) -> None:
         """Each part in a folder of its own, the host's law as JSON."""
@@ -285,6 +312,13 @@ class NetworkLatency:
         assert isinstance(operators, OperatorBoost)
         below, above = content["widths"]
         return cls(networks, operators, HostTime.from_json(content["host"]), (below, above))
+
+
+def _launches(query: Query) -> float:
+    network = query.workload
+    assert isinstance(network, Network)
+    mode = lowering_mode(network.graph, network.precision, query.software)
+    return lowered(network.graph, mode).launches
 
 
 def _runs_on_gpu(query: Query) -> bool:

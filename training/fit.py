@@ -141,7 +141,7 @@ def train(
         BadArtifact: `base` is damaged.
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
-    courses = courses_of(names, composed=base is not None)
+    courses = courses_of(names, composed=base is not None and _holds_device_times(base))
     names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     catalog = DeviceCatalog.load()
@@ -198,13 +198,29 @@ def _composed(
     return replace(latency, networks=networks, operators=operators).without_published(), rest
 
 
+def _holds_device_times(base: Path) -> bool:
+    check(base)
+    folders = read_content(base, Chosen.name)["parts"] if _is_chosen(base) else []
+    kinds = {name.partition("-")[2] for name in folders}
+    return NetworkLatency.name in kinds or set(DEVICE_TIMES) <= kinds
+
+
 def _is_chosen(folder: Path) -> bool:
     content = json.loads((folder / "predictor.json").read_text())
     return bool(content["name"] == Chosen.name)
 
 
 def courses_of(names: Sequence[str], composed: bool) -> list[Course]:
-    """The courses of these names; what is composed of a predictor is fitted with it."""
+    """The courses of these names; what is composed of a predictor is fitted with it.
+
+    Args:
+        names: predictors asked for; all when empty.
+        composed: whether an earlier artifact holds the predictors of `DEVICE_TIMES`, so that
+            those not asked for need not be fitted again.
+
+    Raises:
+        InputError: an unknown predictor.
+    """
     known = [c.predictor.name for c in COURSES]
     strange = [name for name in names if name not in known]
     if strange:
@@ -212,6 +228,8 @@ def courses_of(names: Sequence[str], composed: bool) -> list[Course]:
     wanted = set(names)
     if set(DEVICE_TIMES) <= wanted or (composed and wanted & set(DEVICE_TIMES)):
         wanted.add(NetworkLatency.name)
+    elif NetworkLatency.name in wanted and not composed:
+        wanted |= set(DEVICE_TIMES)
     return [c for c in COURSES if not names or c.predictor.name in wanted]
 
 

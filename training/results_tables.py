@@ -2,8 +2,9 @@
 
 A document holds a table between `<!-- figures: NAME -->` and `<!-- end -->`. What stands between
 them is replaced by the table of that name (`training/table_contents.py`), made from the
-`scores.json` beside the bundled predictors; `NAME` may also be `tasks DATASET`, every task of a
-dataset as it was scored. A test compares every marked table with what this makes.
+`scores.json` of the bundled predictors; `NAME` may also be `tasks DATASET [PROTOCOL]`, every task
+of a dataset, or those of protocols whose names begin so, as they were scored; a sentence says where
+no evaluation is stored. A test compares every marked table with what this makes.
 """
 
 import argparse
@@ -18,13 +19,21 @@ from typing import Any, Final
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.training.leaderboard import HIGHER_IS_BETTER
 from forerun.training.leaderboard_rows import score_of
-from forerun.training.table_contents import INTERVALS, ROWS, TABLES, Column, FigureTable, Line
+from forerun.training.table_contents import (
+    INTERVALS,
+    MEDIAN,
+    ROWS,
+    TABLES,
+    Column,
+    FigureTable,
+    Line,
+)
 
 Evaluations = Sequence[Mapping[str, Any]]
 MARKED: Final = re.compile(
     r"<!-- figures: (?P<name>[^>]+?) -->\n(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
-DOCUMENTS: Final = ("README.md", "docs/*.md")
+DOCUMENTS: Final = ("README.md", "docs/*.md", "docs/decisions/*.md")
 
 
 def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
@@ -64,11 +73,11 @@ def table(name: str, evaluations: Evaluations) -> str:
         InputError: no table has that name.
         MissingData: a line's task is in no evaluation.
     """
-    kind, _, dataset = name.partition(" ")
-    if kind == "tasks" and dataset:
-        return _rendered(_every_task(dataset, evaluations), evaluations)
+    kind, *words = name.split()
+    if kind == "tasks" and 1 <= len(words) <= 2:
+        return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
     if name not in TABLES:
-        known = ", ".join([*TABLES, "tasks DATASET"])
+        known = ", ".join([*TABLES, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")
     return _rendered(TABLES[name], evaluations)
 
@@ -121,11 +130,23 @@ def _value(row: Mapping[str, Any], field: str) -> float | None:
     return None if found is None else float(found)
 
 
-def _every_task(dataset: str, evaluations: Evaluations) -> FigureTable:
-    """A table of all of a dataset's tasks, with every baseline that one of them has."""
-    rows = [r for e in evaluations if e["dataset"] == dataset for r in e["tasks"]]
+def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) -> str:
+    """A table of a dataset's tasks, with every baseline that one of them has."""
+    rows = [
+        row
+        for evaluation in evaluations
+        if evaluation["dataset"] == dataset
+        for row in evaluation["tasks"]
+        if protocol is None or row["task"].startswith(protocol)
+    ]
     if not rows:
-        raise MissingData(f"No stored evaluation is of {dataset}.")
+        chosen = "" if protocol is None else f" --protocol {protocol}"
+        return f"No evaluation of these tasks is stored: `forerun evaluate {dataset}{chosen}`."
+    return _rendered(_task_table(dataset, rows), evaluations)
+
+
+def _task_table(dataset: str, rows: Evaluations) -> FigureTable:
+    """Which lines and columns show these rows."""
     names = dict.fromkeys(n for row in rows for n, v in row["baselines"].items() if v is not None)
     score = score_of(dataset, rows[0])
     baselines = [
@@ -142,9 +163,11 @@ def _every_task(dataset: str, evaluations: Evaluations) -> FigureTable:
         for row in rows
     }
     percent = score in ("mape", "median_ape")
+    medians = score == "mape" and any(row.get("median_ape") is not None for row in rows)
     columns = (
         ROWS,
         Column("forerun", score, "%" if percent else "", 1 if percent else 3, competes=True),
+        *((MEDIAN,) if medians else ()),
         *baselines,
         *INTERVALS,
     )

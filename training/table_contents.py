@@ -197,7 +197,7 @@ CONTENTION: Final = FigureTable(
         Line(f"{words}, {clock}", f"{protocol}/{metric}", None, metric)
         for words, protocol in (
             ("kinds of program never seen", "leave_one_family_out"),
-            ("the same, each run beside one load before", "leave_one_family_out_profiled"),
+            ("the same, each profiled next to one load", "leave_one_family_out_profiled"),
             ("neighbours never seen", "leave_one_corunner_out"),
             ("pairs of programs, asked before they met", "pairs_ahead"),
             ("neighbours that come and go, trained on steady ones", "static_to_dynamic"),

@@ -69,8 +69,15 @@ def test_every_task_of_a_dataset_can_be_shown():
 def test_a_table_that_needs_what_is_not_stored_is_refused_with_the_task():
     with pytest.raises(MissingData, match="torch_op_energy unseen_operator/power a30"):
         table("torch_op_energy", [])
-    with pytest.raises(MissingData, match="of nothing"):
-        table("tasks nothing", STORED)
+
+
+def test_tasks_that_were_not_judged_yet_are_named_with_the_command_that_judges_them():
+    assert table("tasks nothing", STORED) == (
+        "No evaluation of these tasks is stored: `forerun evaluate nothing`."
+    )
+    assert "--protocol some" in table("tasks torch_op_energy some", STORED)
+    one = table("tasks torch_op_energy unseen_device", STORED)
+    assert len(one.splitlines()) == 4, "one protocol of two"
 
 
 def test_wrong_marks_are_refused():

@@ -14,7 +14,12 @@ from tests.house.sources import REPOSITORY
 
 BLOCKS = re.findall(r"```sh\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
 LINES = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
-ASKED = [line for line in LINES if re.match(r"forerun (predict|rank|sweep) model\.onnx", line)]
+# Questions about `my-cpu` need a collection on this machine first.
+ASKED = [
+    line
+    for line in LINES
+    if re.match(r"forerun (predict|rank|sweep) model\.onnx(?!.*my-cpu)", line)
+]
 MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
 
 

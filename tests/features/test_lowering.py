@@ -201,14 +201,133 @@ def test_repeated_operators_count_as_often_as_they_run() -> None:
     assert moved(three) == 3 * moved(one)
 
 
-def test_an_edge_the_tracer_guessed_is_not_believed() -> None:
+def test_an_edge_the_tracer_guessed_is_believed_where_sizes_agree() -> None:
     """Node 0 stands for producers that the benchmark's tracer did not know."""
-    ops = (
+
+    def second(shape: tuple[int, ...]) -> list[str]:
+        sine = op("elementwise", (shape,), shape, (0,), 0, "aten.sin", False, function="sin")
+        return roots(kernels_of(graph(conv(IMAGE, 16, ()), sine, source="table")))
+
+    assert "constant" in second((64, 64))
+    assert "constant" not in second(MAP)
+
+
+def test_the_readers_own_mark_holds_where_no_edge_says_anything() -> None:
+    def only(batched: bool, source: str = "table") -> list[str]:
+        shape = (1, 64, 64)
+        sine = op("elementwise", (shape,), shape, (), 0, "aten.sin", batched, function="sin")
+        return roots(kernels_of(graph(sine, source=source)))
+
+    for source in ("table", "torch_export"):
+        assert only(True, source) == ["elementwise"]
+        assert only(False, source) == ["constant"]
+
+
+def position_table(batched: bool, source: str) -> OperatorGraph:
+    """A small perceptron makes a table of relative positions: no image reaches it."""
+    coordinates, table = (225, 2), (225, 512)
+    dense = op("linear", (coordinates,), table, (), 2 * 512 + 512, "aten.addmm", batched)
+    relu = op("elementwise", (table,), table, (0,), 0, "aten.relu", batched, function="relu")
+    return graph(dense, relu, source=source)
+
+
+@pytest.mark.parametrize("source", ["table", "torch_export"])
+def test_a_dense_layer_on_constants_is_not_multiplied_by_the_batch(source: str) -> None:
+    found = kernels_of(position_table(False, source), precision="fp16")
+    assert roots(found) == ["constant", "constant"]
+    assert found.work.sum() == found.traffic.sum() == 0
+    assert found.fixed_work.sum() == pytest.approx(2 * 225 * 2 * 512)
+    grown = kernels_of(position_table(True, source), precision="fp16")
+    assert grown.work.sum() > 0
+    assert "constant" not in roots(grown)
+
+
+def test_what_reads_the_image_is_reached_whatever_the_mark_says() -> None:
+    first = op("conv", (IMAGE,), MAP, (), 432, "aten.convolution", False,
+               kernel=(3, 3), stride=(1, 1), groups=1)  # fmt: skip
+    relu = op("elementwise", (MAP,), MAP, (0,), 0, "aten.relu", False, function="relu")
+    assert "constant" not in roots(kernels_of(graph(first, relu, source="table")))
+
+
+def test_a_gate_that_a_view_expands_is_read_once() -> None:
+    """Squeeze and excite: the gate has one value a channel, its view as many as the map."""
+    gate, rows = (1, 16, 1, 1), 32 * 32
+    net = graph(
         conv(IMAGE, 16, ()),
-        op("elementwise", ((64, 64),), (64, 64), (0,), 4096, "aten.sin", function="sin"),
+        op("reduce", (MAP,), gate, (0,), name="aten.mean"),
+        op("elementwise", (MAP, MAP), MAP, (0, 1), 0, "aten.mul", function="mul"),
     )
-    assert "constant" in roots(kernels_of(graph(*ops, source="table")))
-    assert "constant" not in roots(kernels_of(graph(*ops)))
+    found = kernels_of(net, precision="fp16")
+    assert found.traffic[-1] == pytest.approx(2.0 * (16 * rows + 16 + 16 * rows))
+
+
+def test_operands_that_were_written_in_full_are_read_in_full() -> None:
+    net = graph(
+        conv(IMAGE, 16, ()),
+        pointwise("relu", MAP, 0),
+        op("elementwise", (MAP, MAP), MAP, (0, 1), 0, "aten.mul", function="mul"),
+    )
+    found = kernels_of(net, precision="fp16")
+    assert found.traffic[-1] == pytest.approx(2.0 * 3 * 16 * 32 * 32)
+
+
+def copied_operand(batched: bool) -> OperatorGraph:
+    """Window attention of the benchmark's tables: a copy of five dimensions feeds the product."""
+    shape, copy = (4, 64, 32), (1, 1, 4, 64, 32)
+    return graph(
+        op("linear", ((64, 128),), (64, 128), (), 128 * 128, "aten.addmm"),
+        op("copy", (copy,), copy, (0,) if batched else (), 0, "aten.clone", batched),
+        op("attention", (shape,) * 3, shape, (0, 1)),
+        op("linear", ((64, 128),), (64, 128), (2,), 128 * 128, "aten.addmm"),
+        source="table",
+    )
+
+
+def test_a_copied_constant_does_not_unfuse_attention_and_a_copied_operand_does() -> None:
+    assert "attention" in roots(kernels_of(copied_operand(batched=False), precision="fp16"))
+    assert "attention" not in roots(kernels_of(copied_operand(batched=True), precision="fp16"))
+
+
+def rms_norm(weights: int = 256, width: int = 256, over: int = 1) -> OperatorGraph:
+    shape, mean = (1, 64, width), (1, 64, over)
+    return graph(
+        op("linear", (shape,), shape, (), width * width, "aten.addmm"),
+        op("elementwise", (shape,), shape, (0,), 0, "aten.pow", function="pow"),
+        op("reduce", (shape,), mean, (1,), name="aten.mean"),
+        op("elementwise", (mean,), mean, (2,), 0, "aten.add", function="add"),
+        op("elementwise", (mean,), mean, (3,), 0, "aten.rsqrt", function="rsqrt"),
+        op("elementwise", (shape, shape), shape, (0, 4), 0, "aten.mul", function="mul"),
+        op("elementwise", (shape,), shape, (5,), weights, "aten.mul", function="mul"),
+        source="table",
+    )
+
+
+def test_a_root_mean_square_norm_is_one_kernel_in_the_benchmark_on_torch_2_9() -> None:
+    def norms(net: OperatorGraph, version: str) -> tuple[int, float]:
+        found = kernels_of(net, precision="fp16", version=version)
+        return sum("norm" in root for root in roots(found)), found.launches
+
+    assert norms(rms_norm(), "2.9.1") == (1, 2.0)
+    assert norms(rms_norm(), "2.8.0") == (0, 7.0)
+    # A mean over something else is no norm, and what is not one weight a column is not its scale.
+    assert norms(rms_norm(over=2), "2.9.1")[0] == 0
+    assert norms(rms_norm(weights=64 * 256), "2.9.1") == (1, 3.0)
+
+
+def test_the_chain_of_a_norm_stays_a_chain_outside_the_benchmark() -> None:
+    net = graph(*rms_norm().operators, source="torch_export")
+    assert kernels_of(net, precision="fp16", version="2.9.1").launches == 7
+
+
+def test_a_bias_that_the_tracer_added_apart_is_part_of_the_dense_layer() -> None:
+    shape = (64, 256)
+    net = graph(
+        op("linear", (shape,), shape, (), 256 * 256, "aten.mm"),
+        op("elementwise", (shape,), shape, (0,), 256, "aten.add", function="add"),
+        source="table",
+    )
+    assert kernels_of(net, precision="fp16").launches == 1
+    assert kernels_of(graph(*net.operators), precision="fp16").launches == 2
 
 
 def test_branches_are_merged_in_the_benchmark_since_torch_2_9() -> None:

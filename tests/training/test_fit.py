@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,19 @@ from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.wa_hls4ml import WaHls4ml
 from forerun.data.errors import BadArtifact, InputError
 from forerun.models.artifact import check, load_part
+from forerun.models.bundled import bundled
 from forerun.models.constant import Constant
+from forerun.models.network_latency import NetworkLatency
 from forerun.training import fit
-from forerun.training.fit import Course, train
+from forerun.training.fit import (
+    DEVICE_TIMES,
+    Course,
+    _composed,
+    _holds_device_times,
+    _parts,
+    courses_of,
+    train,
+)
 from forerun.training.record import TrainingRecord
 from forerun.training.release import release
 from forerun.training.tasks.deepbench import DeepBenchExaminer
@@ -85,6 +97,40 @@ def test_an_unknown_predictor_is_named(bundles, tmp_path):
     with pytest.raises(InputError, match="oracle"):
         train(tmp_path / "new", names=["oracle"], data=data(bundles))
     assert not (tmp_path / "new").exists()
+
+
+def names_of(names, composed):
+    return [course.predictor.name for course in courses_of(names, composed)]
+
+
+def test_what_is_composed_of_a_predictor_is_fitted_with_it():
+    parts, whole = list(DEVICE_TIMES), "network_latency"
+    assert names_of(parts, composed=False) == [*parts, whole]
+    assert names_of(parts[:1], composed=True) == [parts[0], whole]
+    assert names_of(parts[:1], composed=False) == parts[:1]
+    assert names_of([MEMORY], composed=True) == [MEMORY]
+
+
+def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
+    parts, whole = list(DEVICE_TIMES), "network_latency"
+    assert names_of([whole], composed=False) == [*parts, whole]
+    assert names_of([whole], composed=True) == [whole]
+
+
+def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
+    assert not _holds_device_times(artifact)
+    pretrained = Path(str(files("forerun.models") / "pretrained"))
+    assert _holds_device_times(pretrained)
+    kept = _parts(pretrained, {NetworkLatency.name, DEVICE_TIMES[0]})
+    names = [part.name for part in kept]
+    assert DEVICE_TIMES[1] in names
+    assert not {NetworkLatency.name, DEVICE_TIMES[0]} & set(names)
+    both = _parts(pretrained, {NetworkLatency.name})
+    made, rest = _composed(NetworkLatency(), both)
+    assert [part.name for part in made.parts] == list(DEVICE_TIMES)
+    assert made.host.levels == ()
+    assert [p.name for p in rest] == [p.name for p in both if p.name not in DEVICE_TIMES]
+    assert len(rest) + 1 == len(bundled().predictor.parts)
 
 
 def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):

@@ -1,0 +1,131 @@
+"""No measured network lies below the sum of its kernels' rooflines by more than its noise.
+
+The bound is `network_features(...)[1]`: each kernel that the network is lowered to takes the longer
+of arithmetic at what the device sustains and traffic at full bandwidth. Where a measurement is
+faster, either the lowering counts work that is not done, or the bound is none for that case.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import find
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.workload import Network
+from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.network_features import chip_of, network_features
+from forerun.training.tasks.neusight import NeuSightExaminer
+from forerun.training.tasks.published_networks import PublishedNetworksExaminer
+from forerun.training.tasks.timm_bench import network_measurements
+
+NOISE = 0.1
+"""Of one measurement below its bound: figures of a sheet are nominal, and boards of one name hold
+other clocks. Of all 22,654 rows of timm_bench 512 lie below the bound, 93 of them by more than
+this."""
+LOWEST = 0.7
+"""No row lies lower, exceptions included: 0.705 is ecaresnext50t_32x4d on the RTX 4090."""
+SAMPLED = 30
+
+CACHE = "intermediates stay in the 72 MB L2 of the RTX 4090, so traffic is not all from memory"
+MERGED = "RepVGG merges parallel branches; compiled rows alone are low, so some are counted still"
+CLOCK = "products run up to 16 % above what is taken for the board (RTX PRO 6000 Max-Q)"
+UNKNOWN = "the tables' operators count more than is launched; the reason was not found"
+
+EXCEPTIONS = {
+    "ecaresnext50t_32x4d": UNKNOWN,
+    "resnetv2_50d_frn": UNKNOWN,
+    "mobilenetv5_base": UNKNOWN,
+    "mobileone_s0": CACHE,
+    "gmlp_": CACHE,
+    "lambda_resnet26rpt_256": CACHE,
+    "mnasnet_050": CACHE,
+    "mobilenetv2_0": CACHE,
+    "mobilenetv3_small_": CACHE,
+    "mobilenetv4_conv_small": CACHE,
+    "naflexvit_base_patch16_siglip": UNKNOWN,
+    "regnetx_004": CACHE,
+    "tf_mobilenetv3_small_minimal_100": CACHE,
+    "repvgg_": MERGED,
+    "aimv2_": CLOCK,
+    "eva02_enormous_patch14_clip_224": CLOCK,
+    "vit_7b_patch16_dinov3": CLOCK,
+    "vit_pe_core_gigantic_patch14_448": CLOCK,
+    "vit_base_patch16_xp_224": UNKNOWN,
+    "vit_large_patch14_xp_224": UNKNOWN,
+    "vit_huge_patch14_xp_224": UNKNOWN,
+}
+"""Beginning of a timm model's name -> why some of its rows lie below the bound by more than the
+noise; 39 models in all. The reasons are inferred from which rows are low, none was profiled."""
+
+
+def over_bound(rows: Measurements) -> np.ndarray:
+    """Measured time over the bound, shape (n,)."""
+    found = np.empty(len(rows))
+    for i, query in enumerate(rows.queries):
+        network = query.workload
+        assert isinstance(network, Network)
+        mode = lowering_mode(network.graph, network.precision, query.software)
+        kernels = lowered(network.graph, mode)
+        chip = chip_of(query.device, network.precision)
+        found[i] = network_features(kernels, chip, network, query.software)[1]
+    return np.asarray(rows.values["latency_ms"] / 1e3 / found)
+
+
+def excepted(model: str) -> bool:
+    return model.startswith(tuple(EXCEPTIONS))
+
+
+@pytest.fixture(scope="module")
+def timm(reference: Path) -> tuple[Measurements, np.ndarray]:
+    """Rows of models drawn by a fixed seed and of every one that is excepted, with their ratios."""
+    bundle = find("timm_bench", reference / "timm_bench")
+    bench = bundle.table("bench")
+    models = np.unique(bench["model"].astype(str))
+    drawn = set(np.random.default_rng(12).choice(models, SAMPLED, replace=False))
+    chosen = bench["model"].astype(str).map(lambda m: m in drawn or excepted(m))
+    graphs = bundle.table("graphs")
+    rows = network_measurements(bench[chosen], graphs, DeviceCatalog.load())[0]
+    order = np.argsort(rows.groups["model"], kind="stable")
+    rows = rows.take(order)
+    return rows, over_bound(rows)
+
+
+def test_no_row_of_the_timm_benchmark_is_below_its_bound(timm) -> None:
+    rows, ratio = timm
+    plain = np.array([not excepted(str(model)) for model in rows.groups["model"]])
+    assert plain.sum() > 200
+    low = plain & (ratio < 1 - NOISE)
+    assert not low.any(), sorted(zip(ratio[low], rows.groups["model"][low], strict=True))
+    assert (ratio > LOWEST).all()
+
+
+@pytest.mark.parametrize("start", EXCEPTIONS)
+def test_an_exception_is_one_still(timm, start: str) -> None:
+    rows, ratio = timm
+    mine = np.array([str(model).startswith(start) for model in rows.groups["model"]])
+    assert (ratio[mine] < 1 - NOISE).any(), f"{start}: {EXCEPTIONS[start]}, no more"
+
+
+def test_no_published_network_is_below_its_bound(reference: Path) -> None:
+    """The lowest: ALBERT in fp16 on an RTX 2060 Super at 0.93."""
+    bundle = find("published_networks", reference / "published_networks")
+    rows = PublishedNetworksExaminer().teaching(bundle, DeviceCatalog.load())
+    ratio = over_bound(rows)
+    low = ratio < 1 - NOISE
+    assert not low.any(), sorted(zip(ratio[low], rows.groups["graph"][low], strict=True))
+    assert (ratio < 1).mean() < 0.03
+
+
+def test_no_network_of_neusight_is_below_its_bound(reference: Path) -> None:
+    """One row is: BERT-large of batch 8 on a T4 at 0.85, whose power cap is an estimate."""
+    bundle = find("neusight", reference / "neusight")
+    tasks = NeuSightExaminer().judged_only(bundle, DeviceCatalog.load(), {})
+    networks = [task.judged for task in tasks if task.name.endswith(("/e2e", "/e2e_amd"))]
+    assert networks
+    for rows in networks:
+        ratio = over_bound(rows)
+        on_t4 = np.array([query.device.name == "t4" for query in rows.queries])
+        assert (ratio[~on_t4] > 1 - NOISE).all()
+        assert (ratio > 0.84).all()
