@@ -16,7 +16,7 @@ statistics with a call of its own."""
 
 
 CELL_OPERATORS = 12.0
-"""Operators of one unrolled step: two products, their sum, four gates, the update of the state."""
+"""Operators of one unrolled step: two products, their sum, four gates and five of the state."""
 _GATES = ["sigmoid", "sigmoid", "sigmoid", "tanh"]
 
 

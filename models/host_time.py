@@ -34,7 +34,7 @@ class _Term(NamedTuple):
 TERMS: Mapping[str, _Term] = {
     "operator": _Term(float(np.log(30e-6)), 0.4),
     "fused_launch": _Term(float(np.log(35e-6)), 0.4),
-    "recorded": _Term(float(np.log(2.0 / 35.0)), 0.5),
+    "recorded": _Term(float(np.log(0.5)), 0.7),
     "engine": _Term(float(np.log(5.0 / 35.0)), 0.5),
     "without_python": _Term(float(np.log(0.7)), 0.3),
     "autocast": _Term(float(np.log(1.2)), 0.15),

@@ -316,13 +316,6 @@ class NetworkLatency:
         return cls(networks, operators, HostTime.from_json(content["host"]), (below, above))
 
 
-def _launches(query: Query) -> float:
-    network = query.workload
-    assert isinstance(network, Network)
-    mode = lowering_mode(network.graph, network.precision, query.software)
-    return lowered(network.graph, mode).launches
-
-
 def _runs_on_gpu(query: Query) -> bool:
     return query.workload.kind == "network" and query.device.kind == "gpu"
 
