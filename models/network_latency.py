@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
-from forerun.features.lowering import lowered, lowering_mode
 from forerun.models.adaptation.few_rows import FewRows
 from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.device_time import NETWORKS, NORMAL_95, OPERATORS, DeviceTime, DeviceTimes
