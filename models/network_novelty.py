@@ -71,7 +71,8 @@ class KernelMixes:
         kept = []
         for mine in (places[fused], places[~fused]):
             order = np.random.default_rng(0).permutation(len(mine))[:KEPT]
-            kept.append(mine[np.sort(order)].astype(np.float16).astype(np.float64))
+            # As `to_json` writes them, so that a loaded one answers alike.
+            kept.append(mine[np.sort(order)].astype(np.float16).astype(np.float64).round(4))
         return cls(plain.centre, plain.spread, kept[0], kept[1])
 
     def novelty(self, features: Matrix, terms: Matrix, fused: NDArray[np.bool_]) -> Column:

@@ -64,9 +64,9 @@ def shipped_entries(
         digests: dataset -> digest of the bundle that taught.
         manifest: content of `manifest.json`, which knows the day.
     """
+    names = {cls.dataset: cls().predictor_name for cls in EXAMINERS}
     for evaluation in evaluations:
         dataset = evaluation["dataset"]
-        names = {cls.dataset: cls().predictor().name for cls in EXAMINERS}
         for row in evaluation["tasks"]:
             ours = row.get("predictor") or names.get(dataset, "")
             given = {

@@ -70,11 +70,13 @@ def test_resnet50_on_a_known_gpu_is_what_people_measure():
     assert "network_latency" in {part.name for part in LOADED.predictor.parts}
 
 
-def test_a_batch_far_below_what_was_measured_is_out_of_its_domain():
-    one, many = LOADED.predictor.predict([ask(batch=1), ask(batch=256)])
-    latency_limits = [line for line in one.limits if not line.startswith(("power", "memory"))]
-    assert latency_limits
-    assert not [line for line in many.limits if not line.startswith(("power", "memory"))]
+def test_a_batch_that_leaves_the_device_idle_is_answered_less_surely():
+    """Training saw few of them: the kernels' law and the host's dispatch carry the answer."""
+    few, many = (
+        LOADED.predictor.predict([ask(batch=batch)])[0].estimates["latency_ms"]
+        for batch in (1, 256)
+    )
+    assert few.high / few.low > 1.5 * many.high / many.low
 
 
 def test_fp32_networks_take_longer_with_more_samples_also_when_launches_count():

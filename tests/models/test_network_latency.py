@@ -77,23 +77,27 @@ def ms(predictor: NetworkLatency, queries: Sequence[Query]) -> np.ndarray:
 
 def test_the_norm_is_between_the_longer_part_and_the_sum() -> None:
     queries = networks()
-    parts = latency()._parts(queries)
+    times = latency()._times(queries)
     value = ms(latency(), queries) / 1e3
-    assert (value >= np.maximum(parts.device, parts.host) * (1 - 1e-12)).all()
-    assert (value <= (parts.device + parts.host) * (1 + 1e-12)).all()
+    assert (value >= np.maximum(times.device.seconds, times.host) * (1 - 1e-12)).all()
+    assert (value <= (times.device.seconds + times.host) * (1 + 1e-12)).all()
 
 
 def test_equal_parts_take_a_fifth_longer_than_either() -> None:
-    parts = latency()._parts(networks()[:1])
-    equal = parts._replace(device=np.array([1.0]), host=np.array([1.0]))
+    times = latency()._times(networks()[:1])
+    equal = times._replace(
+        device=times.device._replace(seconds=np.array([1.0])), host=np.array([1.0])
+    )
     assert _joined(equal)[0][0] == pytest.approx(2 ** (1 / OVERLAP))
     assert 1.15 < 2 ** (1 / OVERLAP) < 1.25
 
 
 def test_intervals_widen_by_the_factor_of_the_part_that_is_longer() -> None:
-    parts = latency()._parts(networks()[:1])
+    times = latency()._times(networks()[:1])
     for place, (device, host) in enumerate(((1.0, 0.01), (0.01, 1.0))):
-        one = parts._replace(device=np.array([device]), host=np.array([host]))
+        one = times._replace(
+            device=times.device._replace(seconds=np.array([device])), host=np.array([host])
+        )
         _, low, high = _joined(one)
         widths = tuple(2.0 if i == place else 9.0 for i in range(2))
         value, wide_low, wide_high = _joined(one, widths)  # type: ignore[arg-type]
@@ -118,9 +122,9 @@ def test_a_single_kernel_is_the_operators_own_answer_and_has_no_host() -> None:
 
 def test_large_batches_are_the_device_and_batch_one_is_the_host() -> None:
     large, small = ask(TEACHERS[0], 128, 6, 4096, EAGER), ask(TEACHERS[0], 16, 1, 1, EAGER)
-    parts = latency()._parts([large, small])
-    assert parts.device[0] > 10 * parts.host[0]
-    assert parts.host[1] > 3 * parts.device[1]
+    times = latency()._times([large, small])
+    assert times.device.seconds[0] > 10 * times.host[0]
+    assert times.host[1] > 3 * times.device.seconds[1]
     assert ms(latency(), [large])[0] == pytest.approx(
         fitted_ms(large), rel=1e-3
     )  # the predictor of networks alone answers for amp
@@ -179,8 +183,8 @@ def large(device: object = STRANGER) -> list[Query]:
 
 def test_rows_at_small_batches_move_the_host_and_not_the_device() -> None:
     adapted = latency().adapt(measured(small(), 1.3))
-    before, after = (p._parts([*small(), *large()]) for p in (latency(), adapted))
-    np.testing.assert_array_equal(after.device, before.device)
+    before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
+    np.testing.assert_array_equal(after.device.seconds, before.device.seconds)
     assert (after.host > 1.15 * before.host).all()
     assert adapted.host.levels
     np.testing.assert_array_equal(
@@ -190,7 +194,7 @@ def test_rows_at_small_batches_move_the_host_and_not_the_device() -> None:
 
 def test_rows_at_large_batches_move_the_device_and_not_the_host() -> None:
     adapted = latency().adapt(measured(large(), 1.4))
-    before, after = (p._parts([*small(), *large()]) for p in (latency(), adapted))
+    before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.host, before.host)
     assert not adapted.host.levels
     np.testing.assert_allclose(ms(adapted, large()), 1.4 * ms(latency(), large()), rtol=0.1)
@@ -264,5 +268,5 @@ def test_groups_weigh_by_the_root_of_their_rows() -> None:
 
 
 def test_a_smaller_batch_is_less_certain_than_one_that_fills_the_device() -> None:
-    parts = latency()._parts([ask(STRANGER, 48, 3, batch, EAGER) for batch in (1, 8, 64)])
-    assert (np.diff(parts.device_high) < 0).all()
+    times = latency()._times([ask(STRANGER, 48, 3, batch, EAGER) for batch in (1, 8, 64)])
+    assert (np.diff(times.device.high) < 0).all()

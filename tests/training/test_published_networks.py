@@ -8,6 +8,8 @@ from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.device import DeviceCatalog
 from forerun.features.published.zoo import read_graphs
 from forerun.models.roofline import Roofline
+from forerun.training.leaderboard_store import shipped
+from forerun.training.tasks import published_networks
 from forerun.training.tasks.published_networks import PublishedNetworksExaminer, graphs_of
 from forerun.training.tasks.published_rows import (
     CONTAINER_TORCH,
@@ -171,3 +173,12 @@ def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measur
     # Winograd's algorithm saves arithmetic in fp32: SSD on a V100 trains at 0.97 of its roofline.
     assert share[plain].min() > 0.95
     assert share.min() > 0.45
+
+
+def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypatch):
+    monkeypatch.setattr(published_networks, "bundled", lambda: pytest.fail("loaded"))
+    assert shipped()
+
+
+def test_the_name_known_without_loading_is_the_predictors():
+    assert PublishedNetworksExaminer().predictor().name == PublishedNetworksExaminer.predictor_name

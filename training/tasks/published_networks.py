@@ -23,6 +23,7 @@ class PublishedNetworksExaminer(Examiner):
     """Latency of whole networks, by runtime, phase, precision and batch band; none is mixed."""
 
     dataset = "published_networks"
+    predictor_name = NetworkLatency.name
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of the device's time, the rest unfitted.

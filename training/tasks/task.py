@@ -99,6 +99,11 @@ class Examiner(ABC):
     def predictor(self, seed: int = 0) -> Predictor:
         """The predictor under test, unfitted."""
 
+    @property
+    def predictor_name(self) -> str:
+        """Name of the predictor under test, also where making one is slow."""
+        return self.predictor().name
+
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """All that take this exam, unfitted; the first is `predictor`."""
         return (self.predictor(seed),)
