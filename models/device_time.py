@@ -33,7 +33,7 @@ NARROW = ("fp8", "int8")
 NETWORKS, OPERATORS = 0, 1
 """Positions in `DeviceTime.parts`."""
 DOUBLING_DEVIATION = 0.1
-"""Standard deviation of the logarithm that each halving below the filling batch adds, in quadrature:
+"""Standard deviation of the logarithm that each halving below the filling batch adds in quadrature:
 an engineering figure, which the widths fitted on published tables correct."""
 
 
