@@ -94,8 +94,6 @@ TIMM_BENCH: Final = FigureTable(
         Line("unseen GPU, compiled", "unseen_device/compiled"),
         Line("unseen families, eager, three GPUs", "unseen_family/eager"),
         Line("unseen families, compiled, three GPUs", "unseen_family/compiled"),
-        Line("unseen GPU and families, eager", "unseen_device_and_family/eager"),
-        Line("unseen GPU and families, compiled", "unseen_device_and_family/compiled"),
         Line("unseen families, training, eager", "unseen_family/eager_training"),
         Line("unseen families, compiled, two CPUs", "unseen_family/compiled_cpu"),
     ),
