@@ -95,7 +95,7 @@ class NetworkDomain:
         if unknown:
             names = ", ".join(sorted(unknown))
             lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
-        if device.kind == "gpu":
+        if device.kind == "gpu" and np.isfinite(self.farthest):
             lines.extend(() if adapted else self._device_lines(device))
         elif device.kind in self.domains:
             lines.extend(self.domains[device.kind].outside(features))

@@ -64,7 +64,7 @@ def test_without_timm_a_line_says_what_adds_the_graphs(pull, monkeypatch):
     assert "pip install 'forerun[zoo]'" in pull()
     bundle = find("timm_bench")
     assert bundle.tables() == ("bench",)
-    with pytest.raises(MissingData, match=r"forerun\[zoo\].*forerun data pull timm_bench"):
+    with pytest.raises(MissingData, match=r"forerun data pull timm_bench.*forerun\[zoo\]"):
         TimmBenchExaminer().teaching(bundle, DeviceCatalog.load())
 
 
