@@ -16,7 +16,7 @@ NODE_KINDS = (
     *("layer_norm", "batch_norm", "pool", "mean", "concat", "transpose", "gather", "resize"),
     *("reduce", "reorder", "copy", "attention", "neighbourhood", "unknown"),
 )
-"""What nodes are told apart by: those of one kind share efficiencies."""
+"""Kinds of nodes; those of one kind share efficiencies."""
 
 _CHEAP = frozenset(
     "relu leaky_relu clamp abs neg floor ceil round sign hardsigmoid hardswish".split()

@@ -75,7 +75,7 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
 
 
 def host_memory_gib(root: Path = ROOT) -> float | None:
-    """Memory of the machine, or what a control group leaves of it, GiB; None where not told."""
+    """Memory of the machine, or what a control group leaves of it, GiB; None where not known."""
     found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
     limit = cgroup_limits(root)["cgroup_memory_mib"]
     sizes = [int(found[1]) / 2**20] if found else []

@@ -95,7 +95,7 @@ class QuietWait:
     sleep: Callable[[float], None] = time.sleep
 
     def wait(self) -> OtherLoad | None:
-        """Wait for a quiet quarter of a second; what was seen last, None where nothing is told."""
+        """Wait for a quiet quarter of a second; the last reading, None where there is none."""
         gone = 0.0
         while (before := self.read()) is not None:
             self.sleep(LOOK_S)

@@ -1,7 +1,7 @@
 """Operators and networks timed through onnxruntime on processors: our own measurements.
 
 One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, at a number
-of threads. Published networks are not among them: what people ask about is judged, never taught.
+of threads. Published networks are not among them: those are kept for evaluation.
 """
 
 from collections.abc import Mapping

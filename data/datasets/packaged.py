@@ -55,7 +55,7 @@ class PackagedDataset(Dataset):
         return found
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
-        """JSON documents beside the tables."""
+        """JSON documents that come with the tables."""
         paths = [path for path in raw.matching("*.json") if path != FACTS]
         return {Path(path).stem: json.loads(raw.text(path)) for path in paths}
 
