@@ -258,12 +258,13 @@ def test_suggestions_reach_every_query_whichever_part_answers_it() -> None:
     assert sorted(latency().suggest(queries, len(queries))) == list(range(len(queries)))
 
 
-def test_groups_weigh_by_the_root_of_their_rows() -> None:
-    """Ninety rows of one family weigh three times the ten of another, not nine times."""
-    scores = np.concatenate([np.full(90, 1.0), np.full(10, 2.0)])
-    groups = np.array(["a"] * 90 + ["b"] * 10)
+def test_groups_weigh_alike_whatever_their_rows() -> None:
+    """One row of a family weighs as much as ninety-nine of another."""
+    scores = np.concatenate([np.full(99, 1.5), [2.0]])
+    groups = np.array(["a"] * 99 + ["b"])
     assert _grouped_quantile(scores, groups) == 2.0
-    assert _grouped_quantile(scores, np.array([str(i) for i in range(100)])) == 1.0
+    assert _grouped_quantile(scores, np.array([str(i) for i in range(100)])) == 1.5
+    assert _grouped_quantile(0.1 * scores, groups) == 1.0
     assert _grouped_quantile(np.zeros(0), np.zeros(0, dtype=np.str_)) == 1.0
 
 
