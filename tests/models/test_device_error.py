@@ -186,6 +186,18 @@ def test_points_far_from_the_support_set_keep_the_width_of_an_unseen_device():
     assert few[0][0] > 0.5
 
 
+@pytest.mark.parametrize("offset", [1.9, 1.999999, 2.0, 2.000001, 1e6])
+def test_a_deviation_is_infinite_long_before_its_exponential_overflows(offset):
+    # Two groups, one unit apart: nearly two units away the width is divided by nearly nothing.
+    features = np.array([[0.0], [1.0]])
+    known = FewRows().updated(np.array([0.7, 0.7]), [L4, L4], ["linear"] * 2, features)
+    mean, deviation = known.correction([L4], ["linear"], np.array([[1.0 + offset]]))
+    low, high = np.full(1, 0.1), np.full(1, 10.0)
+    assert np.isfinite(deviation).all() == (offset < 1.95)
+    nearer_low, nearer_high = known.intervals(np.exp(mean), deviation, low, high)
+    assert (0.1 <= nearer_low).all() and (nearer_high <= 10.0).all()
+
+
 def test_a_mode_that_was_not_measured_keeps_the_width_too():
     errors, strata, features, keys = models(10, 0, by_mode)
     found = on_device(errors, strata, features, keys)
