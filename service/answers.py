@@ -16,7 +16,7 @@ from forerun.service.device_store import DeviceStore
 from forerun.service.graph_store import GraphStore
 from forerun.service.question import UNITS, Question, question_about
 from forerun.service.schemas import NetworkIn, PredictIn
-from forerun.service.workloads import operation_of, workload_of
+from forerun.service.workloads import operation_of, usual_software, workload_of
 
 
 class Answers:
@@ -66,7 +66,8 @@ class Answers:
             raise UnknownMetric(strange[0], UNITS)
         workload = workload_of(asked.workload, self.graphs.get)
         operation = operation_of(workload, asked.operation.power_limit_w)
-        return question_about(Query(workload, device, asked.software, operation), metrics)
+        software = usual_software(asked.software, workload, device)
+        return question_about(Query(workload, device, software, operation), metrics)
 
     def before(self, question: Question) -> bytes | None:
         """The answer given to the same question before, as JSON; None when there is none."""

@@ -16,7 +16,7 @@ from forerun.service.training_options import (
     training_in,
     training_of,
 )
-from forerun.service.workloads import operation_of
+from forerun.service.workloads import operation_of, usual_runtime
 
 
 class ModelQuestion(BaseModel):
@@ -26,7 +26,11 @@ class ModelQuestion(BaseModel):
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples")
     precision: NumberFormat = Field(default="fp32", description="number format")
     phase: Phase = Field(default="inference", description="inference or training")
-    runtime: Runtime = Field(default="eager", description="how the graph is executed")
+    runtime: Runtime | None = Field(
+        default=None,
+        description="how the graph is executed; onnxruntime for ONNX files on processors, "
+        "else eager",
+    )
     layout: Layout = Field(default="nchw", description="layout of image tensors")
     threads: int | None = Field(
         default=None, ge=1, le=1024, description="that compute, on a processor; as it was measured"
@@ -72,5 +76,6 @@ class ModelQuestion(BaseModel):
     def query(self, graph: OperatorGraph, device: Device, training: TrainingSetup | None) -> Query:
         """The question about a graph."""
         network = Network(graph, self.batch_size, self.precision, self.phase, training)
-        software = Software(runtime=self.runtime, layout=self.layout, threads=self.threads)
+        runtime = self.runtime or usual_runtime(graph, device)
+        software = Software(runtime=runtime, layout=self.layout, threads=self.threads)
         return Query(network, device, software, operation_of(network, self.power_limit_w))

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from forerun.data.device import Device
 from forerun.data.graph import FORMAT, OperatorGraph
 from forerun.data.query import Operation
+from forerun.data.software import Runtime, Software
 from forerun.data.workload import Kernel, Network
 from forerun.features.readers.operator_json import graph_of
 from forerun.service.schemas import KernelIn, NetworkIn, OperatorIn
@@ -63,3 +65,15 @@ def operation_of(workload: Kernel | Network, power_limit_w: float | None = None)
     if setup is not None:
         count = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
     return Operation(count, power_limit_w)
+
+
+def usual_runtime(graph: OperatorGraph, device: Device) -> Runtime:
+    """The runtime where none is given: onnxruntime for ONNX graphs on processors, else eager."""
+    return "onnxruntime" if graph.source == "onnx" and device.kind == "cpu" else "eager"
+
+
+def usual_software(software: Software, workload: Kernel | Network, device: Device) -> Software:
+    """The software with the usual runtime of a network where its runtime was left out."""
+    if "runtime" in software.model_fields_set or not isinstance(workload, Network):
+        return software
+    return software.model_copy(update={"runtime": usual_runtime(workload.graph, device)})

@@ -92,17 +92,25 @@ def _measurements(
     if len(files) != 1:
         raise InputError("Give one file of measurements; --suggest says which to take.")
     if sheet is not None:
-        _register(settings, device, sheet)
+        _register(settings, device, sheet, files[0])
     _learn(settings, device, files[0], graphs, json)
 
 
-def _register(settings: "Settings", name: str, sheet: str) -> None:
-    """Register the device with a sheet, in place of what stood under its name."""
+def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
+    """Register the device with a sheet, in place of what stood under its name.
+
+    Nothing is registered where the file holds no measurement of the device.
+    """
     from forerun.service.device_sheets import detected_cpu, read_sheet
     from forerun.service.device_store import DeviceStore
+    from forerun.service.measurement_files import read_rows
 
     device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
-    DeviceStore(settings.home / "devices").register(device)
+    devices = DeviceStore(settings.home / "devices")
+    known = {one.name for one in devices.catalog}
+    catalog = devices.catalog if device.name in known else devices.catalog.with_device(device)
+    read_rows(file, device, catalog)
+    devices.register(device)
     progress(f"{device.name} is registered as {device.title}")
 
 

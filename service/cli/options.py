@@ -13,7 +13,6 @@ from forerun.data.errors import InputError
 from forerun.data.query import Query
 
 if TYPE_CHECKING:
-    from forerun.data.graph import OperatorGraph
     from forerun.service.adaptation import InUse
     from forerun.service.device_store import DeviceStore
 
@@ -21,7 +20,6 @@ Source = Annotated[Path, typer.Argument(help=".onnx, .pt2, config.json, or graph
 BatchSize = Annotated[int, typer.Option(help="samples in one run", min=1, max=65536)]
 Precision = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16, amp, ...")]
 Phase = Annotated[str, typer.Option(help="inference or training")]
-Runtime = Annotated[str, typer.Option(help="eager, compiled, onnxruntime")]
 UsualRuntime = Annotated[
     str | None,
     typer.Option(
@@ -63,7 +61,7 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
     """
     from forerun.features.readers import read_graph
     from forerun.service.training_options import OPTIONS, training_in, training_of
-    from forerun.service.workloads import operation_of
+    from forerun.service.workloads import operation_of, usual_runtime
 
     words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
     check = checked({name: word for name, word in words.items() if word is not None})
@@ -82,11 +80,6 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
         return Query(network, device, software, operation)
 
     return about
-
-
-def usual_runtime(graph: "OperatorGraph", device: Device) -> runs.Runtime:
-    """How a network is run where nobody says: ONNX files on processors through onnxruntime."""
-    return "onnxruntime" if graph.source == "onnx" and device.kind == "cpu" else "eager"
 
 
 def answering() -> "tuple[DeviceStore, InUse]":

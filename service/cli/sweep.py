@@ -30,7 +30,7 @@ def sweep(
     batch_size: o.BatchSize = 1,
     precision: o.Precision = "fp32",
     phase: o.Phase = "inference",
-    runtime: o.Runtime = "eager",
+    runtime: o.UsualRuntime = None,
     threads: o.Threads = None,
     layout: o.Layout = "nchw",
     sequence_length: o.SequenceLength = None,

@@ -9,7 +9,7 @@ from forerun.service.state import TheAnswers, TheState
 from forerun.service.sweep import swept
 from forerun.service.sweep_picture import sweep_picture
 from forerun.service.sweep_schemas import SweepIn, SweepOut
-from forerun.service.workloads import operation_of, workload_of
+from forerun.service.workloads import operation_of, usual_software, workload_of
 
 router = APIRouter(prefix="/v1", tags=["power"])
 
@@ -23,6 +23,7 @@ async def power_sweep(asked: SweepIn, answers: TheAnswers, state: TheState) -> R
 def _swept(asked: SweepIn, answers: Answers) -> bytes:
     workload = workload_of(asked.workload, answers.graphs.get)
     device = answers.device(asked.device)
-    query = Query(workload, device, asked.software, operation_of(workload))
+    software = usual_software(asked.software, workload, device)
+    query = Query(workload, device, software, operation_of(workload))
     found = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
     return to_json(found | {"picture": sweep_picture(found) if asked.picture else None})

@@ -14,7 +14,7 @@ from forerun.service.answers import Answers
 from forerun.service.rank_schemas import MOST_RANKED, RankIn, RankOut
 from forerun.service.ranking import SHOWN, Goal, Limits, ranked
 from forerun.service.state import TheAnswers, TheState
-from forerun.service.workloads import operation_of, workload_of
+from forerun.service.workloads import operation_of, usual_software, workload_of
 
 router = APIRouter(prefix="/v1", tags=["rank"])
 
@@ -30,7 +30,10 @@ def _ranked(asked: RankIn, answers: Answers) -> dict[str, Any]:
     workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
     operation = operation_of(workload, asked.operation.power_limit_w)
-    queries = [Query(workload, device, asked.software, operation) for device in devices]
+    queries = [
+        Query(workload, device, usual_software(asked.software, workload, device), operation)
+        for device in devices
+    ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
     goal = Goal(asked.objective, samples, _prices(asked, devices, answers))
     most = asked.limits.model_dump(include=set(SHOWN), exclude_none=True)

@@ -195,7 +195,7 @@ def test_a_deviation_is_infinite_long_before_its_exponential_overflows(offset):
     low, high = np.full(1, 0.1), np.full(1, 10.0)
     assert np.isfinite(deviation).all() == (offset < 1.95)
     nearer_low, nearer_high = known.intervals(np.exp(mean), deviation, low, high)
-    assert (0.1 <= nearer_low).all() and (nearer_high <= 10.0).all()
+    assert (nearer_low >= 0.1).all() and (nearer_high <= 10.0).all()
 
 
 def test_a_mode_that_was_not_measured_keeps_the_width_too():

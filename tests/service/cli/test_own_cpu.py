@@ -72,6 +72,16 @@ def test_a_sheet_may_come_with_the_measurements_and_two_times_is_once(forerun, c
     assert value == pytest.approx(before["metrics"]["latency_ms"]["value"], rel=1e-6)
 
 
+def test_a_device_without_a_row_in_the_table_is_not_registered(forerun, collected, tmp_path):
+    sheet = tmp_path / "sheet.json"
+    sheet.write_text(json.dumps(SHEET))
+    code, _, err = forerun("adapt", collected, "--device", "other-cpu", "--sheet", sheet)
+    assert code == 2
+    assert "no row is of other-cpu" in err
+    code, _, err = forerun("devices", "show", "other-cpu")
+    assert code == 2
+
+
 def test_devices_are_shown_and_added_under_one_verb(forerun, tmp_path):
     assert "a100" in forerun("devices", "--kind", "gpu")[1]
     assert forerun("devices", "l4")[1] == forerun("devices", "show", "l4")[1]
