@@ -2,7 +2,7 @@
 
 The answer is the geometric mean of two: the additive time of `KernelTimes` with a booster on what
 it misses, and the kernels' roofline with a booster on all of it. Their disagreement scales the
-interval.
+interval. A Gaussian process adds what both miss of networks like it (`NetworkResiduals`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,7 @@ from forerun.models.kernel_times import COLUMNS, KernelTimes
 from forerun.models.network_domain import NetworkDomain
 from forerun.models.network_intervals import FOLDS, WidthLaw, intervals_of
 from forerun.models.network_novelty import KernelMixes
+from forerun.models.network_residuals import NetworkResiduals
 from forerun.models.network_rows import DIRECT, FEATURES, NetworkRows, TaughtRows
 from forerun.models.prediction import Predictions
 
@@ -82,6 +83,7 @@ class NetworkBoost:
         ranges: range of the features.
         domain: what the training rows are.
         mixes: where the training networks lie.
+        residuals: what the boosters miss of them.
         width_law: how intervals grow.
         few_rows: errors on devices adapted to.
         scale: spread of the features over the training rows.
@@ -97,6 +99,7 @@ class NetworkBoost:
     ranges: FeatureRange | None = None
     domain: NetworkDomain = field(default_factory=NetworkDomain)
     mixes: KernelMixes | None = None
+    residuals: NetworkResiduals = field(default_factory=NetworkResiduals)
     width_law: WidthLaw = field(default_factory=WidthLaw)
     few_rows: FewRows = field(default_factory=FewRows)
     scale: Standard | None = None
@@ -223,15 +226,21 @@ class NetworkBoost:
             )
             for name, (features, target, seed) in targets.items()
         }
-        return replace(
+        terms = times.terms(rows.design, rows.ways.tolist())
+        mixes = KernelMixes.of(rows.features, terms, _fused(rows))
+        fitted = replace(
             self,
             kernel_times=times,
             boosters=boosters,
             ranges=FeatureRange.of(FEATURES, matrix),
-            mixes=KernelMixes.of(
-                rows.features, times.terms(rows.design, rows.ways.tolist()), _fused(rows)
-            ),
+            mixes=mixes,
+            residuals=NetworkResiduals(),
         )
+        missed = taught.log_measured - fitted._answer(rows).log_seconds
+        residuals = NetworkResiduals.fit(
+            mixes.places(rows.features, terms), missed, rows.ways, taught.same
+        )
+        return replace(fitted, residuals=residuals)
 
     def _answer(self, rows: NetworkRows) -> _Answer:
         assert self.ranges is not None
@@ -241,8 +250,9 @@ class NetworkBoost:
         matrix = self.ranges.clip(matrix)
         one = log_seconds + self.boosters[RESIDUAL].predict(matrix)
         other = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
+        missed = self.residuals.at(self.mixes.places(rows.features, terms), rows.ways)
         return _Answer(
-            (one + other) / 2,
+            (one + other) / 2 + missed,
             _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD),
             self.mixes.novelty(rows.features, terms, _fused(rows)),
             terms,
@@ -288,6 +298,7 @@ class NetworkBoost:
             "ranges": self.ranges.to_json(),
             "intervals": self.intervals.to_json() if self.intervals else None,
             "mixes": self.mixes.to_json() if self.mixes else None,
+            "residuals": self.residuals.to_json(),
             "width_law": list(self.width_law),
             "few_rows": self.few_rows.to_json(),
             "scale": self.scale.to_json() if self.scale else None,
@@ -317,6 +328,7 @@ class NetworkBoost:
             ranges=FeatureRange.from_json(content["ranges"]),
             domain=NetworkDomain.from_json(content),
             mixes=KernelMixes.from_json(content["mixes"]) if content["mixes"] else None,
+            residuals=NetworkResiduals.from_json(content.get("residuals", {})),
             width_law=WidthLaw(*content["width_law"]),
             few_rows=FewRows.from_json(content["few_rows"]),
             scale=Standard.from_json(content["scale"]) if content["scale"] else None,

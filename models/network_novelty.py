@@ -67,7 +67,7 @@ class KernelMixes:
             np.zeros((0, len(ROOTS) + len(FIGURES))),
             np.zeros((0, len(ROOTS) + len(FIGURES))),
         )
-        places = plain._places(features, terms)
+        places = plain.places(features, terms)
         kept = []
         for mine in (places[fused], places[~fused]):
             order = np.random.default_rng(0).permutation(len(mine))[:KEPT]
@@ -80,7 +80,7 @@ class KernelMixes:
 
         Infinite where there is none of that kind.
         """
-        places = self._places(features, terms)
+        places = self.places(features, terms)
         found = np.full(len(places), np.inf)
         for kind, known in ((True, self.fused), (False, self.eager)):
             mine = np.flatnonzero(fused == kind)
@@ -98,13 +98,19 @@ class KernelMixes:
             terms: (len(COLUMNS),) of one network.
             fused: whether its runtime fuses operators.
         """
-        place = self._places(features[None], terms[None])[0]
+        place = self.places(features[None], terms[None])[0]
         known = self.fused if fused else self.eager
         nearest = known[int(((known - place) ** 2).sum(axis=1).argmin())]
         shares = place[: len(ROOTS)] ** 2 - nearest[: len(ROOTS)] ** 2
         return ROOTS[int(np.abs(shares).argmax())].replace(":", " of ").replace("_", " ")
 
-    def _places(self, features: Matrix, terms: Matrix) -> Matrix:
+    def places(self, features: Matrix, terms: Matrix) -> Matrix:
+        """Positions of n networks, (n, len(ROOTS) + len(FIGURES)).
+
+        Args:
+            features: (n, F) as in `of`.
+            terms: (n, len(COLUMNS)) likewise.
+        """
         figures = (features[:, _FIGURES_AT] - self.centre) / self.spread
         return np.hstack([np.sqrt(root_shares(terms)), FIGURE_WEIGHT * figures])
 

@@ -18,6 +18,7 @@ from forerun.features.network_features import (
     network_features,
 )
 from forerun.features.operators import CLASS_CODE, OPERATOR_CLASSES
+from forerun.models.adaptation.few_rows import graph_digests
 from forerun.models.kernel_times import (
     CLASS_OF_COLUMN,
     COLUMNS,
@@ -156,6 +157,7 @@ class TaughtRows:
         log_measured: logarithm of the measured seconds.
         weights: weight of each row.
         device, family: groups that calibration holds out.
+        same: codes; equal for runs of one graph on one device.
     """
 
     rows: NetworkRows
@@ -163,6 +165,7 @@ class TaughtRows:
     weights: Column
     device: NDArray[np.str_]
     family: NDArray[np.str_]
+    same: NDArray[np.intp]
 
     @classmethod
     def of(cls, measurements: Measurements) -> "TaughtRows":
@@ -176,12 +179,15 @@ class TaughtRows:
         weights = np.ones(len(latency)) if weights is None else weights
         # NaN compares false: rows without a latency are left out.
         kept = measurements.take((latency > 0) & (weights > 0))
+        device = kept.groups["device"]
+        pairs = [f"{d} {g}" for d, g in zip(device, graph_digests(kept.queries), strict=True)]
         return cls(
             NetworkRows.of(kept.queries),
             np.log(kept.values["latency_ms"] / 1e3),
             np.ones(len(kept)) if kept.weights is None else kept.weights,
-            kept.groups["device"],
+            device,
             kept.groups["family"],
+            np.unique(pairs, return_inverse=True)[1],
         )
 
     def __len__(self) -> int:
@@ -195,6 +201,7 @@ class TaughtRows:
             self.weights[chosen],
             self.device[chosen],
             self.family[chosen],
+            self.same[chosen],
         )
 
 
