@@ -13,12 +13,10 @@ from forerun.data.workload import Network
 from forerun.features.lowering.mode import casts_of
 from forerun.features.network_features import DEVICE_RATIOS, assumed, chip_of, device_ratios
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.novelty import device_position, novelty_of
+from forerun.models.novelty import device_position, novel_lines
 
 Column = NDArray[np.float64]
 
-NOVEL = 1.0
-"""Distance from which a GPU is novel: one ratio of its sheet has moved by its unit."""
 _NARROW = ("fp8", "int8", "tf32")
 
 
@@ -109,13 +107,7 @@ class NetworkDomain:
         """A line for a GPU that is unlike every GPU of the training rows."""
         if device in self.known or not self.positions:
             return ()
-        far = novelty_of(device_position(device), [np.array(p) for p in self.positions])
-        if far <= NOVEL:
-            return ()
-        return (
-            f"the GPU is unlike those of the training rows: its matrix units, sustained clocks and "
-            f"ridge point lie {far:.1f} away from the nearest, up to {NOVEL:g} is in domain",
-        )
+        return novel_lines(device, map(np.array, self.positions))
 
     def far_line(self, novelty: float, differs: str) -> str:
         """A line for a network whose kernels are unlike those of the training networks.

@@ -27,6 +27,9 @@ Chosen on operators of NeuSight's five training GPUs, each left out in turn.
 MEMORY_SCALES: Vector = np.array([1.0, 0.25, 0.5])
 """Units for work limited by memory traffic, chosen likewise."""
 
+NOVEL = 1.0
+"""Distance from which a GPU is novel: one ratio of its sheet has moved by its unit."""
+
 
 def device_position(device: Device) -> Vector:
     """The logarithms of `RATIOS`, shape (3,).
@@ -73,3 +76,19 @@ def device_novelty(device: Device, known: Iterable[Device]) -> float:
 def novelty_of(position: Vector, known: Iterable[Vector]) -> float:
     """`device_novelty` for devices whose positions are at hand."""
     return min((distance(position, other) for other in known), default=float("inf"))
+
+
+def novel_lines(device: Device, known: Iterable[Vector]) -> tuple[str, ...]:
+    """A line for a GPU that is unlike every GPU of the training rows; none for others.
+
+    Args:
+        device: one with a spec sheet.
+        known: positions of the GPUs of the training rows.
+    """
+    far = novelty_of(device_position(device), known)
+    if not NOVEL < far < float("inf"):
+        return ()
+    return (
+        f"the GPU is unlike those of the training rows: its matrix units, sustained clocks and "
+        f"ridge point lie {far:.1f} away from the nearest, up to {NOVEL:g} is in domain",
+    )

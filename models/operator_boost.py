@@ -37,7 +37,7 @@ from forerun.models.adaptation.few_rows import ENOUGH_ROWS, FewRows, Standard, g
 from forerun.models.adaptation.suggest import suggest_for_errors
 from forerun.models.artifact import read_content, write_content
 from forerun.models.domain import FeatureRange, KnownDevices
-from forerun.models.novelty import device_position, novelty_of
+from forerun.models.novelty import device_position, novel_lines, novelty_of
 from forerun.models.operator_errors import errors_by_others, held_out_errors
 from forerun.models.operator_families import (
     DeviceBoosters,
@@ -283,7 +283,10 @@ class OperatorBoost:
             lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
         enough = max(self.kernels.rows(device), self.networks.rows(device)) >= ENOUGH_ROWS
         if device not in self.known and not enough and self.domain is not None:
-            lines.extend(self.domain.outside(device_ratios(device, precision)))
+            if device.kind == "gpu":
+                lines.extend(novel_lines(device, [np.array(e.position) for e in self.experts]))
+            else:
+                lines.extend(self.domain.outside(device_ratios(device, precision)))
         lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
         lines.extend((*self.kernels.limits(device), *self.networks.limits(device)))
         unknown = query.run.graph.unknown if query.run.kind == "network" else {}

@@ -10,6 +10,7 @@ from forerun.models.novelty import (
     device_novelty,
     device_position,
     distance,
+    novel_lines,
     similarity,
 )
 
@@ -54,3 +55,10 @@ def test_distance_is_a_metric_and_similarity_falls_with_it():
     order = np.argsort([distance(one, other) for other in (one, two, three)])
     kernels = np.array([similarity(one, other) for other in (one, two, three)])
     assert (np.diff(kernels[order]) <= 0).all()
+
+
+def test_a_gpu_with_other_matrix_units_is_novel():
+    known = [device_position(CATALOG.get("p100-pcie-16gb"))]
+    (line,) = novel_lines(CATALOG.get("t4"), known)
+    assert "unlike those of the training rows" in line
+    assert novel_lines(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()
