@@ -11,6 +11,7 @@ network lies; far from all training networks it adds nothing.
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -52,14 +53,27 @@ class Residuals:
         from scipy.linalg import solve
 
         rounded = np.round(np.clip(places, -FARTHEST, FARTHEST) / STEP) * STEP
-        covariance = _correlation(rounded, rounded)
+        covariance = cls(rounded, np.zeros(len(rounded)))._correlation(rounded)
         covariance[np.diag_indices_from(covariance)] += NOISE
         found = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
         return cls(rounded, np.round(found / STEP) * STEP)
 
     def at(self, places: Matrix) -> Column:
         """Mean of the residual at n positions, in log units."""
-        return np.asarray(_correlation(places, self.places) @ self.weights)
+        return np.asarray(self._correlation(places) @ self.weights)
+
+    def _correlation(self, places: Matrix) -> Matrix:
+        """exp(-distance / LENGTH) of n positions and the k of the training networks, (n, k)."""
+        used, columns, squares = self._columns
+        apart = (places**2).sum(axis=1)[:, None] + squares[None] - 2.0 * places[:, used] @ columns
+        return np.asarray(np.exp(np.sqrt(np.maximum(apart, 0.0)) / -LENGTH))
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.intp], Matrix, Column]:
+        """Columns that are not all zero, those columns as rows, and the squared lengths."""
+        used = np.flatnonzero(self.places.any(axis=0))
+        columns = np.ascontiguousarray(self.places[:, used].T)
+        return used, columns, np.asarray((self.places**2).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -126,12 +140,6 @@ class NetworkResiduals:
                 for way, one in content.items()
             }
         )
-
-
-def _correlation(one: Matrix, other: Matrix) -> Matrix:
-    """exp(-distance / LENGTH) of all pairs, (n, k)."""
-    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None] - 2.0 * one @ other.T
-    return np.asarray(np.exp(np.sqrt(np.maximum(squares, 0.0)) / -LENGTH))
 
 
 def _packed(values: NDArray[np.float64], kind: str) -> str:
