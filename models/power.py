@@ -355,7 +355,7 @@ def _law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
 
 
 def _corrected(demand: Demand, correction: Column) -> Demand:
-    return Demand(demand.waiting_w, demand.dynamic_w * np.exp(correction))
+    return demand._replace(busy_w=demand.busy_w * np.exp(correction))
 
 
 def _within_board(features: PowerFeatures, low: Column, high: Column) -> tuple[Column, Column]:

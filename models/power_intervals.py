@@ -1,7 +1,7 @@
 """Intervals of power: how far the law's parts may be off, calibrated on chips and jobs left out.
 
-An end of an interval is the law with its waiting and dynamic parts so many deviations lower or
-higher. So the interval of a run that wants far more than the limit is narrow, for it draws the
+An end of an interval is the law with its waiting part, its dynamic part and its device time so many
+deviations lower or higher. So the interval of a run that wants far more than the limit is narrow, for it draws the
 limit whatever it wants. How many deviations hold nine runs in ten is measured on chips left out in
 turn, each counting alike; as these are few, the normal quantile is replaced by Student's.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.power_law import MOST_WAITING, Demand, PowerLaw, limited_w
+from forerun.models.power_law import EFFECTS, MOST_WAITING, Demand, PowerLaw, limited_w
 from forerun.models.power_runs import PowerRuns
 
 Column = NDArray[np.float64]
@@ -24,14 +24,14 @@ COVERAGE: Final = 0.9
 MEASURING: Final = 0.02
 """Deviation of the logarithm of what is measured at the limit: averages of one operator over
 campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
-DEVIATIONS: Final[Mapping[str, tuple[float, float]]] = {
-    "unseen": (0.25, 0.25),
-    "adapted": (0.25, 0.15),
-    "seen": (0.1, 0.1),
+DEVIATIONS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "unseen": (EFFECTS["waiting"], EFFECTS["dynamic"], EFFECTS["host"]),
+    "adapted": (0.25, 0.15, 0.3),
+    "seen": (0.1, 0.1, 0.2),
 }
-"""How well a device is known -> deviations of the logarithms of its waiting and dynamic parts;
-those of an unseen one are `EFFECTS` of the law."""
-ANYTHING: Final = 1e3
+"""How well a device is known -> deviations of the logarithms of its waiting power, its dynamic power
+and its time over the host's; of a device that is not unseen, round figures that `reach` scales."""
+ANYTHING: Final = 100.0
 """Deviations from the law that reach from waiting to the limit: no second chip says how far off
 another one is."""
 FARTHEST: Final = 50.0
@@ -84,16 +84,14 @@ def ends(
     runs: PowerRuns, demand: Demand, known: Sequence[str], reach: Column
 ) -> tuple[Column, Column]:
     """Power with both parts `reach` deviations lower and higher, at most what boards draw, (n,)."""
-    waiting, dynamic = np.array([DEVIATIONS[one] for one in known]).reshape(-1, 2).T
+    deviations = np.array([DEVIATIONS[one] for one in known]).reshape(-1, 3).T
     tdp = runs.load.tdp_w
     found = []
     for sign in (-1.0, 1.0):
-        step = np.clip(sign * reach, -ANYTHING, ANYTHING)
-        moved = Demand(
-            np.minimum(demand.waiting_w * np.exp(step * waiting), MOST_WAITING * tdp),
-            demand.dynamic_w * np.exp(np.clip(step * dynamic, -500.0, 500.0)),
-        )
-        found.append(limited_w(runs, moved) * np.exp(np.clip(step * MEASURING, -20.0, 20.0)))
+        step = sign * reach
+        moved = demand.moved(*(step * deviations))
+        moved = moved._replace(waiting_w=np.minimum(moved.waiting_w, MOST_WAITING * tdp))
+        found.append(limited_w(runs, moved) * np.exp(step * MEASURING))
     least = np.minimum(demand.waiting_w, LEAST_SHARE * tdp)
     return np.maximum(found[0], least), np.minimum(found[1], MOST_SHARE * tdp)
 

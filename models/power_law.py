@@ -29,7 +29,7 @@ class _Term(NamedTuple):
 
 
 TERMS: Final[Mapping[str, _Term]] = {
-    "waiting": _Term(float(np.log(40.0)), 0.25),
+    "waiting": _Term(float(np.log(37.0)), 0.15),
     "graphics_waiting": _Term(0.0, 0.3),
     "issue": _Term(float(np.log(50.0)), 0.5),
     "arithmetic": _Term(float(np.log(90.0)), 0.5),
@@ -44,9 +44,9 @@ and cycles a second, of any kernel and of arithmetic at its peak; `byte`: nanojo
 a loop over their roofline time, in terms of the host's time. Priors are round figures, wide enough
 for the training rows to move them."""
 
-EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.25, "host": 0.4}
-"""Effect of a chip -> standard deviation of its logarithm between chips. Seven chips in training
-differ in the dynamic part by 0.25 (0.1 without the RTX 2080 Ti), in waiting by 0.25."""
+EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 0.4}
+"""Effect of a chip -> standard deviation of its logarithm between chips. Six of the seven chips in
+training differ by 0.1 in the dynamic part, with the RTX 2080 Ti all by 0.24."""
 
 WAITING_POWER: Final = 0.5
 """Exponent of the design power in the power of a waiting board: 33 W of 165 (A30), 33 to 37 of 250
@@ -60,7 +60,7 @@ OVERLAP: Final = 2.0
 MOST_WAITING: Final = 0.5
 """Of the design power."""
 
-SPREAD: Final[Mapping[str, float]] = {"network": 0.07, "operator": 0.15}
+SPREAD: Final[Mapping[str, float]] = {"network": 0.1, "operator": 0.15}
 """Standard deviation of the logarithm within a chip: networks differ less than single operators."""
 EVIDENCE_ROWS: Final = 40.0
 """Rows of one chip and kind that count in full: more of them only repeat its own error."""
@@ -82,10 +82,31 @@ class SiliconEffect:
 
 
 class Demand(NamedTuple):
-    """Parts of the power of n runs, watts: while waiting, and dynamic without a limit."""
+    """What n runs would draw if there were no limit.
+
+    Attributes:
+        waiting_w: (n,) of the board while it waits, W.
+        busy_w: (n,) dynamic part while the device works, W.
+        host_over_device: (n,) host's time over the device's.
+    """
 
     waiting_w: Column
-    dynamic_w: Column
+    busy_w: Column
+    host_over_device: Column
+
+    @property
+    def dynamic_w(self) -> Column:
+        """Mean of the dynamic part over the run, also while the device waits for the host, W."""
+        busy: Column = (1.0 + self.host_over_device**OVERLAP) ** (-1.0 / OVERLAP)
+        return busy * self.busy_w
+
+    def moved(self, waiting: Column, dynamic: Column, device_time: Column) -> "Demand":
+        """The demand with its parts changed by n logarithms each."""
+        return Demand(
+            self.waiting_w * np.exp(waiting),
+            self.busy_w * np.exp(dynamic),
+            self.host_over_device * np.exp(-device_time),
+        )
 
 
 @dataclass(frozen=True)
@@ -180,12 +201,12 @@ def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]
     idle = np.where(np.isnan(load.idle_w), by_law, load.idle_w)
     slower = np.where(runs.single, operator_time, network_time) + offsets[:, 2]
     host_over_device = runs.host_s / (load.device_s * np.exp(slower))
-    busy = (1.0 + host_over_device**OVERLAP) ** (-1.0 / OVERLAP)
     switching = load.issue_rate * (np.exp(issue) + np.exp(arithmetic) * load.arithmetic)
     moving = np.exp(byte) * load.bandwidth_gbs * load.memory
     return Demand(
         np.minimum(idle, MOST_WAITING * load.tdp_w),
-        busy * np.exp(offsets[:, 1]) * (switching + moving),
+        np.exp(offsets[:, 1]) * (switching + moving),
+        host_over_device,
     )
 
 
