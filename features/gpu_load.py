@@ -92,15 +92,16 @@ def saturating_load(
 
     Args:
         devices: n devices.
-        arithmetic, memory: shares of all of them.
+        arithmetic: share of all of them.
+        memory: likewise.
         device_s: time of a run, seconds.
 
     Raises:
         ValueError: a device has no design power.
     """
     n = len(devices)
-    shares = (np.full(n, share) for share in (arithmetic, memory, device_s))
-    return GpuLoad(*shares, *_boards(devices))
+    columns = (np.full(n, arithmetic), np.full(n, memory), np.full(n, device_s))
+    return GpuLoad(*columns, *_boards(devices))
 
 
 def is_graphics(device: Device) -> bool:

@@ -6,7 +6,7 @@ devices whose operators were measured are answered by boosters (`power_booster`)
 there and worse elsewhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Diffusion, Kernel, Network
+from forerun.data.workload import Kernel
 from forerun.features.operators import OPERATOR_CLASSES
 from forerun.features.power_features import POWER_FEATURES, PowerFeatures, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
-from forerun.models.calibration import LogQuantiles, held_out_folds
-from forerun.models.domain import FeatureRange, KnownDevices
+from forerun.models.calibration import LogQuantiles
+from forerun.models.domain import FeatureRange
 from forerun.models.power_booster import (
     boosted_w,
     dynamic_residuals,
@@ -31,62 +31,27 @@ from forerun.models.power_booster import (
     shapes_left_out,
     strata,
 )
+from forerun.models.power_held_out import (
+    after_shots,
+    chips_left_out,
+    jobs_left_out,
+    kind_of,
+    law_residuals,
+)
 from forerun.models.power_intervals import (
     COVERAGE,
     LEAST_SHARE,
     MOST_SHARE,
-    HeldOut,
     LawIntervals,
     calibrated,
-    chips_left_out,
 )
-from forerun.models.power_law import Demand, PowerLaw, limited_w, unlimited_w
+from forerun.models.power_law import PowerLaw, limited_w
+from forerun.models.power_measured import MeasuredRuns, is_network, phase_of
 from forerun.models.power_runs import PowerRuns
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-
-SHOTS, DRAWS = 20, 5
-"""Rows, and how often they are drawn, when an adapted device's interval is calibrated."""
-JOB_FOLDS = 5
-
-
-@dataclass(frozen=True)
-class MeasuredRuns:
-    """What the training rows held.
-
-    Attributes:
-        devices: all of them.
-        operators: devices whose operators were measured.
-        networks: devices on which networks ran.
-        precisions: number formats of operators and networks.
-        phases: of networks: inference, training.
-        classes: operator classes of single operators.
-    """
-
-    devices: KnownDevices = field(default_factory=KnownDevices)
-    operators: KnownDevices = field(default_factory=KnownDevices)
-    networks: KnownDevices = field(default_factory=KnownDevices)
-    precisions: tuple[str, ...] = ()
-    phases: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, queries: Sequence[Query]) -> "MeasuredRuns":
-        """What stands in these questions."""
-        kernels = [q for q in queries if isinstance(q.workload, Kernel)]
-        networks = [q for q in queries if _is_network(q)]
-        runs = [q.run for q in queries if not isinstance(q.workload, Diffusion)]
-        classes = np.unique(gather_power(kernels).op_class) if kernels else ()
-        return cls(
-            KnownDevices.of([q.device for q in queries]),
-            KnownDevices.of([q.device for q in kernels]),
-            KnownDevices.of([q.device for q in networks]),
-            tuple(sorted({run.precision for run in runs})),
-            tuple(sorted({_phase(q) for q in networks})),
-            tuple(sorted(OPERATOR_CLASSES[c] for c in classes)),
-        )
 
 
 @dataclass(frozen=True)
@@ -152,8 +117,8 @@ class OperatorPower:
         if not self.calibrated:
             return fitted
         groups = measurements.groups["op_shape"]
-        parts = [*chips_left_out(runs, watts), *_jobs_left_out(runs, watts, groups, self.seed)]
-        parts += _after_shots(measurements, runs, self.seed)
+        parts = [*chips_left_out(runs, watts), *jobs_left_out(runs, watts, groups, self.seed)]
+        parts += after_shots(measurements, runs, self.seed)
         shapes = shapes_left_out(kernels, self.seed, self.bag, self.trees) if kernels else None
         return replace(fitted, intervals=calibrated(parts), operator_intervals=shapes)
 
@@ -162,14 +127,14 @@ class OperatorPower:
         assert self.law is not None
         queries, watts = measurements.queries, measurements.values["power_w"]
         runs = PowerRuns.of(queries)
-        residuals = _law_residuals(runs, self.law.demand(runs), watts)
+        residuals = law_residuals(runs, self.law.demand(runs), watts)
         boosted = self._boosted(queries)
         if boosted.any():
             assert self.boosters is not None
             features = gather_power(measurements.take(boosted).queries)
             predicted = boosted_w(self.boosters, features, np.zeros(len(features)))
             residuals[boosted] = dynamic_residuals(features, predicted, watts[boosted])
-        devices, kinds = [q.device for q in queries], [_kind(q) for q in queries]
+        devices, kinds = [q.device for q in queries], [kind_of(q) for q in queries]
         known = self.measured.devices
         return replace(self, scalars=self.scalars.updated(residuals, devices, kinds, known))
 
@@ -178,21 +143,20 @@ class OperatorPower:
         assert self.law is not None
         runs = PowerRuns.of(queries)
         correction = self.scalars.correction(
-            [q.device for q in queries], [_kind(q) for q in queries]
+            [q.device for q in queries], [kind_of(q) for q in queries]
         )
-        demand = _corrected(self.law.demand(runs), correction)
+        demand = self.law.demand(runs).times(np.ones(len(queries)), np.exp(correction))
         value = limited_w(runs, demand)
         low, high = value, value
         if self.intervals is not None:
             low, high = self.intervals.ends(runs, demand, [self._known(q) for q in queries])
         boosted = self._boosted(queries)
-        columns = (value, low, high)
         if boosted.any():
             kernels = [queries[int(row)] for row in np.flatnonzero(boosted)]
             answers = self._boosted_answers(kernels, correction[boosted])
-            columns = tuple(_placed(c, boosted, a) for c, a in zip(columns, answers, strict=True))
+            old = (value, low, high)
+            value, low, high = (_placed(c, boosted, a) for c, a in zip(old, answers, strict=True))
         limits = [self._limits(query) for query in queries]
-        value, low, high = columns
         if self.intervals is None:
             return Predictions({"power_w": value}, limits=limits)
         ends = ({"power_w": np.minimum(low, value)}, {"power_w": np.maximum(high, value)})
@@ -227,14 +191,14 @@ class OperatorPower:
         """How well the law knows a query's device."""
         if self.scalars.rows(query.device) >= ENOUGH_ROWS:
             return "adapted"
-        same = query.run.precision in self.measured.precisions and _is_network(query)
+        same = query.run.precision in self.measured.precisions and is_network(query)
         return "seen" if same and query.device in self.measured.networks else "unseen"
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         measured, lines = self.measured, []
-        there = measured.networks if _is_network(query) else measured.operators
+        there = measured.networks if is_network(query) else measured.operators
         if self.scalars.rows(query.device) < ENOUGH_ROWS and query.device not in there:
-            what = "networks were" if _is_network(query) else "operators were"
+            what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
             lines.append(
@@ -243,8 +207,8 @@ class OperatorPower:
         if query.run.precision not in measured.precisions:
             saw = ", ".join(measured.precisions)
             lines.append(f"power: precision is {query.run.precision}, training saw {saw}")
-        if _is_network(query) and measured.phases and _phase(query) not in measured.phases:
-            lines.append(f"power: no network was measured in {_phase(query)}")
+        if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
+            lines.append(f"power: no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):
             one = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
             if one not in measured.classes:
@@ -253,7 +217,7 @@ class OperatorPower:
 
     def save(self, folder: Path) -> None:
         """Boosters as LightGBM text, the rest as JSON."""
-        shapes, measured = self.operator_intervals, self.measured
+        shapes = self.operator_intervals
         parameters = {
             "seed": self.seed,
             "bag": self.bag,
@@ -264,12 +228,7 @@ class OperatorPower:
             "law": self.law.to_json() if self.law else None,
             "intervals": self.intervals.to_json() if self.intervals else None,
             "operator_intervals": shapes.to_json() if shapes else None,
-            "devices": measured.devices.sheets,
-            "operators": measured.operators.sheets,
-            "networks": measured.networks.sheets,
-            "precisions": measured.precisions,
-            "phases": measured.phases,
-            "classes": measured.classes,
+            "measured": self.measured.to_json(),
             "scalars": self.scalars.to_json(),
         }
         write_content(folder, self.name, parameters)
@@ -287,8 +246,6 @@ class OperatorPower:
         FeatureRange.check_names(folder, POWER_FEATURES, content["features"])
         count, law, reach = content["fitted"], content["law"], content["intervals"]
         shapes = content["operator_intervals"]
-        sheets = ("devices", "operators", "networks")
-        names = ("precisions", "phases", "classes")
         return cls(
             seed=content["seed"],
             bag=content["bag"],
@@ -298,64 +255,9 @@ class OperatorPower:
             boosters=BoosterBag.load(folder, "power", count) if count else None,
             intervals=None if reach is None else LawIntervals.from_json(reach),
             operator_intervals=LogQuantiles.from_json(shapes) if shapes else None,
-            measured=MeasuredRuns(
-                *(KnownDevices(tuple(map(tuple, content[name]))) for name in sheets),
-                *(tuple(content[name]) for name in names),
-            ),
+            measured=MeasuredRuns.from_json(content["measured"]),
             scalars=ShrunkScalars.from_json(content["scalars"]),
         )
-
-
-def _jobs_left_out(
-    runs: PowerRuns, watts: Column, groups: NDArray[np.str_], seed: int
-) -> Iterator[HeldOut]:
-    """Networks and operators on chips that stay."""
-    for held in held_out_folds(groups, JOB_FOLDS, seed):
-        if not held.all():
-            law, here = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-            yield HeldOut(here, law.demand(here), watts[held], "seen")
-
-
-def _after_shots(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
-    """Devices whose operators were measured, left out, of which some rows were then shown."""
-    random = np.random.default_rng(seed)
-    watts = rows.values["power_w"]
-    devices = np.array([str(key) for key in runs.silicon])
-    kernels = _kernels(rows.queries)
-    for device in np.unique(devices[kernels]):
-        here = kernels & (devices == device)
-        if here.sum() <= SHOTS or (devices == device).all():
-            continue
-        law = PowerLaw().fit(runs.take(devices != device), watts[devices != device])
-        for _ in range(DRAWS):
-            places = random.permutation(np.flatnonzero(here))
-            support = np.zeros(len(rows), dtype=np.bool_)
-            support[places[:SHOTS]] = True
-            yield _one_draw(rows, runs, law, support, here & ~support)
-
-
-def _one_draw(
-    rows: Measurements, runs: PowerRuns, law: PowerLaw, support: Mask, judged: Mask
-) -> HeldOut:
-    watts = rows.values["power_w"]
-    given, asked = runs.take(support), runs.take(judged)
-    residuals = _law_residuals(given, law.demand(given), watts[support])
-    queries = rows.take(support).queries
-    devices, kinds = [q.device for q in queries], [_kind(q) for q in queries]
-    scalars = ShrunkScalars().updated(residuals, devices, kinds)
-    queries = rows.take(judged).queries
-    correction = scalars.correction([q.device for q in queries], [_kind(q) for q in queries])
-    return HeldOut(asked, _corrected(law.demand(asked), correction), watts[judged], "adapted")
-
-
-def _law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
-    """Logarithm of what measured power stands for over the dynamic part that the law says, (n,)."""
-    residuals: Column = np.log(unlimited_w(runs, demand, watts) / demand.dynamic_w)
-    return residuals
-
-
-def _corrected(demand: Demand, correction: Column) -> Demand:
-    return demand._replace(busy_w=demand.busy_w * np.exp(correction))
 
 
 def _within_board(features: PowerFeatures, low: Column, high: Column) -> tuple[Column, Column]:
@@ -372,19 +274,3 @@ def _placed(column: Column, rows: Mask, values: Column) -> Column:
 
 def _kernels(queries: Sequence[Query]) -> Mask:
     return np.array([isinstance(q.workload, Kernel) for q in queries], dtype=np.bool_)
-
-
-def _is_network(query: Query) -> bool:
-    """Of more than one operator."""
-    return isinstance(query.workload, Network) and len(query.workload.graph) > 1
-
-
-def _phase(query: Query) -> str:
-    workload = query.workload
-    assert isinstance(workload, Network)
-    return "training" if workload.graph.training else workload.phase
-
-
-def _kind(query: Query) -> str:
-    workload = query.run
-    return workload.operator.kind if isinstance(workload, Kernel) else "network"

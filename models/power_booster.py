@@ -93,7 +93,8 @@ def shapes_left_out(rows: Measurements, seed: int, bag: int, trees: int) -> LogQ
     Args:
         rows: operators with `power_w` and the group `op_shape`.
         seed: of the folds and boosters.
-        bag, trees: as in `fit_boosters`.
+        bag: boosters.
+        trees: boosting rounds.
     """
     measured = np.log(rows.values["power_w"])
     residuals, strata_of = np.full(len(rows), np.nan), np.full(len(rows), "all", dtype="U16")

@@ -1,7 +1,7 @@
 """Intervals of power: how far the law's parts may be off, calibrated on chips and jobs left out.
 
-An end of an interval is the law with its waiting part, its dynamic part and its device time so many
-deviations lower or higher. So the interval of a run that wants far more than the limit is narrow, for it draws the
+An end of an interval is the law with its waiting and its dynamic part so many deviations lower or
+higher. So the interval of a run that wants far more than the limit is narrow, for it draws the
 limit whatever it wants. How many deviations hold nine runs in ten is measured on chips left out in
 turn, each counting alike; as these are few, the normal quantile is replaced by Student's.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.power_law import EFFECTS, MOST_WAITING, Demand, PowerLaw, limited_w
+from forerun.models.power_law import EFFECTS, MOST_WAITING, Demand, limited_w
 from forerun.models.power_runs import PowerRuns
 
 Column = NDArray[np.float64]
@@ -24,13 +24,13 @@ COVERAGE: Final = 0.9
 MEASURING: Final = 0.02
 """Deviation of the logarithm of what is measured at the limit: averages of one operator over
 campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
-DEVIATIONS: Final[Mapping[str, tuple[float, float, float]]] = {
-    "unseen": (EFFECTS["waiting"], EFFECTS["dynamic"], EFFECTS["host"]),
-    "adapted": (0.25, 0.15, 0.3),
-    "seen": (0.1, 0.1, 0.2),
+DEVIATIONS: Final[Mapping[str, tuple[float, float]]] = {
+    "unseen": (EFFECTS["waiting"], EFFECTS["dynamic"]),
+    "adapted": (0.25, 0.15),
+    "seen": (0.1, 0.1),
 }
-"""How well a device is known -> deviations of the logarithms of its waiting power, its dynamic power
-and its time over the host's; of a device that is not unseen, round figures that `reach` scales."""
+"""How well a device is known -> deviations of the logarithms of its waiting and dynamic power; of
+one that is not unseen, round figures that `reach` scales."""
 ANYTHING: Final = 100.0
 """Deviations from the law that reach from waiting to the limit: no second chip says how far off
 another one is."""
@@ -84,12 +84,12 @@ def ends(
     runs: PowerRuns, demand: Demand, known: Sequence[str], reach: Column
 ) -> tuple[Column, Column]:
     """Power with both parts `reach` deviations lower and higher, at most what boards draw, (n,)."""
-    deviations = np.array([DEVIATIONS[one] for one in known]).reshape(-1, 3).T
+    deviations = np.array([DEVIATIONS[one] for one in known]).reshape(-1, 2).T
     tdp = runs.load.tdp_w
     found = []
     for sign in (-1.0, 1.0):
         step = sign * reach
-        moved = demand.moved(*(step * deviations))
+        moved = demand.times(*np.exp(step * deviations))
         moved = moved._replace(waiting_w=np.minimum(moved.waiting_w, MOST_WAITING * tdp))
         found.append(limited_w(runs, moved) * np.exp(step * MEASURING))
     least = np.minimum(demand.waiting_w, LEAST_SHARE * tdp)
@@ -122,19 +122,6 @@ class HeldOut:
             inside = (least <= self.watts) & (self.watts <= most)
             low, high = np.where(inside, low, middle), np.where(inside, middle, high)
         return high
-
-
-def chips_left_out(runs: PowerRuns, watts: Column) -> list[HeldOut]:
-    """Each chip in turn, answered by a law of the others."""
-    chip = np.array([str(key) for key in runs.silicon])
-    found = []
-    for one in np.unique(chip):
-        held = chip == one
-        if not held.all():
-            law = PowerLaw().fit(runs.take(~held), watts[~held])
-            here = runs.take(held)
-            found.append(HeldOut(here, law.demand(here), watts[held], "unseen"))
-    return found
 
 
 def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:

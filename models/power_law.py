@@ -86,27 +86,15 @@ class Demand(NamedTuple):
 
     Attributes:
         waiting_w: (n,) of the board while it waits, W.
-        busy_w: (n,) dynamic part while the device works, W.
-        host_over_device: (n,) host's time over the device's.
+        dynamic_w: (n,) of what it does, a mean over the run, W.
     """
 
     waiting_w: Column
-    busy_w: Column
-    host_over_device: Column
+    dynamic_w: Column
 
-    @property
-    def dynamic_w(self) -> Column:
-        """Mean of the dynamic part over the run, also while the device waits for the host, W."""
-        busy: Column = (1.0 + self.host_over_device**OVERLAP) ** (-1.0 / OVERLAP)
-        return busy * self.busy_w
-
-    def moved(self, waiting: Column, dynamic: Column, device_time: Column) -> "Demand":
-        """The demand with its parts changed by n logarithms each."""
-        return Demand(
-            self.waiting_w * np.exp(waiting),
-            self.busy_w * np.exp(dynamic),
-            self.host_over_device * np.exp(-device_time),
-        )
+    def times(self, waiting: Column, dynamic: Column) -> "Demand":
+        """The parts multiplied by (n,) factors."""
+        return Demand(self.waiting_w * waiting, self.dynamic_w * dynamic)
 
 
 @dataclass(frozen=True)
@@ -201,12 +189,12 @@ def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]
     idle = np.where(np.isnan(load.idle_w), by_law, load.idle_w)
     slower = np.where(runs.single, operator_time, network_time) + offsets[:, 2]
     host_over_device = runs.host_s / (load.device_s * np.exp(slower))
+    busy = (1.0 + host_over_device**OVERLAP) ** (-1.0 / OVERLAP)
     switching = load.issue_rate * (np.exp(issue) + np.exp(arithmetic) * load.arithmetic)
     moving = np.exp(byte) * load.bandwidth_gbs * load.memory
     return Demand(
         np.minimum(idle, MOST_WAITING * load.tdp_w),
-        np.exp(offsets[:, 1]) * (switching + moving),
-        host_over_device,
+        busy * np.exp(offsets[:, 1]) * (switching + moving),
     )
 
 
@@ -230,7 +218,8 @@ def unlimited_w(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
     at_limit = 2.0 ** (-1.0 / SHARPNESS)
     free = np.minimum(share, at_limit)
     wanted = room * free * (1.0 - free**SHARPNESS) ** (-1.0 / SHARPNESS)
-    return np.where(share >= at_limit, np.maximum(demand.dynamic_w, wanted), wanted)
+    at_least: Column = np.maximum(demand.dynamic_w, wanted)
+    return np.asarray(np.where(share >= at_limit, at_least, wanted), dtype=np.float64)
 
 
 def _chips(silicon: Sequence[Sheet]) -> tuple[list[Sheet], NDArray[np.intp]]:

@@ -7,7 +7,7 @@ of two boards.
 """
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import as_file, files
 from types import MappingProxyType
@@ -110,7 +110,9 @@ def diffusion_runs(table: "pd.DataFrame", catalog: DeviceCatalog) -> Measurement
     return _measured(runs.queries, list(runs.values["power_w"]), list(rows["model_id"]))
 
 
-def _measured(queries: list[Query], watts: list[float], names: list[str]) -> Measurements:
+def _measured(
+    queries: Sequence[Query], watts: Sequence[float], names: Sequence[str]
+) -> Measurements:
     groups = {
         "device": np.array([q.device.name for q in queries], dtype=np.str_),
         "op_shape": np.array(names, dtype=np.str_),

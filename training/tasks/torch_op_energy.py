@@ -1,7 +1,7 @@
 """torch_op_energy: power of operators and networks, on seen devices and on unseen ones.
 
-A GPU is left out with all its runs, and is judged by a predictor of the others: also those of Zeus's
-traces and of ML.ENERGY, where their bundles are there.
+A GPU is left out with all its runs, and is judged by a predictor of the others: also those of
+Zeus's traces and of ML.ENERGY, where their bundles are there.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
