@@ -14,13 +14,19 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.features.operators import IS_GEMM
 from forerun.features.query_table import gather
-from forerun.features.roofline import COMPUTE_PRECISION, roofline_ms, traffic_bytes
+from forerun.features.roofline import COMPUTE_PRECISION, traffic_bytes
 
 Column = NDArray[np.float64]
 
+SHORTEST_S = 1e-10
 LANES_PER_UNIT = 64.0
 """Of a compute unit, each doing a multiply-add a cycle: P100, V100, A100 and all of AMD's data
 centre GPUs. It stands in for units and clock where a sheet lacks either."""
+CARRIED_GBS = 1150.0
+"""Bandwidth that draws power, at most, for an `issue_rate` of 1: boards of one chip with faster memory
+(H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. A30, P100 and V100 have 800 to 1,160,
+H100 has 1,280, H200 1,840, B200 2,650; chosen with the power of left-out GPUs in view, which it moves
+by less than a point."""
 GRAPHICS_FP64_SHARE = 0.1
 """Of the fp32 rate: boards below do fp64 at 1/32 or 1/64 of it and have GDDR memory, those above at
 1/2 and have HBM (`forerun.features.roofline.sustained_tflops` parts them alike)."""
@@ -36,7 +42,7 @@ class GpuLoad:
         device_s: (n,) roofline time of one run, seconds.
         issue_rate: (n,) compute units times highest clock, 1e11 a second: the rate at which the
             board's silicon can switch.
-        bandwidth_gbs: (n,) peak memory bandwidth, 1e9 bytes/s.
+        bandwidth_gbs: (n,) memory bandwidth that the chip can use, 1e9 bytes/s.
         tdp_w: (n,) design power, W.
         idle_w: (n,) power when idle by the sheet, W; NaN where it gives none.
         graphics: (n,) 1 for graphics boards, 0 for those made for computing.
@@ -73,11 +79,10 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
         matrix = device.peak(COMPUTE_PRECISION[part.precision], matrix=True)
         vector = device.peak_tflops.get("fp32", matrix)
         peak = np.where(IS_GEMM[table.kind], matrix, vector) * 1e12
-        seconds = {
-            "arithmetic": table.flops / peak,
-            "memory": traffic_bytes(table, part.precision) / (device.bandwidth_gbs * 1e9),
-            "device_s": np.maximum(roofline_ms(table, device, part.precision) / 1e3, 1e-10),
-        }
+        arithmetic = table.flops / peak
+        memory = traffic_bytes(table, part.precision) / (used_bandwidth_gbs(device) * 1e9)
+        longer = np.maximum(np.maximum(arithmetic, memory), SHORTEST_S)
+        seconds = {"arithmetic": arithmetic, "memory": memory, "device_s": longer}
         for name, column in seconds.items():
             busy[name] += np.bincount(part.owner, column * table.repeat, n)
     whole = busy["device_s"]
@@ -93,14 +98,15 @@ def saturating_load(
     Args:
         devices: n devices.
         arithmetic: share of all of them.
-        memory: likewise.
+        memory: likewise, of the sheet's bandwidth, for all of which there is time.
         device_s: time of a run, seconds.
 
     Raises:
         ValueError: a device has no design power.
     """
     n = len(devices)
-    columns = (np.full(n, arithmetic), np.full(n, memory), np.full(n, device_s))
+    used = np.array([memory * d.bandwidth_gbs / used_bandwidth_gbs(d) for d in devices])
+    columns = (np.full(n, arithmetic), used, np.full(n, device_s))
     return GpuLoad(*columns, *_boards(devices))
 
 
@@ -118,6 +124,11 @@ def issue_rate(device: Device) -> float:
     return fp32 * 10.0 / (2.0 * LANES_PER_UNIT)
 
 
+def used_bandwidth_gbs(device: Device) -> float:
+    """Memory bandwidth that the chip can use, 1e9 bytes/s: at most `CARRIED_GBS` by its rate."""
+    return min(device.bandwidth_gbs, CARRIED_GBS * issue_rate(device))
+
+
 def _boards(devices: Sequence[Device]) -> tuple[Column, Column, Column, Column, Column]:
     """The last five columns of `GpuLoad`."""
     figures: dict[Device, tuple[float, ...]] = {}
@@ -126,7 +137,7 @@ def _boards(devices: Sequence[Device]) -> tuple[Column, Column, Column, Column, 
             if device.tdp_w is None:
                 raise ValueError(f"{device.name} has no design power")
             idle = np.nan if device.idle_w is None else device.idle_w
-            sheet = (issue_rate(device), device.bandwidth_gbs, device.tdp_w, idle)
+            sheet = (issue_rate(device), used_bandwidth_gbs(device), device.tdp_w, idle)
             figures[device] = (*sheet, float(is_graphics(device)))
     table = np.array([figures[device] for device in devices], dtype=np.float64).reshape(-1, 5)
     rate, bandwidth, tdp, idle_w, graphics = table.T
