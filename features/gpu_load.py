@@ -23,10 +23,10 @@ LANES_PER_UNIT = 64.0
 """Of a compute unit, each doing a multiply-add a cycle: P100, V100, A100 and all of AMD's data
 centre GPUs. It stands in for units and clock where a sheet lacks either."""
 CARRIED_GBS = 1150.0
-"""Bandwidth that draws power, at most, for an `issue_rate` of 1: boards of one chip with faster memory
-(H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. A30, P100 and V100 have 800 to 1,160,
-H100 has 1,280, H200 1,840, B200 2,650; chosen with the power of left-out GPUs in view, which it moves
-by less than a point."""
+"""Bandwidth that draws power, at most, for an `issue_rate` of 1: boards of one chip with faster
+memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V100 and A30 have 800
+to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by less
+than 10 %. The errors of left-out GPUs hardly depend on it."""
 GRAPHICS_FP64_SHARE = 0.1
 """Of the fp32 rate: boards below do fp64 at 1/32 or 1/64 of it and have GDDR memory, those above at
 1/2 and have HBM (`forerun.features.roofline.sustained_tflops` parts them alike)."""

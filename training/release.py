@@ -79,8 +79,13 @@ def release(
         MissingExtra: tracking without the train extra.
     """
     chosen = courses_of(names, composed=base is not None)
-    datasets = [examiner.dataset for course in chosen for examiner in course.examiners]
-    folders = {name: data / name for name in datasets} if data is not None else {}
+    elsewhere = {course.examiner.dataset for course in COURSES} - {
+        c.examiner.dataset for c in chosen
+    }
+    named = (examiner.dataset for course in chosen for examiner in course.examiners)
+    datasets = [name for name in dict.fromkeys(named) if name not in elsewhere]
+    needed = {examiner.dataset for course in chosen for examiner in course.examiners}
+    folders = {name: data / name for name in needed} if data is not None else {}
     answered = {
         name: _judged(name, folders.get(name), protocols, progress) for name in datasets if judge
     }

@@ -20,6 +20,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network, NumberFormat
 from forerun.features.readers.bundle_tables import torch_op_energy_kernels
+from forerun.models.calibration import held_out_folds
 from forerun.models.power import OperatorPower
 from forerun.models.power_booster import fit_boosters, mean_boosted_w
 from forerun.models.predictor import Predictor
@@ -32,6 +33,7 @@ from forerun.training.tasks.power_networks import (
 )
 from forerun.training.tasks.task import Column, Exam, Examiner, Task, counted
 
+NETWORK_FOLDS: Final = 5
 CONSTANT_SHARE: Final = 0.9
 """Of the design power: a baseline that knows nothing of the run."""
 
@@ -73,7 +75,9 @@ class TorchOpEnergyExaminer(Examiner):
                 new = np.isin(others.groups["op_shape"], judged.groups["op_shape"])
                 tasks = list(_tasks(judged, f"{protocol}/power"))
                 yield Exam(protocol, train + others.take(~new), tasks)
-        yield from _unseen_devices(measured + others)
+        whole = measured + others
+        yield from _unseen_networks(whole)
+        yield from _unseen_devices(whole)
 
     def judged_only(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -152,6 +156,21 @@ def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     if mlenergy is not None and mlenergy.has(RUNS):
         rows = rows + diffusion_runs(mlenergy.table(RUNS), catalog)
     return rows
+
+
+def _unseen_networks(rows: Measurements) -> Iterator[Exam]:
+    """Networks in folds by name, on devices that stay; operators and other networks train."""
+    part = np.array([_part(query) for query in rows.queries])
+    networks = np.isin(part, ("inference", "training"))
+    names = np.where(networks, rows.groups["op_shape"], "")
+    for fold in held_out_folds(names[networks], NETWORK_FOLDS):
+        held = np.zeros(len(rows), dtype=np.bool_)
+        held[networks] = fold
+        train, tasks = rows.take(~held), []
+        for name in np.unique(part[held]):
+            judged, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
+            tasks += list(_tasks(judged, f"unseen_network/{name}", _baselines(judged, alike)))
+        yield Exam("unseen_network", train, tasks)
 
 
 def _unseen_devices(rows: Measurements) -> Iterator[Exam]:
