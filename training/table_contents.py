@@ -126,10 +126,24 @@ TORCH_OP_ENERGY: Final = FigureTable(
     (
         Line("unseen operators, A30", "unseen_operator/power", "a30"),
         Line("unseen operators, RTX 2080 Ti", "unseen_operator/power", "rtx-2080-ti"),
-        Line("unseen GPU, A30", "unseen_device/power", "a30"),
-        Line("unseen GPU, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
+        Line("unseen networks, training, A30", "unseen_network/training", "a30"),
+        Line("unseen networks, training, A40", "unseen_network/training", "a40"),
+        Line("unseen networks, training, P100", "unseen_network/training", "p100-pcie-16gb"),
+        Line("unseen networks, training, V100", "unseen_network/training", "v100-pcie-32gb"),
+        Line("unseen GPU, training, A30", "unseen_device/training", "a30"),
+        Line("unseen GPU, training, A40", "unseen_device/training", "a40"),
+        Line("unseen GPU, training, P100", "unseen_device/training", "p100-pcie-16gb"),
+        Line("unseen GPU, training, V100", "unseen_device/training", "v100-pcie-32gb"),
+        Line("unseen GPU, networks in inference, A30", "unseen_device/inference", "a30"),
+        Line("unseen GPU, operators, A30", "unseen_device/power", "a30"),
+        Line("unseen GPU, operators, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
     ),
-    _against(constant="constant"),
+    _against(
+        operator_boosters="boosters of operators",
+        constant_share="0.9 of design power",
+        median_share="median share",
+        constant="constant",
+    ),
 )
 GPUMEMNET: Final = FigureTable(
     "gpumemnet",
