@@ -126,6 +126,15 @@ TORCH_OP_ENERGY: Final = FigureTable(
     (
         Line("unseen operators, A30", "unseen_operator/power", "a30"),
         Line("unseen operators, RTX 2080 Ti", "unseen_operator/power", "rtx-2080-ti"),
+        Line("unseen GPU, A30", "unseen_device/power", "a30"),
+        Line("unseen GPU, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
+    ),
+    _against(constant="constant"),
+)
+POWER: Final = FigureTable(
+    "torch_op_energy",
+    "judged",
+    (
         Line("unseen networks, training, A30", "unseen_network/training", "a30"),
         Line("unseen networks, training, A40", "unseen_network/training", "a40"),
         Line("unseen networks, training, P100", "unseen_network/training", "p100-pcie-16gb"),
@@ -231,5 +240,5 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         *(TIMM_BENCH, NEUSIGHT, TORCH_OP_ENERGY, GPUMEMNET, MLENERGY, MLPERF_INFERENCE),
         CONTENTION,
     )
-}
-"""Tables by name, which is their dataset's."""
+} | {"power": POWER}
+"""Tables by name, which is their dataset's, but for `power`: all of torch_op_energy's protocols."""

@@ -64,7 +64,9 @@ def test_power_of_a_network_rises_with_its_batch(device, width, batch, factor):
 
 
 @pytest.mark.parametrize("phase", ["inference", "training"])
-@pytest.mark.parametrize("name", ["resnet50-224", "bert_base_squad-384-eager", "shufflenet_v2_x1_0-224"])
+@pytest.mark.parametrize(
+    "name", ["resnet50-224", "bert_base_squad-384-eager", "shufflenet_v2_x1_0-224"]
+)
 def test_power_of_known_networks_rises_with_the_batch(name, phase):
     graph, batches = power_graphs()[name], [2**n for n in range(10)]
     for device in ("t4", "a30", "v100-pcie-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "rtx-4090"):
