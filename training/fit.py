@@ -39,6 +39,7 @@ from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
+from forerun.training.tasks.power_networks import DiffusionPower, ZeusNetworkPower
 from forerun.training.tasks.published_networks import PublishedNetworksExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
@@ -75,7 +76,7 @@ COURSES: tuple[Course, ...] = (
     Course(NetworkBoost(), TimmBenchExaminer()),
     Course(OperatorBoost(), NeuSightExaminer(), (DeepBenchExaminer(CONVOLUTIONS, ("fp32",)),)),
     Course(NetworkLatency(), PublishedNetworksExaminer()),
-    Course(OperatorPower(), TorchOpEnergyExaminer()),
+    Course(OperatorPower(), TorchOpEnergyExaminer(), (ZeusNetworkPower(), DiffusionPower())),
     Course(ArchitectureLatency(), NasLatencyExaminer()),
     Course(DesignBoost(), HLSynExaminer()),
     Course(BenchmarkBoost(), WaHls4mlExaminer()),
@@ -155,8 +156,11 @@ def train(
         if course in courses:
             parts_of_rows = []
             for examiner in course.examiners:
-                rows = examiner.teaching(bundles[examiner.dataset], catalog)
-                record = record.with_rows(bundles[examiner.dataset], rows)
+                bundle = bundles[examiner.dataset]
+                rows = examiner.teaching(bundle, catalog)
+                # Part of a bundle that another predictor is trained on whole changes no record.
+                if examiner is course.examiner or not record.knows(bundle):
+                    record = record.with_rows(bundle, rows)
                 parts_of_rows.append(rows)
             taught = sum(parts_of_rows[1:], parts_of_rows[0])
             sources = " and ".join(examiner.dataset for examiner in course.examiners)

@@ -16,7 +16,7 @@ from forerun.training.answered import Answered
 from forerun.training.breakdown import conditional_coverage
 from forerun.training.card import Card, package_versions, taught_by
 from forerun.training.evaluate import rows, sit_exams
-from forerun.training.fit import COURSES, Trained, courses_of, train
+from forerun.training.fit import COURSES, Course, Trained, courses_of, train
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks import examiner
 
@@ -79,11 +79,10 @@ def release(
         MissingExtra: tracking without the train extra.
     """
     chosen = courses_of(names, composed=base is not None)
-    datasets = [examiner.dataset for course in chosen for examiner in course.examiners]
-    folders = {name: data / name for name in datasets} if data is not None else {}
-    answered = {
-        name: _judged(name, folders.get(name), protocols, progress) for name in datasets if judge
-    }
+    needed = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
+    folders = {name: data / name for name in needed} if data is not None else {}
+    judged = _judged_datasets(chosen) if judge else []
+    answered = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
     commit = tracking.git_commit()
     evaluations = [
         {
@@ -114,6 +113,14 @@ def release(
         "registered": registered,
         "evaluations": evaluations,
     }
+
+
+def _judged_datasets(chosen: Sequence[Course]) -> list[str]:
+    """Datasets of these courses, but for those that another course is judged by."""
+    elsewhere = {course.examiner.dataset for course in COURSES}
+    elsewhere -= {course.examiner.dataset for course in chosen}
+    names = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
+    return [name for name in names if name not in elsewhere]
 
 
 def _judged(

@@ -131,6 +131,29 @@ TORCH_OP_ENERGY: Final = FigureTable(
     ),
     _against(constant="constant"),
 )
+POWER: Final = FigureTable(
+    "torch_op_energy",
+    "judged",
+    (
+        Line("unseen networks, training, A30", "unseen_network/training", "a30"),
+        Line("unseen networks, training, A40", "unseen_network/training", "a40"),
+        Line("unseen networks, training, P100", "unseen_network/training", "p100-pcie-16gb"),
+        Line("unseen networks, training, V100", "unseen_network/training", "v100-pcie-32gb"),
+        Line("unseen GPU, training, A30", "unseen_device/training", "a30"),
+        Line("unseen GPU, training, A40", "unseen_device/training", "a40"),
+        Line("unseen GPU, training, P100", "unseen_device/training", "p100-pcie-16gb"),
+        Line("unseen GPU, training, V100", "unseen_device/training", "v100-pcie-32gb"),
+        Line("unseen GPU, networks in inference, A30", "unseen_device/inference", "a30"),
+        Line("unseen GPU, operators, A30", "unseen_device/power", "a30"),
+        Line("unseen GPU, operators, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
+    ),
+    _against(
+        operator_boosters="boosters of operators",
+        constant_share="0.9 of design power",
+        median_share="median share",
+        constant="constant",
+    ),
+)
 GPUMEMNET: Final = FigureTable(
     "gpumemnet",
     "judged",
@@ -217,5 +240,5 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         *(TIMM_BENCH, NEUSIGHT, TORCH_OP_ENERGY, GPUMEMNET, MLENERGY, MLPERF_INFERENCE),
         CONTENTION,
     )
-}
-"""Tables by name, which is their dataset's."""
+} | {"power": POWER}
+"""Tables by name, which is their dataset's, but for `power`: all of torch_op_energy's protocols."""

@@ -11,7 +11,7 @@ comes with the dataset `published_networks`.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,13 +72,27 @@ def graph_table(names: Sequence[str] = ()) -> "pd.DataFrame":
     Raises:
         MissingExtra, UnreadableModel: as in `published_graph`.
     """
+    if not is_installed():
+        raise MissingExtra("Building a published network", "zoo")
+    declare_operators()
+    wanted = {name: one for name, one in networks().items() if not names or name in names}
+    return traced_table(wanted)
+
+
+def traced_table(sources: Mapping[str, Source]) -> "pd.DataFrame":
+    """One row a network, as in `graph_table`.
+
+    Args:
+        sources: name -> how the network is made.
+
+    Raises:
+        UnreadableModel: one cannot be traced.
+    """
     import pandas as pd
 
     rows = []
-    for name, source in networks().items():
-        if names and name not in names:
-            continue
-        graph = published_graph(name)
+    for name, source in sources.items():
+        graph = source.traced()
         content = json.dumps(graph.to_json(), sort_keys=True, separators=(",", ":"))
         row = {"graph": name, "configuration": source.configuration}
         rows.append({**row, "operators": len(graph), "content": content})

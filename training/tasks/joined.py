@@ -42,6 +42,22 @@ def joined_table(bundle: Bundle, name: str, dataset: str, remedy: str = "") -> "
     )
 
 
+def companion(bundle: Bundle, dataset: str) -> Bundle | None:
+    """The bundle of another dataset: beside this one's folder, pulled, or of reference.
+
+    Args:
+        bundle: rows to evaluate.
+        dataset: whose bundle is sought.
+
+    Returns:
+        None where there is none.
+    """
+    for folder in (bundle.folder.resolve().parent / dataset, *_folders(dataset)):
+        if folder.is_dir() and Bundle(dataset, folder).tables():
+            return Bundle(dataset, folder)
+    return None
+
+
 def _folders(dataset: str) -> Iterator[Path]:
     yield bundle_folder(dataset)
     given = os.environ.get(REFERENCE)

@@ -1,0 +1,89 @@
+"""Networks whose power was published: torchvision's on the A30, and jobs of Zeus's traces.
+
+    python -m forerun.features.published.powered FILE.parquet
+
+traces all of them anew (a minute; needs the `zoo` and `train` extras) and writes the table that
+comes with the package as `data/power_networks/graphs.parquet`.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.features.published.sources import Built, Entry, Inputs, Transformer
+from forerun.features.published.zoo import traced_table
+from forerun.features.readers.torchvision_operators import declare_operators
+
+TORCHVISION: Final[Mapping[str, tuple[int, ...]]] = {
+    "alexnet": (224, 299),
+    "convnext_base": (224, 384),
+    "densenet121": (224,),
+    "efficientnet_b0": (224,),
+    "efficientnet_b4": (380,),
+    "efficientnet_v2_m": (224,),
+    "googlenet": (224,),
+    "inception_v3": (299,),
+    "resnet101": (224, 299),
+    "resnet18": (32, 224, 299),
+    "resnet34": (56, 224, 299),
+    "resnet50": (224, 299),
+    "shufflenet_v2_x1_0": (224,),
+    "squeezenet1_1": (227,),
+    "swin_b": (224,),
+    "swin_t": (224,),
+    "swin_v2_b": (224,),
+    "swin_v2_t": (224,),
+    "vit_b_32": (224,),
+}
+"""Name -> sides of its pictures, as torch_op_energy measured them."""
+
+CIFAR: Final = "shufflenet_v2_cifar-32"
+SQUAD: Final = "bert_base_squad-384-eager"
+TWEETS: Final = "bert_base_classes-64-eager"
+"""Jobs of Zeus. ShuffleNet on CIFAR-100 has a first layer of stride 1 and no pooling after it
+(weiaicunzai/pytorch-cifar100); questions are padded to 384 tokens, the default of the script.
+Tweets are taken as 64 tokens: their length is not published, and hardly moves the power of a GPU
+that has enough to do."""
+
+
+def powered() -> Iterator[Entry]:
+    """All of them, by name."""
+    for name, sides in TORCHVISION.items():
+        for side in sides:
+            make = partial(_torchvision, name)
+            yield f"{name}-{side}", Built("torchvision's default", make, (1, 3, side, side))
+    where = "weiaicunzai/pytorch-cifar100, models/shufflenetv2.py"
+    yield CIFAR, Built(where, _shufflenet_of_cifar, (1, 3, 32, 32))
+    for name, length, head in (
+        (SQUAD, 384, "BertForQuestionAnswering"),
+        (TWEETS, 64, "BertForSequenceClassification"),
+    ):
+        tokens: Inputs = {"input_ids": (1, length), "attention_mask": (1, length)}
+        yield name, Transformer("bert-base-uncased", head, "BertConfig", tokens, "eager")
+
+
+def _torchvision(name: str) -> Any:
+    import torchvision
+
+    # These two take seconds to draw weights that a graph does not hold.
+    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    return getattr(torchvision.models, name)(**options)
+
+
+def _shufflenet_of_cifar() -> Any:
+    import torch
+    import torchvision
+
+    network = torchvision.models.shufflenet_v2_x1_0(num_classes=100)
+    network.conv1[0].stride = (1, 1)
+    network.maxpool = torch.nn.Identity()
+    return network
+
+
+if __name__ == "__main__":
+    declare_operators()
+    traced_table(dict(powered())).to_parquet(
+        Path(sys.argv[1]), index=False, compression="zstd", compression_level=19
+    )
