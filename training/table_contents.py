@@ -92,12 +92,18 @@ TIMM_BENCH: Final = FigureTable(
     (
         Line("unseen GPU, eager", "unseen_device/eager"),
         Line("unseen GPU, compiled", "unseen_device/compiled"),
+        Line("the same, ten models measured, eager", "unseen_device_few_models/eager"),
+        Line("the same, ten models measured, compiled", "unseen_device_few_models/compiled"),
+        Line("of these, other families, eager", "unseen_device_few_models_and_families/eager"),
+        Line(
+            "of these, other families, compiled", "unseen_device_few_models_and_families/compiled"
+        ),
         Line("unseen families, eager, three GPUs", "unseen_family/eager"),
         Line("unseen families, compiled, three GPUs", "unseen_family/compiled"),
         Line("unseen families, training, eager", "unseen_family/eager_training"),
         Line("unseen families, compiled, two CPUs", "unseen_family/compiled_cpu"),
     ),
-    _against(roofline="roofline", constant="constant"),
+    _against(roofline="roofline", constant="constant", median_offset="median offset"),
 )
 A100: Final = "a100-pcie-80gb"
 NEUSIGHT: Final = FigureTable(
