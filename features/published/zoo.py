@@ -11,7 +11,7 @@ comes with the dataset `published_networks`.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +39,12 @@ def published_graph(name: str) -> OperatorGraph:
         MissingExtra: torch, torchvision, timm or transformers is not installed.
         UnreadableModel: there is no such network, or it cannot be traced.
     """
+    return _traced(name, networks())
+
+
+def _traced(name: str, known: Mapping[str, Source]) -> OperatorGraph:
     if not is_installed():
         raise MissingExtra("Building a published network", "zoo")
-    known = networks()
     if name not in known:
         raise UnreadableModel(name, f"there are {', '.join(sorted(known))}.")
     declare_operators()
@@ -63,22 +66,25 @@ def networks() -> dict[str, Source]:
     )
 
 
-def graph_table(names: Sequence[str] = ()) -> "pd.DataFrame":
+def graph_table(
+    names: Sequence[str] = (), sources: Mapping[str, Source] | None = None
+) -> "pd.DataFrame":
     """One row a network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 
     Args:
         names: networks to trace; all when empty.
+        sources: networks by name; those of `networks()` when None.
 
     Raises:
         MissingExtra, UnreadableModel: as in `published_graph`.
     """
     import pandas as pd
 
-    rows = []
-    for name, source in networks().items():
+    rows, known = [], networks() if sources is None else sources
+    for name, source in known.items():
         if names and name not in names:
             continue
-        graph = published_graph(name)
+        graph = _traced(name, known)
         content = json.dumps(graph.to_json(), sort_keys=True, separators=(",", ":"))
         row = {"graph": name, "configuration": source.configuration}
         rows.append({**row, "operators": len(graph), "content": content})
