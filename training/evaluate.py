@@ -82,6 +82,8 @@ def evaluate(
     if whole:
         _check_protocols(judge, bundle, protocols)
         found = list(sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress))
+        if judge.fits_any_folder:
+            left_out |= judge.left_out(bundle, DeviceCatalog.load(), {})
     else:
         seen = record.seen(name)
         check_tables(judge, bundle)
@@ -135,7 +137,7 @@ def sit_exam(
     progress: Progress = lambda line: None,
 ) -> Iterator[Answered]:
     """One exam of `sit_exams`; each fit answers at every number of shots."""
-    constant = Constant().fit(exam.train)
+    constant = Constant().fit(exam.train) if len(exam.train) else None
     for seed in range(seeds):
         for predictor in _chosen(judge, predictors, seed):
             rows_text = f"{len(exam.train):,} rows, seed {seed}"

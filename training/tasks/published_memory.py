@@ -1,6 +1,7 @@
 """published_memory: peaks of published set-ups, as bundled, and with a model or source left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -12,23 +13,27 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.features.published.zoo import read_graphs
 from forerun.models.bundled import bundled
+from forerun.models.calibrated_memory import CalibratedMemory
 from forerun.models.chosen import Chosen
 from forerun.models.memory import Memory
 from forerun.models.predictor import Predictor
 from forerun.training.tasks.memory_rows import METRICS, left_out, memory_measurements
 from forerun.training.tasks.task import Exam, Examiner, Task
 
+BIN_MIB: Final = 8000.0
+"""Width of the bins of memory that an answer should hit, as of `gpumemnet`."""
+
 
 class PublishedMemoryExaminer(Examiner):
     """Memory as measured: allocated, reserved or of the device, by source and kind of set-up."""
 
     dataset = "published_memory"
-    predictor_name = Memory.name
+    predictor_name = CalibratedMemory.name
     fits_any_folder = True
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """The bundled `Memory`, which no row of this dataset trained."""
-        return bundled_memory()
+        """The bundled `Memory`, which no row of this dataset trained; only ranges are fitted."""
+        return CalibratedMemory(bundled_memory())
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows that take part and have a graph."""
@@ -38,7 +43,7 @@ class PublishedMemoryExaminer(Examiner):
         """`published`: nothing is fitted; then one exam a family and one a source left out."""
         table = bundle.table("table")
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
-        yield Exam("published", measured.take([]), list(_tasks(measured, "published")))
+        yield Exam("published", measured.take(np.array([], dtype=np.intp)), list(_tasks(measured, "published")))
         place = np.full(len(table), -1)
         place[kept] = np.arange(len(kept))
         for split in PublishedMemory().splits(bundle):
@@ -93,6 +98,8 @@ def bundled_memory() -> Memory:
     for part in parts:
         if isinstance(part, Memory):
             return part
+        if isinstance(part, CalibratedMemory):
+            return part.base
     raise BadArtifact("The bundled predictors hold no memory; fit them again.")
 
 
@@ -104,4 +111,5 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
                 same = (rows.groups["part"] == part) & (rows.groups["phase"] == phase)
                 same &= rows.groups["metric"] == metric
                 if same.any():
-                    yield Task(f"{protocol}/{part}_{phase}", metric, rows.take(same))
+                    name = f"{protocol}/{part}_{phase}"
+                    yield Task(name, metric, rows.take(same), bin_width=BIN_MIB)
