@@ -1,4 +1,4 @@
-"""Which tensors exist when: the requests for memory that a pass or a training step makes, in order.
+"""Which tensors exist when: the requests for memory that a forward pass makes, in order.
 
 Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
 autograd keeps it (`forerun.features.saved_tensors`), until the backward operator that needs it.
@@ -8,137 +8,55 @@ times (`repeat`) reuses its memory in inference; in training each run keeps its 
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
-from forerun.data.workload import NumberFormat, TrainingSetup
+from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
+from forerun.features.attention_memory import cached_elements, is_causal, write_scores
+from forerun.features.dropout import dropped
+from forerun.features.graph_weights import graph_weights, head_of
+from forerun.features.network_blocks import stretch
+from forerun.features.norm_upcast import in_full_precision, norm_chains
 from forerun.features.roofline import ELEMENT_BYTES
-from forerun.features.saved_tensors import Saved, saved_tensors
-from forerun.features.training_state import Weight, weights_of
+from forerun.features.saved_tensors import Saved, kept_operands, saved_tensors
+from forerun.features.tape import (
+    ACTIVATIONS,
+    AFTER,
+    BEFORE,
+    CACHE,
+    WEIGHTS,
+    WITHIN,
+    Place,
+    Requests,
+    Tape,
+)
+from forerun.features.tensor_parallel import divided_results, divided_weights
+from forerun.features.training_state import Weight
 
-Column = NDArray[np.float64]
-
-CATEGORIES: Final = ("weights", "gradients", "optimizer", "activations")
-WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(4)
 _CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "recurrent"})
 _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
 """Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others take what comes,
 and batch norm takes either."""
+_TRUTHS = frozenset(
+    "eq ne lt le gt ge isnan isinf logical_and logical_or logical_not logical_xor __and__ __or__ "
+    "__xor__".split()
+)
+"""Functions whose results are truth values, one byte each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """Requests for memory in order.
+def inference_requests(
+    graph: OperatorGraph, precision: NumberFormat = "fp32", setup: InferenceSetup | None = None
+) -> Requests:
+    """Requests of one forward pass without gradients.
 
-    Attributes:
-        events: t >= 0 allocates tensor t, ~t frees it.
-        constant: (tensors,) bytes that the batch size leaves alone.
-        batched: (tensors,) bytes at the graph's own batch size that grow with it.
-        category: (tensors,) positions in `CATEGORIES`.
+    Args:
+        graph: forward operators.
+        precision: of the run.
+        setup: how it runs; None for the graph as it stands, all results and no cache.
     """
-
-    events: NDArray[np.intp]
-    constant: Column
-    batched: Column
-    category: NDArray[np.intp]
-
-    def sizes(self, factor: float, shares: Column | None = None) -> Column:
-        """Whole bytes of each tensor with `factor` times as many samples.
-
-        Args:
-            factor: batch size over the graph's own.
-            shares: part of each category that one device holds; all of it when None.
-        """
-        size = self.constant + factor * self.batched
-        if shares is not None:
-            size = size * shares[self.category]
-        whole: Column = np.ceil(size - 1e-6)
-        return whole
-
-    def live(self, sizes: Column) -> Column:
-        """Bytes alive after each event."""
-        alive: Column = np.cumsum(self._changes(sizes))
-        return alive
-
-    def peak_parts(self, sizes: Column) -> dict[str, float]:
-        """Bytes of each category at the moment when most bytes are alive."""
-        if not len(self.events):
-            return dict.fromkeys(CATEGORIES, 0.0)
-        changes = self._changes(sizes)
-        until = int(np.argmax(np.cumsum(changes))) + 1
-        tensors = np.where(self.events < 0, ~self.events, self.events)[:until]
-        totals = np.bincount(self.category[tensors], changes[:until], len(CATEGORIES))
-        return dict(zip(CATEGORIES, totals.tolist(), strict=True))
-
-    def _changes(self, sizes: Column) -> Column:
-        freed = self.events < 0
-        changes: Column = sizes[np.where(freed, ~self.events, self.events)]
-        return np.where(freed, -changes, changes)
-
-
-def inference_requests(graph: OperatorGraph, precision: NumberFormat = "fp32") -> Requests:
-    """Requests of one forward pass without gradients."""
-    walk = Walk(graph, precision)
+    walk = Walk(graph, precision, inference=setup)
     walk.forward(range(len(graph)), {}, None)
     return walk.tape.requests()
-
-
-class Tape:
-    """Requests being written down; a tensor is freed when nobody holds it any more."""
-
-    def __init__(self) -> None:
-        self.items: list[float] = []
-        self.holders: list[int] = []
-        self._events: list[int] = []
-        self._constant: list[float] = []
-        self._batched: list[float] = []
-        self._category: list[int] = []
-
-    def new(self, elements: float, item_bytes: float, category: int, batched: bool) -> int:
-        """A tensor with one holder."""
-        size = elements * item_bytes
-        self._constant.append(0.0 if batched else size)
-        self._batched.append(size if batched else 0.0)
-        self._category.append(category)
-        self.items.append(item_bytes)
-        self.holders.append(1)
-        self._events.append(len(self.items) - 1)
-        return len(self.items) - 1
-
-    def like(self, tensor: int, item_bytes: float | None = None) -> int:
-        """A tensor of as many elements and of the same category."""
-        elements = self.bytes_of(tensor) / self.items[tensor]
-        item = self.items[tensor] if item_bytes is None else item_bytes
-        return self.new(elements, item, self._category[tensor], self._batched[tensor] > 0)
-
-    def bytes_of(self, tensor: int) -> float:
-        """Bytes at the graph's own batch size."""
-        return self._constant[tensor] + self._batched[tensor]
-
-    def hold(self, tensor: int) -> int:
-        """One more holder."""
-        self.holders[tensor] += 1
-        return tensor
-
-    def release(self, tensor: int) -> None:
-        """One holder less; the last one frees it."""
-        self.holders[tensor] -= 1
-        if not self.holders[tensor]:
-            self._events.append(~tensor)
-
-    def requests(self) -> Requests:
-        """What was written."""
-        return Requests(
-            np.array(self._events, dtype=np.intp),
-            np.array(self._constant),
-            np.array(self._batched),
-            np.array(self._category, dtype=np.intp),
-        )
 
 
 class Walk:
@@ -148,19 +66,69 @@ class Walk:
         graph: forward operators.
         precision: of the run.
         setup: of a training run; None for inference.
+        inference: of a forward pass; None for the graph as it stands.
     """
 
     def __init__(
-        self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup | None = None
+        self,
+        graph: OperatorGraph,
+        precision: NumberFormat,
+        setup: TrainingSetup | None = None,
+        inference: InferenceSetup | None = None,
     ) -> None:
         self.graph, self.tape = graph, Tape()
-        self.rules = saved_tensors(graph)
-        self.weights: list[list[Weight]] = [list(weights_of(op, setup)) for op in graph.operators]
+        drop = setup.dropout if setup is not None else 0.0
+        self.rules = saved_tensors(graph, dropout=drop != 0.0)
+        self.weights = graph_weights(graph, precision, setup)
         self.autocast = precision in ("amp", "amp_bf16")
         self.item = 4.0 if self.autocast else ELEMENT_BYTES[precision]
-        self._training = setup is not None
+        self._training, self._inference = setup is not None, inference
+        self.dropped = dropped(graph, drop)
+        how = setup or inference
+        self.eager = how is not None and how.attention == "eager"
+        chains = norm_chains(graph)
+        self.upcast = bool(chains)
+        half = self.item == 2.0
+        self._norms = {chain.first: chain for chain in chains} if half else {}
+        self._ends = {chain.last for chain in self._norms.values()}
+        self._full = in_full_precision(chains, graph) if half else {}
+        self._wide: dict[int, int] = {}
+        self._pieces = self._head_pieces(setup)
+        self._cached = self._cache_tokens()
+        self._places = self._marked(setup)
         self.differentiable = list(self._differentiable())
         self._load()
+
+    def _head_pieces(self, setup: TrainingSetup | None) -> dict[int, float]:
+        """Position of the layer that gives logits -> share of them that exists at a time."""
+        head = head_of(self.graph)
+        if head is None:
+            return {}
+        if setup is not None:
+            return {head: 1.0 / setup.loss_chunks}
+        last = self._inference is not None and self._inference.logits == "last"
+        tokens = self.graph.operators[head].output_shapes[0][1]
+        return {head: 1.0 / max(1, tokens)} if last and is_causal(self.graph) else {}
+
+    def _cache_tokens(self) -> int:
+        """Tokens of each sequence whose keys and values are kept."""
+        known = self._inference
+        if known is None or not is_causal(self.graph):
+            return 0
+        if known.cache_tokens is not None:
+            return known.cache_tokens
+        shapes = (op.input_shapes for op in self.graph.operators if op.kind == "attention")
+        return max((s[1][-2] for s in shapes if len(s) > 1 and len(s[1]) > 1), default=0)
+
+    def _marked(self, setup: TrainingSetup | None) -> list[Place]:
+        """What several devices make of each operator's result."""
+        n = len(self.graph)
+        if setup is None or setup.tensor_parallel * setup.pipeline_parallel == 1:
+            return [Place()] * n
+        first, after = stretch(self.graph)
+        stages = [BEFORE if i < first else AFTER if i >= after else WITHIN for i in range(n)]
+        divided = divided_results(self.graph)
+        return [Place(*pair) for pair in zip(divided, stages, strict=True)]
 
     def _differentiable(self) -> Iterator[bool]:
         """Whether the result of each operator has a gradient in training."""
@@ -172,17 +140,34 @@ class Walk:
     def _load(self) -> None:
         """Weights, then the network's inputs."""
         total, known = self.graph.parameter_elements, sum(w.elements for w in self.all_weights())
+        adapters = sum(w.elements for w in self.all_weights() if w.adapter)
         # Weights that several operators share stand in the graph's own total once.
-        share = 1.0 if total is None or not known else min(1.0, total / known)
-        for weight in self.all_weights():
-            self.tape.new(weight.elements * share, self.item, WEIGHTS, False)
+        share = 1.0
+        if total is not None and known > adapters:
+            share = min(1.0, total / (known - adapters))
+        for place, weights in enumerate(self.weights):
+            self.mark_weights(place)
+            for weight in weights:
+                if weight.owner is None:
+                    part = 1.0 if weight.adapter else share
+                    self.tape.new(weight.elements * part, weight.item, WEIGHTS, False)
+        self.tape.place = Place(stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN)
         for shape, batched in _fed(self.graph):
             self.tape.new(prod(shape), self.item, ACTIVATIONS, batched)
 
+    def mark_weights(self, place: int) -> None:
+        """What is written next are weights, gradients or slots of an operator."""
+        stage = self._places[place].stage
+        self.tape.place = Place(divided_weights(self.graph.operators[place]), stage)
+
+    def mark(self, place: int) -> None:
+        """What is written next belongs to an operator's result."""
+        self.tape.place = self._places[place]
+
     def all_weights(self) -> Iterator[Weight]:
-        """Every parameter tensor in the operators' order."""
+        """Every parameter tensor with memory of its own, in the operators' order."""
         for weights in self.weights:
-            yield from weights
+            yield from (weight for weight in weights if weight.owner is None)
 
     def elements(self, op: Operator) -> float:
         """Of an operator's results."""
@@ -210,24 +195,78 @@ class Walk:
             if rule.view and sources:
                 where[place] = self.tape.hold(sources[0])
             else:
-                read, made = self._cast(op, sources)
-                weights = self._cast_weights(place)
-                item = self._out_item(op, read)
-                out = self.tape.new(self.elements(op), item, ACTIVATIONS, op.batched)
-                where[place] = out
+                where[place], held = self._run(place, sources, kept is not None, cached)
                 if kept is not None and self.differentiable[place]:
-                    held = [self.tape.hold(t) for t in weights]
-                    kept[place] = held + self._keep(op, rule, read, out)
-                cached += weights
-                for tensor in made:
-                    self.tape.release(tensor)
+                    kept[place] = held
+                else:
+                    self.tape.release(*held)
             for i in set(op.inputs):
                 left[i] -= 1
                 if not left[i] and i in span and i not in leaving:
                     self.tape.release(where[i])
-        for tensor in cached:
-            self.tape.release(tensor)
+        self.tape.release(*cached)
         return sorted(leaving)
+
+    def _run(
+        self, place: int, sources: list[int], keeping: bool, cached: list[int]
+    ) -> tuple[int, list[int]]:
+        """Result of one operator, and what is held of it for backward (and freed without one)."""
+        op, rule, tape = self.graph.operators[place], self.rules[place], self.tape
+        self.mark_weights(place)
+        weights = self._cast_weights(place)
+        opened = self._opened(place)
+        self.mark(place)
+        read, made = self._cast(op, sources)
+        read = self._read_wide(place, sources, read)
+        held = [tape.hold(t) for t in weights]
+        scores = None
+        if self.eager and op.kind == "attention":
+            item = tape.items[read[-1]] if read and self.autocast else self.item
+            kept, scores = write_scores(
+                tape, op, item, upcast=self.upcast, dropout=self.dropped[place]
+            )
+            held += kept
+        if self._cached and op.kind == "attention":
+            self._keep_cache(op)
+        elements = self.elements(op) * self._pieces.get(place, 1.0)
+        out = tape.new(elements, self._out_item(place, read), ACTIVATIONS, op.batched)
+        if scores is not None:
+            tape.release(scores)
+        if keeping and self.differentiable[place]:
+            held += self._keep(place, rule, read, out)
+        out = self._adapted(place, read, out, held)
+        out = self._finished(place, out, held)
+        cached += weights
+        tape.release(*made, *opened)
+        return out, held
+
+    def _finished(self, place: int, out: int, held: list[int]) -> int:
+        """The result once it is dropped, or turned back from 32 bits."""
+        tape = self.tape
+        if place in self._ends:
+            narrow = tape.like(out, self.item)
+            tape.release(out, self._wide.pop(place))
+            out = narrow
+        if self.dropped[place] and self.graph.operators[place].kind != "attention":
+            after = tape.like(out)
+            held.append(tape.like(out, 1.0))
+            tape.release(out)
+            out = after
+        return out
+
+    def _read_wide(self, place: int, sources: list[int], read: list[int]) -> list[int]:
+        """Operands, with the copy in 32 bits that a norm reads in place of its input."""
+        chain = self._norms.get(place)
+        if chain is not None and sources:
+            self._wide[chain.last] = self.tape.like(sources[0], 4.0)
+            return [self._wide[chain.last]]
+        if place in self._ends:
+            wide = self._wide[place]
+            size = self.tape.bytes_of(wide) / 4.0
+            return [
+                wide if self.tape.bytes_of(t) / self.tape.items[t] == size else t for t in read
+            ]
+        return read
 
     def _leaving(self, span: range) -> set[int]:
         ops = self.graph.operators
@@ -235,13 +274,45 @@ class Walk:
         later = {i for op in ops[span.stop :] for i in op.inputs}
         return {place for place in span if place in later or place not in read}
 
-    def _keep(self, op: Operator, rule: Saved, read: list[int], out: int) -> list[int]:
-        held = [self.tape.hold(t) for t in read] if rule.inputs else []
+    def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:
+        op, tape = self.graph.operators[place], self.tape
+        held = []
+        if rule.inputs:
+            trained = any(w.trained and not w.adapter for w in self.weights[place])
+            known = [self.differentiable[i] for i in op.inputs]
+            positions = kept_operands(op, known, trained=trained, weighed=bool(self.weights[place]))
+            held = [tape.hold(read[i]) for i in positions if i < len(read)]
         if rule.output:
-            held.append(self.tape.hold(out))
-        if rule.extra_bytes:
-            held.append(self.tape.new(rule.extra_bytes * op.repeat, 1.0, ACTIVATIONS, op.batched))
+            held.append(tape.hold(out))
+        if rule.extra_bytes and not (self.eager and op.kind == "attention"):
+            held.append(tape.new(rule.extra_bytes * op.repeat, 1.0, ACTIVATIONS, op.batched))
         return held
+
+    def _adapted(self, place: int, read: list[int], out: int, held: list[int]) -> int:
+        """The result of a layer and its adapter: a product down, one up, scaled and added."""
+        adapters = [w for w in self.weights[place] if w.adapter]
+        if not adapters or not read:
+            return out
+        op, tape, item = self.graph.operators[place], self.tape, adapters[0].item
+        if tape.items[read[0]] == item or self.autocast:
+            held.append(tape.hold(read[0]))
+        else:
+            held.append(tape.like(read[0], item))
+        width = op.output_shapes[0][-1]
+        rank = self.elements(op) / width * (adapters[1].elements / width)
+        held.append(tape.new(rank, item, ACTIVATIONS, op.batched))
+        up = tape.pass_through(self.elements(op), (item, item), op.batched)
+        total = tape.like(out)
+        tape.release(out, up)
+        return total
+
+    def _keep_cache(self, op: Operator) -> None:
+        """Keys and values of all tokens that the cache will hold, until the end."""
+        assert self._inference is not None
+        known = self._inference.cache_precision
+        item = ELEMENT_BYTES[known] if known else (2.0 if self.autocast else self.item)
+        elements = cached_elements(op, self.graph.operators) * self._cached * op.repeat
+        self.tape.new(elements, item, CACHE, op.batched)
 
     def _cast(self, op: Operator, sources: list[int]) -> tuple[list[int], list[int]]:
         """What an operator reads under autocast: its operands, or copies in its own precision."""
@@ -255,11 +326,28 @@ class Walk:
         """Copies of weights in 16 bits, which autocast keeps until the end of the pass."""
         if not self.autocast or self.graph.operators[place].kind not in _CAST_DOWN:
             return []
-        return [self.tape.new(w.elements, 2.0, WEIGHTS, False) for w in self.weights[place]]
+        return [
+            self.tape.new(w.elements, 2.0, WEIGHTS, False)
+            for w in self.weights[place]
+            if w.item == self.item
+        ]
 
-    def _out_item(self, op: Operator, read: list[int]) -> float:
+    def _opened(self, place: int) -> list[int]:
+        """Frozen weights of fewer bits, as they are turned into the run's for one product."""
+        return [
+            self.tape.new(w.elements, 2.0 if self.autocast else self.item, WEIGHTS, False)
+            for w in self.weights[place]
+            if not w.trained and w.item < min(self.item, 2.0)
+        ]
+
+    def _out_item(self, place: int, read: list[int]) -> float:
+        op = self.graph.operators[place]
+        if op.attributes.get("function") in _TRUTHS:
+            return 1.0
+        if place in self._ends:
+            return 4.0
         if not self.autocast:
-            return self.item
+            return self._full.get(place, self.item)
         if op.kind in _CAST_DOWN:
             return 2.0
         if op.kind in _CAST_UP or not read:

@@ -55,10 +55,21 @@ _SUMS = frozenset({"sum", "mean", "any", "all", "argmax", "argmin", "cumsum", "c
 _EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
 
 
-def saved_tensors(graph: OperatorGraph) -> tuple[Saved, ...]:
-    """What every operator of a forward graph keeps in training, in their order."""
+def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved, ...]:
+    """What every operator of a forward graph keeps in training, in their order.
+
+    Args:
+        graph: forward operators.
+        dropout: whether dropout operators of the graph drop; else their results are views.
+    """
     unfused = frozenset(_unfused_attention(graph))
     views = frozenset(_views_beside_attention(graph, unfused))
+    if not dropout:
+        views |= {
+            place
+            for place, op in enumerate(graph.operators)
+            if op.attributes.get("function") == "dropout"
+        }
     return tuple(
         Saved(through=True, view=True)
         if place in views
@@ -91,6 +102,36 @@ def saved(op: Operator) -> Saved:
         # cuDNN keeps the gates of every step.
         return Saved(inputs=True, output=True, extra_bytes=4 * _out_elements(op) * STATISTIC_BYTES)
     return Saved(through=name in _COPIES and len(op.inputs) < 2)
+
+
+def kept_operands(
+    op: Operator, differentiable: list[bool], *, trained: bool, weighed: bool
+) -> list[int]:
+    """Which activation operands an operator keeps, of those that `saved` says of.
+
+    A layer keeps its operand for the gradient of its weights; a product keeps each operand for the
+    gradient of the other one.
+
+    Args:
+        op: the operator.
+        differentiable: of each operand, whether it has a gradient.
+        trained: whether the operator's own weights have.
+        weighed: whether it has weights at all.
+    """
+    everything = list(range(len(differentiable)))
+    if op.kind in ("linear", "conv", "conv_transpose"):
+        return everything if trained or not weighed else []
+    function = str(op.attributes.get("function", ""))
+    if op.kind != "elementwise" or function not in _PRODUCTS:
+        return everything
+    if len(differentiable) > 1:
+        return [i for i in everything if trained or any(_others(differentiable, i))]
+    squared = len(op.input_shapes) > 1
+    return everything if trained or squared or not differentiable else []
+
+
+def _others(flags: list[bool], place: int) -> list[bool]:
+    return flags[:place] + flags[place + 1 :]
 
 
 def _out_elements(op: Operator) -> int:
