@@ -41,22 +41,21 @@ def encoders() -> Iterator[Entry]:
     """BERT large with a classifier on 512 tokens, and ViViT on 32 frames of 224 pixels."""
     words: Inputs = {"input_ids": (1, 512), "attention_mask": (1, 512)}
     yield (
-        "bert_large_classification-512-eager",
+        "bert_large_classification-512",
         Transformer(
             f"{HUB} google-bert/bert-large-uncased",
-            *("BertForSequenceClassification", "BertConfig", words, "eager", _LARGE),
+            *("BertForSequenceClassification", "BertConfig", words, "sdpa", _LARGE),
         ),
     )
     frames: Inputs = {"pixel_values": (1, 32, 3, 224, 224)}
-    for attention in ("eager", "sdpa"):
-        yield (
-            f"vivit_b-32x224-{attention}",
-            Transformer(
-                f"{HUB} google/vivit-b-16x2-kinetics400",
-                *("VivitForVideoClassification", "VivitConfig", frames, attention),
-                {"num_labels": 400},
-            ),
-        )
+    yield (
+        "vivit_b-32x224-sdpa",
+        Transformer(
+            f"{HUB} google/vivit-b-16x2-kinetics400",
+            *("VivitForVideoClassification", "VivitConfig", frames, "sdpa"),
+            {"num_labels": 400},
+        ),
+    )
 
 
 def llamas() -> Iterator[Entry]:

@@ -17,10 +17,10 @@ from forerun.features.published.sources import Source
 from forerun.features.published.zoo import graph_table, networks
 
 TIMED: Final = re.compile(
-    r"(?:bert_base|albert_base|biogpt|pythia_410m).*-(?:eager|sdpa)"
-    r"|(?:beit_base|data2vec_base)-224-(?:eager|sdpa)|sam_vit_[bh]_encoder-1024"
+    r"(?:bert_base_mlm|albert_base-|biogpt|pythia_410m).*-sdpa"
+    r"|(?:beit_base|data2vec_base)-224-sdpa|sam_vit_[bh]_encoder-1024"
 )
-"""Networks that tables of memory share with tables of time."""
+"""Networks that tables of memory share with tables of time; how attention runs is an option."""
 
 
 def memory_networks() -> dict[str, Source]:
