@@ -79,8 +79,10 @@ class TrainingSetup:
         lora_targets: layers that get adapters, where `lora_rank` is above 0.
         frozen_weights: how weights that are not trained are stored; None as the run's precision.
         adapter_precision: number format of adapters; None for that of the run.
-        loss_chunks: parts in which logits and cross-entropy are computed one after another; 1 for
-            all logits at once.
+        loss_chunks: parts in which logits and cross-entropy are computed one after another, as in
+            fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
+        legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
+            to zero (`zero_grad` frees them from 2.0 on), and softmax keeps its input, too.
     """
 
     optimizer: Optimizer = "adamw"
@@ -99,6 +101,7 @@ class TrainingSetup:
     frozen_weights: FrozenFormat | None = None
     adapter_precision: NumberFormat | None = None
     loss_chunks: int = 1
+    legacy_pytorch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,8 @@ class InferenceSetup:
         attention: how attention runs; `eager` writes the matrices of scores.
         logits: of a language model: of the last position of each sequence, as generation needs
             them, or of all positions, as the traced graph computes them.
-        cache_tokens: tokens of each sequence whose keys and values are kept; None for no cache.
+        cache_tokens: tokens of each sequence whose keys and values are kept, in networks that
+            generate text; None for those of the graph, 0 for no cache.
         cache_precision: number format of keys and values; None for that of the run.
     """
 

@@ -29,7 +29,7 @@ def score_elements(op: Operator) -> int:
 
 
 def write_scores(
-    tape: Tape, op: Operator, item: float, *, upcast: bool, dropout: bool
+    tape: Tape, op: Operator, item: float, *, upcast: bool, dropout: bool, legacy: bool = False
 ) -> tuple[list[int], int]:
     """Write what eager attention makes before its second product.
 
@@ -39,6 +39,7 @@ def write_scores(
         item: bytes of an element of its operands.
         upcast: whether softmax runs in 32 bits whatever the operands.
         dropout: whether probabilities are dropped.
+        legacy: whether softmax keeps its input beside its result, as PyTorch's did before 1.11.
 
     Returns:
         Tensors that backward needs, and the second product's operand; each with a holder.
@@ -47,8 +48,10 @@ def write_scores(
     masked = len(op.inputs) > len(op.input_shapes) or len(op.input_shapes) > 3
     scores = tape.pass_through(n, (item,) * (3 if masked else 2), batched)
     softmax = tape.new(n, SOFTMAX_BYTES if upcast else item, ACTIVATIONS, batched)
-    tape.release(scores)
     kept, last = [softmax], tape.hold(softmax)
+    if legacy:
+        kept.append(tape.like(softmax) if upcast and item < SOFTMAX_BYTES else tape.hold(scores))
+    tape.release(scores)
     if upcast and item < SOFTMAX_BYTES:
         down = tape.new(n, item, ACTIVATIONS, batched)
         tape.release(last)

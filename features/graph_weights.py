@@ -81,9 +81,12 @@ def graph_weights(
         )
     head = head_of(graph)
     tied = _tied(graph, head, operators)
+    angles = _angles(graph.operators)
     found = []
     for place, op in enumerate(operators):
-        weights = weights_of(op, setup, adapted=place in adapted)
+        weights = list(weights_of(op, setup, adapted=place in adapted))
+        if place in angles:
+            weights = [replace(weight, trained=False) for weight in weights]
         quantised = op.kind == "linear" and place != head
         stored = [replace(w, item=_stored(w, item, quantised, setup)) for w in weights]
         if place == head and tied is not None and stored:
@@ -118,6 +121,17 @@ def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
         for shape in operators[source].output_shapes
     )
     return replace(op, parameter_elements=max(0, op.parameter_elements - made)) if made else op
+
+
+def _angles(operators: Sequence[Operator]) -> set[int]:
+    """Constants that only sines and cosines are taken of: frequencies are never trained."""
+    found: set[int] = set()
+    for place in range(len(operators) - 1, -1, -1):
+        op = operators[place]
+        if not op.batched and (place in found or op.attributes.get("function") in ("sin", "cos")):
+            found.add(place)
+            found.update(i for i in op.inputs if not operators[i].batched)
+    return found
 
 
 def _tied(graph: OperatorGraph, head: int | None, operators: Sequence[Operator]) -> int | None:

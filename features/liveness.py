@@ -86,8 +86,10 @@ class Walk:
         self.dropped = dropped(graph, drop)
         how = setup or inference
         self.eager = how is not None and how.attention == "eager"
+        self._legacy = setup is not None and setup.legacy_pytorch
         chains = norm_chains(graph)
-        self.upcast = bool(chains)
+        # Softmax runs in 32 bits under autocast, and in models with written-out norms.
+        self.upcast = bool(chains) or self.autocast
         half = self.item == 2.0
         self._norms = {chain.first: chain for chain in chains} if half else {}
         self._ends = {chain.last for chain in self._norms.values()}
@@ -174,7 +176,11 @@ class Walk:
         return float(sum(map(prod, op.output_shapes)) * (op.repeat if self._training else 1))
 
     def forward(
-        self, span: range, where: dict[int, int], kept: dict[int, list[int]] | None
+        self,
+        span: range,
+        where: dict[int, int],
+        kept: dict[int, list[int]] | None,
+        cached: list[int] | None = None,
     ) -> list[int]:
         """Run the operators of a span.
 
@@ -182,20 +188,22 @@ class Walk:
             span: their positions.
             where: position -> tensor of its result; filled here.
             kept: position -> tensors kept for backward; filled here unless None.
+            cached: copies of weights that autocast holds until it ends; filled here, released here
+                when None.
 
         Returns:
             Positions whose results are read after the span, or by nobody: still held.
         """
         ops, leaving = self.graph.operators, self._leaving(span)
         left = Counter(i for place in span for i in set(ops[place].inputs))
-        cached: list[int] = []
+        copies: list[int] = []
         for place in span:
             op, rule = ops[place], self.rules[place]
             sources = [where[i] for i in op.inputs]
             if rule.view and sources:
                 where[place] = self.tape.hold(sources[0])
             else:
-                where[place], held = self._run(place, sources, kept is not None, cached)
+                where[place], held = self._run(place, sources, kept is not None, copies)
                 if kept is not None and self.differentiable[place]:
                     kept[place] = held
                 else:
@@ -204,11 +212,14 @@ class Walk:
                 left[i] -= 1
                 if not left[i] and i in span and i not in leaving:
                     self.tape.release(where[i])
-        self.tape.release(*cached)
+        if cached is None:
+            self.tape.release(*copies)
+        else:
+            cached += copies
         return sorted(leaving)
 
     def _run(
-        self, place: int, sources: list[int], keeping: bool, cached: list[int]
+        self, place: int, sources: list[int], keeping: bool, copies: list[int]
     ) -> tuple[int, list[int]]:
         """Result of one operator, and what is held of it for backward (and freed without one)."""
         op, rule, tape = self.graph.operators[place], self.rules[place], self.tape
@@ -223,7 +234,12 @@ class Walk:
         if self.eager and op.kind == "attention":
             item = tape.items[read[-1]] if read and self.autocast else self.item
             kept, scores = write_scores(
-                tape, op, item, upcast=self.upcast, dropout=self.dropped[place]
+                tape,
+                op,
+                item,
+                upcast=self.upcast,
+                dropout=self.dropped[place],
+                legacy=self._legacy,
             )
             held += kept
         if self._cached and op.kind == "attention":
@@ -236,7 +252,7 @@ class Walk:
             held += self._keep(place, rule, read, out)
         out = self._adapted(place, read, out, held)
         out = self._finished(place, out, held)
-        cached += weights
+        copies += weights
         tape.release(*made, *opened)
         return out, held
 

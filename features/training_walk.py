@@ -51,8 +51,9 @@ class Steps:
 
     def step(self) -> None:
         """Forward and backward of every micro-batch, then the optimizer."""
-        self._tape.release(*self._gradients.values())
-        self._gradients = {}
+        if not self._setup.legacy_pytorch:
+            self._tape.release(*self._gradients.values())
+            self._gradients = {}
         for _ in range(self._setup.accumulation):
             self._micro_batch()
         copies = []
@@ -70,10 +71,12 @@ class Steps:
     def _micro_batch(self) -> None:
         where: dict[int, int] = {}
         kept: dict[int, list[int]] = {}
+        cached: list[int] = []
         ends = [
-            self.walk.forward(part.span, where, None if part.block else kept)
+            self.walk.forward(part.span, where, None if part.block else kept, cached)
             for part in self._parts
         ]
+        self._tape.release(*cached)
         flowing = {
             place: self._loss_gradient(place, where[place])
             for place in ends[-1]

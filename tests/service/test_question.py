@@ -32,6 +32,7 @@ OTHER = {
         "frozen_weights": "nf4",
         "adapter_precision": "fp32",
         "loss_chunks": 8,
+        "legacy_pytorch": True,
     },
     Operation: {"device_count": 2, "power_limit_w": 60.0},
     Network: {
