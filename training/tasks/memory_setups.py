@@ -47,6 +47,15 @@ image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 t
 HEADLESS: Final = "google-bert/bert-base-uncased"
 """Checkpoint whose head in inference is not said; the peaks hold more than any one head explains."""
 
+DROPOUT: Final[Mapping[str, float]] = {
+    "google-bert/bert-base-uncased": 0.1,
+    "google-bert/bert-large-uncased": 0.1,
+    "microsoft/biogpt": 0.1,
+    "albert/albert-base-v2": 0.0,
+    "EleutherAI/pythia-410m-deduped": 0.0,
+}
+"""Checkpoint -> probability of the dropouts in its config.json, of hidden states and attention."""
+
 OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = (
     (r".*rank-1", ""),
     (r".*8-bit|.*FP8|Adam 8-bit", "adam8bit"),
@@ -114,7 +123,7 @@ def _transformers(row: Row) -> Described | str:
         return NO_GRAPH
     batch, graph = int(row["batch"]), f"{name}-sdpa"
     if training:
-        setup = TrainingSetup("none", attention=attention)
+        setup = TrainingSetup("none", attention=attention, dropout=DROPOUT.get(str(row["model"])))
         return Described("transformers_attention", graph, batch, "fp16", training=setup)
     if not task.startswith("generate"):
         forward = InferenceSetup(attention, "all")
@@ -153,6 +162,7 @@ def _guide(row: Row) -> Described:
         optimizer(row["optimizer"]),  # type: ignore[arg-type]
         accumulation=accumulation,
         attention="eager",
+        dropout=DROPOUT[str(row["model"])],
         checkpoint_blocks=row["checkpointing"] == "True",
         optimizer_kernel="fused",
     )
