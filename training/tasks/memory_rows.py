@@ -101,6 +101,25 @@ def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[s
     return {reason: why.count(reason) for reason in dict.fromkeys(why)}
 
 
+def out_of_memory(
+    table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
+) -> list[Query]:
+    """Runs that found too little memory on their board, those whose set-up can be asked.
+
+    Args:
+        table: `table` of the bundle.
+        graphs: graphs at batch 1 by name.
+        catalog: spec sheets.
+    """
+    failed = table[table["kind"] == "oom"]
+    found = []
+    for source, row in zip(sources(failed), failed.to_dict("records"), strict=True):
+        one = described(str(source), row)
+        if isinstance(one, Described) and one.graph in graphs:
+            found.append(_query(one, graphs[one.graph], _device(row, catalog)))
+    return found
+
+
 def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
     phase = "inference" if one.training is None else "training"
     network = Network(

@@ -1,0 +1,72 @@
+"""Ranges of memory calibrated on groups of published set-ups."""
+
+import numpy as np
+import pytest
+
+from forerun.data.measurements import Measurements
+from forerun.models.calibrated_memory import CalibratedMemory, group_bounds
+from forerun.models.contract import PredictorContract
+from forerun.models.memory import ALLOCATED, PEAK, Memory
+from tests.models.test_memory import ask
+
+
+def published(spread=0.1):
+    """Twelve runs of four tables, each phase, off by up to so much either way."""
+    queries = [ask(b, phase=p) for p in ("training", "inference") for b in (1, 2, 4, 8)] * 3
+    answers = Memory().predict(queries).values[ALLOCATED]
+    off = np.exp(spread * np.linspace(-1.0, 1.0, len(queries)))
+    parts = np.array([f"table {i % 4}" for i in range(len(queries))])
+    return Measurements(queries, {ALLOCATED: answers * off}, {"part": parts})
+
+
+class TestCalibratedMemoryContract(PredictorContract):
+    def make(self):
+        return CalibratedMemory().fit(published())
+
+    def queries(self):
+        return [ask(), ask(16, "fp16"), ask(2, phase="training")]
+
+
+def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
+    rows = published()
+    answers = CalibratedMemory().fit(rows).predict(rows.queries)
+    np.testing.assert_array_equal(
+        answers.values[ALLOCATED], Memory().predict(rows.queries).values[ALLOCATED]
+    )
+    measured = rows.values[ALLOCATED]
+    held = (answers.low[ALLOCATED] <= measured) & (measured <= answers.high[ALLOCATED])
+    assert held.all()
+    assert answers.coverage == 0.9
+
+
+def test_two_tables_are_too_few_to_calibrate_on():
+    rows = published()
+    few = rows.take(np.isin(rows.groups["part"], ["table 0", "table 1"]))
+    assert CalibratedMemory().fit(few).bounds == {}
+
+
+def test_rows_of_other_metrics_count_by_their_own():
+    rows = published()
+    peaks = Memory().predict(rows.queries).values[PEAK]
+    both = Measurements(rows.queries, {PEAK: 2.0 * peaks}, rows.groups)
+    low, high = CalibratedMemory().fit(both).bounds["training"]
+    assert low == 0.0
+    assert high == pytest.approx(np.log(2.0))
+
+
+def test_a_table_with_many_rows_weighs_no_more_than_one_with_few():
+    residuals = np.concatenate([np.zeros(1000), np.full(5, 0.4), np.full(5, 0.5)])
+    groups = np.array(["a"] * 1000 + ["b"] * 5 + ["c"] * 5)
+    assert group_bounds(residuals, groups)[1] == pytest.approx(0.5)
+
+
+def test_with_few_tables_the_range_holds_all_of_them():
+    residuals, groups = np.array([-0.3, 0.0, 0.2]), np.array(["a", "b", "c"])
+    assert group_bounds(residuals, groups) == (-0.3, 0.2)
+
+
+def test_with_many_tables_the_range_leaves_out_the_rarest():
+    residuals = np.linspace(-1.0, 1.0, 201)
+    low, high = group_bounds(residuals, np.arange(201).astype(str))
+    assert low == pytest.approx(-high)
+    assert 0.88 < high < 0.94
