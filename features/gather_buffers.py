@@ -29,9 +29,7 @@ def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup)
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
-def _largest(
-    key: GraphKey, precision: NumberFormat, setup: TrainingSetup
-) -> tuple[float, float]:
+def _largest(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> tuple[float, float]:
     """Bytes of the weights and of the gradients of the largest part that is gathered at a time."""
     graph, item = key.graph, 2.0 if precision in _HALF else None
     known = graph_weights(graph, precision, setup)

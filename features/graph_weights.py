@@ -52,8 +52,10 @@ def head_of(graph: OperatorGraph) -> int | None:
     if op.kind != "linear" or not op.output_shapes or not op.input_shapes:
         return None
     out, into = op.output_shapes[0], op.input_shapes[0]
-    wide = len(out) == 3 and out[-1] > HEAD_FACTOR * into[-1] and any(
-        one.kind == "embedding" for one in graph.operators
+    wide = (
+        len(out) == 3
+        and out[-1] > HEAD_FACTOR * into[-1]
+        and any(one.kind == "embedding" for one in graph.operators)
     )
     return last if wide else None
 

@@ -153,7 +153,9 @@ class Walk:
                 if weight.owner is None:
                     part = 1.0 if weight.adapter else share
                     self.tape.new(weight.elements * part, weight.item, WEIGHTS, False)
-        self.tape.place = Place(stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN)
+        self.tape.place = Place(
+            stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN
+        )
         for shape, batched in _fed(self.graph):
             self.tape.new(prod(shape), self.item, ACTIVATIONS, batched)
 
@@ -279,9 +281,7 @@ class Walk:
         if place in self._ends:
             wide = self._wide[place]
             size = self.tape.bytes_of(wide) / 4.0
-            return [
-                wide if self.tape.bytes_of(t) / self.tape.items[t] == size else t for t in read
-            ]
+            return [wide if self.tape.bytes_of(t) / self.tape.items[t] == size else t for t in read]
         return read
 
     def _leaving(self, span: range) -> set[int]:

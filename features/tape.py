@@ -67,12 +67,13 @@ class Requests:
 
     def peak_parts(self, sizes: Column) -> dict[str, float]:
         """Bytes of each category at the moment when most bytes are alive; no empty `cache`."""
-        totals = np.zeros(len(CATEGORIES))
+        totals: Column = np.zeros(len(CATEGORIES))
         if len(self.events):
             changes = self._changes(sizes)
             until = int(np.argmax(np.cumsum(changes))) + 1
             tensors = np.where(self.events < 0, ~self.events, self.events)[:until]
-            totals = np.bincount(self.category[tensors], changes[:until], len(CATEGORIES))
+            counted = np.bincount(self.category[tensors], changes[:until], len(CATEGORIES))
+            totals = counted.astype(np.float64)
         parts = dict(zip(CATEGORIES, totals.tolist(), strict=True))
         if not (self.category == CACHE).any():
             del parts[CATEGORIES[CACHE]]

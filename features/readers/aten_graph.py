@@ -6,12 +6,13 @@ dot-product attention, layer norm) is one operator. Copies that eager torch make
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
-from forerun.features.readers.aten import FACTORIES, KIND_OF, VIEWS, function_of
+from forerun.features.dropout import ATTRIBUTE as DROPOUT
+from forerun.features.readers.aten import DROPOUTS, FACTORIES, KIND_OF, VIEWS, function_of
 from forerun.features.readers.probe import Probe
 
 
@@ -72,11 +73,19 @@ class AtenGraph:
         tensors: shapes of every tensor of the program by name.
         weights: names of parameters, buffers and constants.
         probe: tells which tensors grow with the batch, where the batch was free.
+        marks: whether operators are marked with what memory needs and a traced program hides: the
+            probability with which training drops their results, and whether attention is causal.
     """
 
     def __init__(
-        self, tensors: Mapping[str, Meta], weights: Mapping[str, int], probe: Probe
+        self,
+        tensors: Mapping[str, Meta],
+        weights: Mapping[str, int],
+        probe: Probe,
+        *,
+        marks: bool = False,
     ) -> None:
+        self.marks = marks
         self.tensors = dict(tensors)
         self._constant = set(weights)
         self._weights = dict(weights)
@@ -170,6 +179,13 @@ class AtenGraph:
         return not is_viewable(before, after.shape)
 
     def _look(self, call: Call, names: Sequence[str], sources: tuple[int, ...]) -> None:
+        drops = self.marks and call.name in DROPOUTS
+        probability = call.arguments.get("p") if drops else None
+        if sources and isinstance(probability, float) and probability > 0.0:
+            # Traced in evaluation mode: what training drops is told by an attribute.
+            op = self._operators[sources[-1]]
+            told = {**op.attributes, DROPOUT: probability}
+            self._operators[sources[-1]] = replace(op, attributes=told)
         constant = bool(names) and all(n in self._constant for n in names)
         for output in call.outputs:
             self._producers[output] = sources
@@ -320,7 +336,9 @@ def _copied(meta: Meta, shape: Shape) -> list[Operator]:
 
 def _attention(call: Call, graph: AtenGraph) -> list[Operator]:
     query, key, value = _metas(call, graph, "query", "key", "value")
-    attributes = {"function": "scaled_dot_product_attention"}
+    attributes: dict[str, Attribute] = {"function": "scaled_dot_product_attention"}
+    if graph.marks and call.arguments.get("is_causal") is True:
+        attributes["causal"] = 1
     shapes = (query.shape, key.shape, value.shape)
     return [graph.operator("attention", call, input_shapes=shapes, attributes=attributes)]
 
