@@ -38,6 +38,7 @@ class MemoryPlan:
         largest_convolution: of the largest one of them.
         traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
             is; never its name.
+        looks_up: whether it looks up embeddings.
     """
 
     live: float
@@ -46,6 +47,7 @@ class MemoryPlan:
     convolutions: float
     largest_convolution: float
     traits: tuple[float, ...]
+    looks_up: bool = False
 
     @property
     def has_convolutions(self) -> bool:
@@ -56,6 +58,11 @@ class MemoryPlan:
     def has_attention(self) -> bool:
         """Whether it attends."""
         return self.traits[-2] > 0
+
+    @property
+    def lasting(self) -> float:
+        """Memory that stays from step to step, MiB: weights, optimizer slots, cache."""
+        return sum(self.parts.get(name, 0.0) for name in ("weights", "optimizer", "cache"))
 
 
 TRAITS: Final = (
@@ -131,7 +138,13 @@ def _planned(
             *(size / whole for size in traits[:7]),
             *traits[7:],
         ),
+        looks_up=_looks_up(key),
     )
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _looks_up(key: GraphKey) -> bool:
+    return any(op.kind == "embedding" for op in key.graph.operators)
 
 
 def _inference_peaks(
