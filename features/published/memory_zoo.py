@@ -2,7 +2,7 @@
 
     python -m forerun.features.published.memory_zoo FILE.parquet
 
-traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes the table that
+traces all of them anew (minutes; needs the `zoo` and `train` extras, and `diffusers`) and writes the table that
 comes with the dataset `published_memory`. Networks that tables also time are those of
 `forerun.features.published.zoo`, by the same names.
 """
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from forerun.features.published.diffusion import diffusion
 from forerun.features.published.memory_networks import encoders, large_vision, llamas
 from forerun.features.published.sources import Source
 from forerun.features.published.zoo import graph_table, networks
@@ -26,10 +27,10 @@ TIMED: Final = re.compile(
 def memory_networks() -> dict[str, Source]:
     """All networks of the memory tables that can be traced, by name."""
     shared = {name: source for name, source in networks().items() if TIMED.fullmatch(name)}
-    return {**shared, **dict((*encoders(), *llamas(), *large_vision()))}
+    return {**shared, **dict((*encoders(), *llamas(), *large_vision(), *diffusion()))}
 
 
 if __name__ == "__main__":
-    graph_table(sources=memory_networks()).to_parquet(
+    graph_table(sources=memory_networks(), marks=True).to_parquet(
         Path(sys.argv[1]), index=False, compression="zstd", compression_level=19
     )

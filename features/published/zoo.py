@@ -42,13 +42,13 @@ def published_graph(name: str) -> OperatorGraph:
     return _traced(name, networks())
 
 
-def _traced(name: str, known: Mapping[str, Source]) -> OperatorGraph:
+def _traced(name: str, known: Mapping[str, Source], *, marks: bool = False) -> OperatorGraph:
     if not is_installed():
         raise MissingExtra("Building a published network", "zoo")
     if name not in known:
         raise UnreadableModel(name, f"there are {', '.join(sorted(known))}.")
     declare_operators()
-    return known[name].traced()
+    return known[name].traced(marks=marks)
 
 
 def networks() -> dict[str, Source]:
@@ -67,13 +67,17 @@ def networks() -> dict[str, Source]:
 
 
 def graph_table(
-    names: Sequence[str] = (), sources: Mapping[str, Source] | None = None
+    names: Sequence[str] = (),
+    sources: Mapping[str, Source] | None = None,
+    *,
+    marks: bool = False,
 ) -> "pd.DataFrame":
     """One row a network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 
     Args:
         names: networks to trace; all when empty.
         sources: networks by name; those of `networks()` when None.
+        marks: whether operators are marked with what the memory of training needs.
 
     Raises:
         MissingExtra, UnreadableModel: as in `published_graph`.
@@ -84,7 +88,7 @@ def graph_table(
     for name, source in known.items():
         if names and name not in names:
             continue
-        graph = _traced(name, known)
+        graph = _traced(name, known, marks=marks)
         content = json.dumps(graph.to_json(), sort_keys=True, separators=(",", ":"))
         row = {"graph": name, "configuration": source.configuration}
         rows.append({**row, "operators": len(graph), "content": content})

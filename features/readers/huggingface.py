@@ -99,10 +99,10 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UnreadableModel(where, f"transformers cannot build it: {reason}.") from None
     graph = trace_module(model, (), inputs, batch_size=batch_size, marks=True)
-    return replace(_with_attention_dropout(graph, config), source="huggingface")
+    return replace(with_attention_dropout(graph, config), source="huggingface")
 
 
-def _with_attention_dropout(graph: OperatorGraph, config: Any) -> OperatorGraph:
+def with_attention_dropout(graph: OperatorGraph, config: Any) -> OperatorGraph:
     """The graph, its attention marked with the probability that training drops of its scores."""
     text = getattr(config, "text_config", None) or config
     found = (getattr(text, name, None) for name in _ATTENTION_DROPOUT)
