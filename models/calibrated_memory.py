@@ -137,8 +137,6 @@ def group_bounds(residuals: Column, groups: NDArray[np.str_]) -> tuple[float, fl
     return min(0.0, -_upper(-residuals, weights, level)), max(0.0, high)
 
 
-
-
 def _upper(residuals: Column, weights: Column, level: float) -> float:
     """Least residual whose weight together with those below reaches `level`; else the greatest."""
     order = np.argsort(residuals)

@@ -1,8 +1,8 @@
-"""Whether published set-ups that ran are said to fit their own card, and those that did not are not.
+"""Whether published set-ups that ran are said to fit their own card, and failed ones are not.
 
-A set-up that ran needs no calibration to be judged: the card had enough. The limit "at least ... the
-device has ..." must not stand in its answer; a best estimate or an upper end above what the card
-gives is a run that a scheduler refuses without need.
+A set-up that ran needs no calibration to be judged: the card had enough. The limit "at least ...
+the device has ..." must not stand in its answer; a best estimate or an upper end above what the
+card gives is a run that a scheduler refuses without need.
 """
 
 from collections.abc import Sequence

@@ -178,7 +178,9 @@ def peak_mib(table: "Table") -> NDArray[np.float64]:
 
 def metrics(table: "Table") -> NDArray[np.str_]:
     """Metric that each of n rows measured, by its `tool`; empty where nothing says it."""
-    columns = (table[name].fillna("").astype(str) for name in ("tool", "source_repo", "source_path"))
+    columns = (
+        table[name].fillna("").astype(str) for name in ("tool", "source_repo", "source_path")
+    )
     return np.array([_metric(*row) for row in zip(*columns, strict=True)], dtype=np.str_)
 
 

@@ -6,6 +6,7 @@ networks are those of `diffusers`, which is needed to trace them and for nothing
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -27,39 +28,77 @@ _CLIP_L: Final = {
     **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12},
     "num_attention_heads": 12,
 }
+_CHECKER: Final = {
+    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
+    **{"num_attention_heads": 16, "patch_size": 14, "image_size": 224},
+}
 _CLIP_H: Final = {
     **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 23},
     **{"num_attention_heads": 16, "hidden_act": "gelu"},
 }
 
 
+@dataclass(frozen=True)
+class Latent:
+    """A pipeline's parts.
+
+    Attributes:
+        checkpoint: on huggingface.co.
+        text, denoiser: fields of their configurations, where they are not the class's defaults.
+        side: latents of an image along each side, an eighth of its pixels.
+        guided: whether the denoiser runs with and without the prompt at once.
+        checked: whether a vision transformer looks at the image.
+    """
+
+    checkpoint: str
+    text: Mapping[str, Any]
+    denoiser: Mapping[str, Any] = field(default_factory=dict)
+    side: int = 64
+    guided: bool = False
+    checked: bool = False
+
+
+PIPELINES: Final[Mapping[str, Latent]] = {
+    "stable_diffusion_1.5-512": Latent(
+        "runwayml/stable-diffusion-v1-5", _CLIP_L, _SD_1, guided=True
+    ),
+    "sd_turbo-512": Latent("stabilityai/sd-turbo", _CLIP_H, _SD_2),
+    "lcm_dreamshaper-768": Latent(
+        "SimianLuo/LCM_Dreamshaper_v7",
+        _CLIP_L,
+        {**_SD_1, "time_cond_proj_dim": 256},
+        side=96,
+        checked=True,
+    ),
+}
+"""Name with the pixels of a side -> parts; the sides are those of the denoisers' configurations."""
+
+
 def diffusion() -> Iterator[Entry]:
-    """Stable Diffusion 1.5 with guidance and its turbo descendant without, at 512 pixels."""
-    for name, hub, text, denoiser, guided in (
-        ("stable_diffusion_1.5-512", "runwayml/stable-diffusion-v1-5", _CLIP_L, _SD_1, True),
-        ("sd_turbo-512", "stabilityai/sd-turbo", _CLIP_H, _SD_2, False),
-    ):
-        make = partial(_pipeline, text, denoiser, guided)
-        yield name, Built(f"{HUB} {hub}, {TOKENS} tokens", make, (1, 4, 64, 64))
+    """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
+    for name, latent in PIPELINES.items():
+        where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
+        yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
 
 
-def _pipeline(text: Mapping[str, Any], denoiser: Mapping[str, Any], guided: bool) -> Any:
+def _pipeline(latent: Latent) -> Any:
     """A module from latents of one image to its pixels; guidance doubles the denoiser's batch."""
     import torch
     from torch import nn
-    from transformers import CLIPTextConfig, CLIPTextModel
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
 
     kl, unet = _diffusers()
-    clip = CLIPTextConfig(**text)
-    clip._attn_implementation = "sdpa"
-    passes = 2 if guided else 1
+    clip, looker = CLIPTextConfig(**latent.text), CLIPVisionConfig(**_CHECKER)
+    clip._attn_implementation = looker._attn_implementation = "sdpa"
+    passes = 2 if latent.guided else 1
 
     class Pipeline(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.text = CLIPTextModel(clip)
-            self.denoiser = unet(sample_size=64, **denoiser)
+            self.denoiser = unet(sample_size=latent.side, **latent.denoiser)
             self.images = kl(sample_size=512, **_DECODER)
+            self.checker = CLIPVisionModel(looker) if latent.checked else None
 
         def forward(self, latents: Any) -> Any:
             words = torch.zeros((len(latents), TOKENS), dtype=torch.int64, device=latents.device)
@@ -67,7 +106,11 @@ def _pipeline(text: Mapping[str, Any], denoiser: Mapping[str, Any], guided: bool
             noisy = torch.cat([latents] * passes)
             step = torch.ones((), dtype=torch.int64, device=latents.device)
             noise = self.denoiser(noisy, step, torch.cat([prompts] * passes)).sample
-            return self.images.decode(latents - noise[: len(latents)]).sample
+            image = self.images.decode(latents - noise[: len(latents)]).sample
+            if self.checker is None:
+                return image
+            small = nn.functional.interpolate(image, size=(224, 224))
+            return image, self.checker(pixel_values=small).pooler_output
 
     return Pipeline()
 

@@ -70,7 +70,7 @@ def llamas() -> Iterator[Entry]:
 
 
 def large_vision() -> Iterator[Entry]:
-    """timm's largest ViTs, with the 45 classes of RESISC45."""
+    """Timm's largest ViTs, with the 45 classes of RESISC45."""
     for name, model, fields in (
         ("vit_huge_patch14-224", "vit_huge_patch14_224", {}),
         ("vit_giant_patch14-224", "vit_giant_patch14_dinov2", {"img_size": 224}),

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.models.test_memory import ask
 
 from forerun.data.measurements import Measurements
 from forerun.models.calibrated_memory import CalibratedMemory, group_bounds
 from forerun.models.contract import PredictorContract
 from forerun.models.memory import ALLOCATED, PEAK, Memory
-from tests.models.test_memory import ask
 
 
 def published(spread=0.1):

@@ -23,7 +23,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Network
+from forerun.data.workload import Network, Phase
 from forerun.training.tasks.memory_setups import NO_GRAPH, Described, described
 
 METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
@@ -81,9 +81,7 @@ def memory_measurements(
     return Measurements(queries, values, texts), np.array(kept, dtype=np.intp)
 
 
-def questions(
-    table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]
-) -> list["Described | str"]:
+def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list["Described | str"]:
     """The question of each of n rows, or why it is not judged."""
     found: list[Described | str] = []
     columns = (reasons(table), sources(table), table.to_dict("records"))
@@ -121,11 +119,9 @@ def out_of_memory(
 
 
 def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
-    phase = "inference" if one.training is None else "training"
-    network = Network(
-        graph, one.batch_size, one.precision, phase, one.training, one.inference  # type: ignore[arg-type]
-    )
-    return Query(network, device, Software(runtime=one.runtime))
+    phase: Phase = "inference" if one.training is None else "training"
+    run = (graph, one.batch_size, one.precision, phase, one.training, one.inference)
+    return Query(Network(*run), device, Software(runtime=one.runtime))
 
 
 def _device(row: Mapping[object, object], catalog: DeviceCatalog) -> Device:

@@ -45,11 +45,12 @@ IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-b
 """Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
 image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 takes."""
 HEADLESS: Final = "google-bert/bert-base-uncased"
-"""Checkpoint whose head in inference is not said; the peaks hold more than any one head explains."""
+"""Checkpoint whose head in inference is not said; no one head explains the peaks."""
 
 DIFFUSION: Final[Mapping[str, str]] = {
     "stable_diffusion_1_5": "stable_diffusion_1.5-512",
     "sd_turbo": "sd_turbo-512",
+    "lcm": "lcm_dreamshaper-768",
 }
 """Pipeline -> graph of its text encoder, denoiser and decoder."""
 
@@ -271,10 +272,11 @@ def _segment_anything(row: Row) -> Described | str:
 
 
 def _open_muse(row: Row) -> Described | str:
-    """Pipelines in fp16 throughout, at the image size that the script gives.
+    """Pipelines in fp16 throughout, at the image size that the script asks for.
 
-    SDXL's decoder runs in fp32, the latent consistency model's own image size is not the printed
-    one, and nobody traces the others.
+    The script prints 1024 for the latent consistency model but asks for no size, so that it draws
+    768 pixels, its configuration's. SDXL's decoder runs in fp32; the others are not in `diffusers`
+    or not described.
     """
     graph = DIFFUSION.get(str(row["model"]))
     if graph is None:

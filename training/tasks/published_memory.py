@@ -43,7 +43,8 @@ class PublishedMemoryExaminer(Examiner):
         """`published`: nothing is fitted; then one exam a family and one a source left out."""
         table = bundle.table("table")
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
-        yield Exam("published", measured.take(np.array([], dtype=np.intp)), list(_tasks(measured, "published")))
+        nothing = measured.take(np.array([], dtype=np.intp))
+        yield Exam("published", nothing, list(_tasks(measured, "published")))
         place = np.full(len(table), -1)
         place[kept] = np.arange(len(kept))
         for split in PublishedMemory().splits(bundle):
