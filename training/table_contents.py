@@ -157,6 +157,7 @@ _SET_UPS: Final = (
     ("Llama 3.2 3B, LoRA and full (PEFT)", "peft_llama_training"),
     ("low-rank adapters, asked as LoRA (PEFT)", "peft_llama_as_lora_training"),
     ("ViT, 8- and 4-bit optimizers (torchao)", "torchao_optimizers_training"),
+    ("Llama 3 8B on 8 GPUs (torchao)", "torchao_float8_training"),
     ("Llama 3.1 70B on 256 GPUs (torchtitan)", "torchtitan_training"),
     ("attention tables, forward (transformers)", "transformers_attention_inference"),
     ("100 new tokens, Pythia (transformers)", "transformers_generation_inference"),

@@ -22,6 +22,14 @@ LLAMAS: Final = {
             **{"head_dim": 128, "intermediate_size": 8192, "tie_word_embeddings": True},
         },
     ),
+    "llama_3.1_8b": (
+        "meta-llama/Llama-3.1-8B",
+        {
+            **_LLAMA_3,
+            **{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32},
+            "intermediate_size": 14336,
+        },
+    ),
     "llama_3.1_70b": (
         "meta-llama/Llama-3.1-70B",
         {
@@ -33,7 +41,12 @@ LLAMAS: Final = {
 }
 """Name -> checkpoint and fields of its configuration."""
 
-LENGTHS: Final = (("llama_3.2_3b", 768), ("llama_3.2_3b", 4096), ("llama_3.1_70b", 8192))
+LENGTHS: Final = (
+    ("llama_3.2_3b", 768),
+    ("llama_3.2_3b", 4096),
+    ("llama_3.1_8b", 4096),
+    ("llama_3.1_70b", 8192),
+)
 """Llama and tokens of a sequence in the tables."""
 
 

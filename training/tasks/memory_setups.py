@@ -35,11 +35,17 @@ TORCHTUNE_RANK: Final = 64
 TORCHTUNE_CHUNKS: Final = 8
 """Parts of torchtune's `CEWithChunkedOutputLoss` by default."""
 
+TORCHTITAN_BATCH: Final = 1
+"""Samples of a device where torchao's float8 table, made with torchtitan, names none: `batch_size`
+of torchtitan's train_configs/llama3_8b.toml."""
+
 LOW_RANK: Final = ("ADALORA", "DELORA", "GRALORA", "PVERA", "RANDLORA", "UNILORA", "VBLORA", "VERA")
 """PEFT methods that add two low-rank products to the output of a linear layer, as LoRA does; they
 differ in what of them is trained. They are judged apart, asked as LoRA of their rank."""
 SAME_AS_LORA: Final = ("rank32", "rank64", "rank64-rslora")
 """Ends of PEFT's experiments with plain LoRA; others change its arithmetic."""
+NEAR_LORA: Final = ("lorafa", "mica")
+"""Ends of those with LoRA's arithmetic of which less is trained."""
 
 IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-base")
 """Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
@@ -198,8 +204,10 @@ def _peft(row: Row) -> Described | str:
     method, rank, part = row["method"], 0, "peft_llama"
     if method != "full":
         targets = set(re.findall(r"\w+", str(row["target_modules"])))
-        plain = method == "LORA" and str(row["peft_variant"]).endswith(SAME_AS_LORA)
-        if not plain and method not in LOW_RANK:
+        variant = str(row["peft_variant"])
+        plain = method == "LORA" and variant.endswith(SAME_AS_LORA)
+        near = method in LOW_RANK or (method == "LORA" and variant.endswith(NEAR_LORA))
+        if not plain and not near:
             return NO_METHOD
         if targets != {"q_proj", "v_proj"}:
             return NO_TARGETS
@@ -242,8 +250,7 @@ def _torchtitan(row: Row) -> Described | str:
         return CONTEXT_PARALLEL
     if checkpointing.startswith("selective"):
         return PER_OPERATOR
-    if not row["batch"] > 0:
-        return NO_BATCH
+    batch = row["batch"] if row["batch"] > 0 else TORCHTITAN_BATCH
     sizes = {8030000000.0: "llama_3.1_8b", 70600000000.0: "llama_3.1_70b"}
     graph = sizes.get(float(row["params"]))
     if graph is None:
@@ -258,7 +265,8 @@ def _torchtitan(row: Row) -> Described | str:
     )
     runtime: Runtime = "compiled" if row["compile"] == "True" else "eager"
     name = f"{graph}-{int(float(row['seq_or_resolution']))}"
-    return Described("torchtitan", name, int(row["batch"]), "amp_bf16", setup, None, runtime)
+    part = "torchtitan" if row["source_repo"] == "pytorch/torchtitan" else "torchao_float8"
+    return Described(part, name, int(batch), "amp_bf16", setup, None, runtime)
 
 
 def _segment_anything(row: Row) -> Described | str:
