@@ -78,12 +78,10 @@ def evaluate(
     judge = examiner(name)
     bundle = find(name, data_dir)
     whole = data_dir is None or judge.fits_any_folder or record.knows(bundle)
-    left_out: dict[str, int] = {}
+    left_out = _never_judged(judge, bundle) if whole else {}
     if whole:
         _check_protocols(judge, bundle, protocols)
         found = list(sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress))
-        if judge.fits_any_folder:
-            left_out |= judge.left_out(bundle, DeviceCatalog.load(), {})
     else:
         seen = record.seen(name)
         check_tables(judge, bundle)
@@ -148,6 +146,13 @@ def sit_exam(
                     found = answer(task, fitted, constant, seed, count)
                     if found is not None:
                         yield found
+
+
+def _never_judged(judge: Examiner, bundle: Bundle) -> dict[str, int]:
+    """Reason -> rows that no protocol judges, of examiners whose protocols take any folder."""
+    if not judge.fits_any_folder:
+        return {}
+    return dict(judge.left_out(bundle, DeviceCatalog.load(), {}))
 
 
 def _chosen(judge: Examiner, names: Sequence[str], seed: int) -> Sequence[Predictor]:
