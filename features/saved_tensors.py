@@ -13,6 +13,9 @@ from forerun.data.graph import Operator, OperatorGraph
 INDEX_BYTES = 8
 STATISTIC_BYTES = 4
 SCORE_BYTES = 4
+SAFE_SOFTMAX_BYTES = 4
+"""`aten._safe_softmax`, which products of attention run in from PyTorch 2.5 on, keeps softmax's
+result and what it selects of it; tables of decomposed attention were recorded so."""
 MASK_BYTES = 1
 FUSED_DIMENSIONS = 4
 FOLDED_ATTENTION = "fused.attention"
@@ -176,7 +179,8 @@ def _plain_attention(op: Operator) -> Saved:
     """Two products and a softmax: the operands and the scores are kept."""
     query, key = op.input_shapes[0], op.input_shapes[1]
     scores = prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
-    return Saved(inputs=True, extra_bytes=scores * SCORE_BYTES)
+    selected = SAFE_SOFTMAX_BYTES if op.name == FOLDED_ATTENTION else 0
+    return Saved(inputs=True, extra_bytes=scores * (SCORE_BYTES + selected))
 
 
 def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:

@@ -43,6 +43,7 @@ class Steps:
 
     def __init__(self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup) -> None:
         self.walk = Walk(graph, precision, setup)
+        graph = self.walk.graph
         self._graph, self._setup, self._tape = graph, setup, self.walk.tape
         self._parts = _recomputed(graph, setup)
         self._head = head_of(graph)
