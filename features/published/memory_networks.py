@@ -1,9 +1,13 @@
 """Networks of published memory tables that no table times: BERT's classifier, Llama, ViT, ViViT."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from forerun.features.published.language import bert, decoders
+from forerun.features.published.modules import with_summed_logits
 from forerun.features.published.sources import HUB, Built, Entry, Inputs, Transformer
 
 _LARGE: Final = {
@@ -48,6 +52,19 @@ LENGTHS: Final = (
     ("llama_3.1_70b", 8192),
 )
 """Llama and tokens of a sequence in the tables."""
+
+
+SUMMED: Final = re.compile(r"(?:bert_base_mlm-(?:256|512)|biogpt-(?:128|256))-sdpa")
+"""Networks that tables trained without a loss: the gradient was that of the sum of their logits, as
+peaks show that leave no room for a cross-entropy."""
+
+
+def without_loss() -> Iterator[Entry]:
+    """BERT and BioGPT that end in the sum of their logits."""
+    for name, source in (*bert(), *decoders()):
+        if SUMMED.fullmatch(name) and isinstance(source, Transformer):
+            summed = replace(source, wrap=with_summed_logits)
+            yield name.replace("-sdpa", "-sum"), summed
 
 
 def encoders() -> Iterator[Entry]:

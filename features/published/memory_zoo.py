@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Final
 
 from forerun.features.published.diffusion import diffusion
-from forerun.features.published.memory_networks import encoders, large_vision, llamas
+from forerun.features.published.memory_networks import (
+    encoders,
+    large_vision,
+    llamas,
+    without_loss,
+)
 from forerun.features.published.sources import Source
 from forerun.features.published.zoo import graph_table, networks
 
 TIMED: Final = re.compile(
-    r"(?:bert_base_mlm|albert_base-|biogpt|pythia_410m).*-sdpa"
+    r"(?:albert_base-|biogpt-(?:64|128)|pythia_410m).*-sdpa"
     r"|(?:beit_base|data2vec_base)-224-sdpa|sam_vit_[bh]_encoder-1024"
 )
 """Networks that tables of memory share with tables of time; how attention runs is an option."""
@@ -27,7 +32,8 @@ TIMED: Final = re.compile(
 def memory_networks() -> dict[str, Source]:
     """All networks of the memory tables that can be traced, by name."""
     shared = {name: source for name, source in networks().items() if TIMED.fullmatch(name)}
-    return {**shared, **dict((*encoders(), *llamas(), *large_vision(), *diffusion()))}
+    own = (*without_loss(), *encoders(), *llamas(), *large_vision(), *diffusion())
+    return {**shared, **dict(own)}
 
 
 if __name__ == "__main__":

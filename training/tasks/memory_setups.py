@@ -47,6 +47,8 @@ SAME_AS_LORA: Final = ("rank32", "rank64", "rank64-rslora")
 NEAR_LORA: Final = ("lorafa", "mica")
 """Ends of those with LoRA's arithmetic of which less is trained."""
 
+WITHOUT_LOSS: Final = ("google-bert/bert-base-uncased", "microsoft/biogpt")
+"""Checkpoints whose training tables took the gradient of the logits' sum."""
 IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-base")
 """Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
 image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 takes."""
@@ -125,7 +127,8 @@ def _transformers(row: Row) -> Described | str:
         return "the columns of eager and fused attention are exchanged"
     if not name or (row["model"] == HEADLESS and not training):
         return NO_GRAPH
-    batch, graph = int(row["batch"]), f"{name}-sdpa"
+    summed = training and row["model"] in WITHOUT_LOSS
+    batch, graph = int(row["batch"]), f"{name}-{'sum' if summed else 'sdpa'}"
     if training:
         setup = TrainingSetup("none", attention=attention)
         return Described("transformers_attention", graph, batch, "fp16", training=setup)
