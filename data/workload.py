@@ -18,7 +18,7 @@ moments in 8 and 4 bits, `none` is a forward and backward pass without a step.""
 WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4"]
 """How weights are stored; `mxfp4` is four bits with a shared exponent for every 32 weights."""
 
-FrozenFormat = WeightFormat | Literal["nf4"]
+FrozenFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nf4"]
 """How frozen weights are stored; `nf4` is QLoRA's four bits with doubly quantised scales (Dettmers
 et al. 2023, arXiv 2305.14314)."""
 
