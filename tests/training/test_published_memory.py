@@ -95,7 +95,7 @@ def test_one_row_has_one_metric(measured):
         (
             "transformers",
             {"attention": "eager"},
-            "bert_base_mlm-256-sdpa",
+            "bert_base_mlm-256-sum",
             {"optimizer": "none", "attention": "eager"},
         ),
         (

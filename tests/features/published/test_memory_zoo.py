@@ -46,6 +46,6 @@ def test_parameters_are_as_many_as_published(packaged, name, millions):
 
 @needs_zoo
 def test_a_network_traces_to_what_is_packaged(packaged):
-    name = "bert_base_mlm-256-sdpa"
+    name = "bert_base_mlm-256-sum"
     table = graph_table([name], memory_networks(), marks=True)
     assert read_graphs(table)[name].digest == read_graphs(packaged)[name].digest
