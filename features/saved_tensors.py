@@ -184,12 +184,21 @@ def _plain_attention(op: Operator) -> Saved:
 
 
 def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
-    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product."""
+    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product.
+
+    Decomposed traces flatten the products; the copies of operands and results beside them show how
+    many dimensions there are.
+    """
+    after: dict[int, list[Operator]] = {}
+    for op in graph.operators:
+        for source in op.inputs:
+            if graph.operators[source].name == FOLDED_ATTENTION:
+                after.setdefault(source, []).append(op)
     for place, op in enumerate(graph.operators):
         if op.kind != "attention" or len(op.input_shapes) < 2:
             continue
-        sources = [graph.operators[i] for i in op.inputs]
-        copied = [s.output_shapes[0] for s in sources if s.kind == "copy" and s.output_shapes]
+        beside = [*(graph.operators[i] for i in op.inputs), *after.get(place, ())]
+        copied = [s.output_shapes[0] for s in beside if s.kind == "copy" and s.output_shapes]
         if any(len(shape) == FUSED_DIMENSIONS + 1 for shape in (*copied, *op.input_shapes)):
             yield place
 
