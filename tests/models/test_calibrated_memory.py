@@ -5,7 +5,7 @@ import pytest
 from tests.models.test_memory import ask
 
 from forerun.data.measurements import Measurements
-from forerun.models.calibrated_memory import CalibratedMemory, group_bounds
+from forerun.models.calibrated_memory import CalibratedMemory, group_width
 from forerun.models.contract import PredictorContract
 from forerun.models.memory import ALLOCATED, PEAK, Memory
 
@@ -42,31 +42,33 @@ def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
 def test_two_tables_are_too_few_to_calibrate_on():
     rows = published()
     few = rows.take(np.isin(rows.groups["part"], ["table 0", "table 1"]))
-    assert CalibratedMemory().fit(few).bounds == {}
+    assert CalibratedMemory().fit(few).width is None
 
 
 def test_rows_of_other_metrics_count_by_their_own():
     rows = published()
     peaks = Memory().predict(rows.queries).values[PEAK]
     both = Measurements(rows.queries, {PEAK: 2.0 * peaks}, rows.groups)
-    low, high = CalibratedMemory().fit(both).bounds["training"]
-    assert low == 0.0
-    assert high == pytest.approx(np.log(2.0))
+    assert CalibratedMemory().fit(both).width == pytest.approx(np.log(2.0))
+
+
+def test_a_table_above_widens_the_range_below_too():
+    rows = published(spread=0.0)
+    high = Measurements(rows.queries, {ALLOCATED: 1.5 * rows.values[ALLOCATED]}, rows.groups)
+    answers = CalibratedMemory().fit(high).predict(rows.queries)
+    np.testing.assert_allclose(answers.low[ALLOCATED] * 1.5, answers.values[ALLOCATED])
 
 
 def test_a_table_with_many_rows_weighs_no_more_than_one_with_few():
     residuals = np.concatenate([np.zeros(1000), np.full(5, 0.4), np.full(5, 0.5)])
     groups = np.array(["a"] * 1000 + ["b"] * 5 + ["c"] * 5)
-    assert group_bounds(residuals, groups)[1] == pytest.approx(0.5)
+    assert group_width(residuals, groups) == pytest.approx(0.5)
 
 
 def test_with_few_tables_the_range_holds_all_of_them():
-    residuals, groups = np.array([-0.3, 0.0, 0.2]), np.array(["a", "b", "c"])
-    assert group_bounds(residuals, groups) == (-0.3, 0.2)
+    assert group_width(np.array([0.3, 0.0, 0.2]), np.array(["a", "b", "c"])) == 0.3
 
 
 def test_with_many_tables_the_range_leaves_out_the_rarest():
-    residuals = np.linspace(-1.0, 1.0, 201)
-    low, high = group_bounds(residuals, np.arange(201).astype(str))
-    assert low == pytest.approx(-high)
-    assert 0.88 < high < 0.94
+    residuals = np.linspace(0.0, 1.0, 201)
+    assert 0.88 < group_width(residuals, np.arange(201).astype(str)) < 0.93
