@@ -1,11 +1,12 @@
 """Memory with ranges calibrated on published set-ups: conformal prediction by group.
 
 `Memory` answers from an analytic plan, and its ranges were calibrated on one kind of network on one
-GPU. Here the residuals |log(measured / predicted)| of set-ups that others published, whole tables at
-a time, give one width for everything else. A table is one group: its rows share a script, a network
-and a framework, so that each counts as one sample of what a new table would show (hierarchical
-conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few and deviate to
-one side each, so that a new one may deviate to either: the range is symmetric in the logarithm.
+GPU. Here the residuals |log(measured / predicted)| of set-ups that others published, whole tables
+at a time, give one width for everything else. A table is one group: its rows share a script, a
+network and a framework, so that each counts as one sample of what a new table would show
+(hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few
+and deviate to one side each, so that a new one may deviate to either: the range is symmetric in the
+logarithm.
 """
 
 from collections.abc import Sequence
