@@ -53,8 +53,9 @@ class LoadedNetwork:
         self.eager = how is not None and how.attention == "eager"
         self._legacy = setup is not None and setup.legacy_pytorch
         chains = norm_chains(graph)
-        # Softmax runs in 32 bits under autocast, and in models with written-out norms.
-        self.upcast = bool(chains) or self.autocast
+        # Softmax runs in 32 bits under autocast, and in models with written-out norms or rotary
+        # embeddings (`softmax(..., dtype=torch.float32)` of Llama, GPT-NeoX and those like them).
+        self.upcast = bool(chains) or self.autocast or _rotates(graph)
         half = self.item == 2.0
         self._norms = {chain.first: chain for chain in chains} if half else {}
         self._ends = {chain.last for chain in self._norms.values()}
@@ -152,6 +153,11 @@ class LoadedNetwork:
         item = ELEMENT_BYTES[known] if known else (2.0 if self.autocast else self.item)
         elements = cached_elements(op, self.graph.operators) * self._cached * op.repeat
         self.tape.new(elements, item, CACHE, op.batched)
+
+
+def _rotates(graph: OperatorGraph) -> bool:
+    """Whether a network has rotary embeddings: sines and cosines."""
+    return any(op.attributes.get("function") in ("sin", "cos") for op in graph.operators)
 
 
 def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import NumberFormat, TrainingSetup
-from forerun.features.attention_memory import write_score_gradients
+from forerun.features.attention_memory import is_causal, write_score_gradients
 from forerun.features.graph_weights import head_of
 from forerun.features.liveness import Walk
 from forerun.features.network_blocks import Part, parts, spans
@@ -18,8 +18,10 @@ from forerun.features.tape import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
 from forerun.features.training_state import slot_bytes, step_copies
 
 STEPS: Final = 2
-LOSS_BYTES: Final = 4.0
-"""Cross-entropy of language models runs in 32 bits (`logits.float()` in `ForCausalLMLoss`)."""
+CAUSAL_LOSS_BYTES: Final = 4.0
+"""Cross-entropy of networks that generate text runs in 32 bits (`logits.float()` in
+`ForCausalLMLoss` of transformers); that of masked language models in the precision of the logits.
+"""
 
 
 def training_requests(
@@ -101,12 +103,15 @@ class Steps:
         if place != self._head:
             return self._tape.like(result)
         tape = self._tape
-        full = tape.items[result] == LOSS_BYTES
-        wide = tape.hold(result) if full else tape.like(result, LOSS_BYTES)
-        logarithms = tape.like(result, LOSS_BYTES)
+        item = tape.items[result]
+        if is_causal(self._graph) or self.walk.autocast:
+            item = CAUSAL_LOSS_BYTES
+        full = tape.items[result] == item
+        wide = tape.hold(result) if full else tape.like(result, item)
+        logarithms = tape.like(result, item)
         tape.release(wide)
-        picked = tape.like(result, LOSS_BYTES)
-        gradient = tape.like(result, LOSS_BYTES)
+        picked = tape.like(result, item)
+        gradient = tape.like(result, item)
         tape.release(logarithms, picked)
         if full:
             return gradient
