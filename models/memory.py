@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -237,6 +238,8 @@ class Memory:
         shares, context = ShrunkScalars.from_json(content["shares"]), content["context_mib"]
         if "training" not in content:
             return cls(context, shares)
+        if "domain" not in content:
+            raise BadArtifact(f"{folder} was fitted by an older version; fit it again.")
         counts, quantiles = content["boosters"], content["quantiles"]
         return cls(
             context,

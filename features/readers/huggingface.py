@@ -84,6 +84,7 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
         import transformers
     except ImportError:
         raise MissingExtra("Reading a Hugging Face configuration", "train") from None
+    from forerun.features.readers.repeated_layers import traced_in_part
     from forerun.features.readers.torch_trace import trace_module
     from forerun.features.readers.torchvision_operators import declare_operators
 
@@ -98,7 +99,11 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
         # A configuration can fail anywhere inside the model's own constructor.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UnreadableModel(where, f"transformers cannot build it: {reason}.") from None
-    graph = trace_module(model, (), inputs, batch_size=batch_size, marks=True)
+
+    def trace(module: Any) -> OperatorGraph:
+        return trace_module(module, (), inputs, batch_size=batch_size, marks=True)
+
+    graph = traced_in_part(model, trace) or trace(model)
     return replace(with_attention_dropout(graph, config), source="huggingface")
 
 
