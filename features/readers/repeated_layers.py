@@ -38,21 +38,19 @@ def traced_in_part(model: Any, trace: Callable[[Any], OperatorGraph]) -> Operato
     finally:
         setattr(owner, name, layers)
     two, three = graphs
-    if with_blocks(two, 1) != three:
+    again = with_blocks(two, 1, three)
+    if again is None or again.operators != three.operators:
         return None
     return with_blocks(three, len(layers) - 3, two)
 
 
-def with_blocks(
-    graph: OperatorGraph, more: int, smaller: OperatorGraph | None = None
-) -> OperatorGraph | None:
+def with_blocks(graph: OperatorGraph, more: int, other: OperatorGraph) -> OperatorGraph | None:
     """The graph with its last repeated block several times more; None where no block repeats.
 
     Args:
         graph: operators with one run of equal blocks.
         more: how many blocks are added.
-        smaller: the same network with a block less, which tells the weights of a block; without it
-            those of its operators are taken.
+        other: the same network with one block more or less, which tells the weights of a block.
     """
     blocks = [part.span for part in parts(graph) if part.block]
     lengths = {len(block) for block in blocks}
@@ -69,11 +67,9 @@ def with_blocks(
             op = graph.operators[place]
             ops.append(_moved(op, last.start - length, number * length))
     ops += [_moved(op, last.start, more * length) for op in graph.operators[last.stop :]]
-    total = graph.parameter_elements
-    if total is not None:
-        own = sum(graph.operators[place].parameter_elements for place in last)
-        known = None if smaller is None else smaller.parameter_elements
-        total += more * (own if known is None else total - known)
+    total, known = graph.parameter_elements, other.parameter_elements
+    if total is not None and known is not None:
+        total += more * abs(total - known)
     return replace(graph, operators=tuple(ops), parameter_elements=total)
 
 
