@@ -10,7 +10,7 @@ those of inference, are engineering ones and make no claim of coverage.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,15 @@ from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.features.memory_plan import TRAITS, MemoryPlan, memory_plan, with_optimizer_slots
+from forerun.features.memory_plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain import Sheet, same_sheet, sheet
 from forerun.models.memory_affine import MemoryMap
-from forerun.models.memory_domain import MemoryDomain, kind_of, set_up_notes
+from forerun.models.memory_boosters import FittedPeaks
+from forerun.models.memory_domain import MemoryDomain, set_up_notes
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -52,36 +53,13 @@ ALLOCATED_HIGH = 1.3
 TRAINING_LOW, TRAINING_HIGH = 0.9, 1.3
 TEXT_HIGH = 1.15
 """The same for networks without convolutions, which need no workspaces of libraries."""
-FEATURE_NAMES = (*TRAITS, "log_reserved", "log_live")
 
 ADAPTED_SPREAD_MIB = 300.0
 ADAPTED_ROWS = 3
 """Those timm jobs scatter by -150 to +270 MiB about their median (5 to 95 %): what is left when a
 device's own share is known from a few rows."""
 
-BAGS, FOLDS = 2, 10
-PARAMETERS: Mapping[str, Any] = {
-    "objective": "l1",
-    "learning_rate": 0.05,
-    "lambda_l2": 1.0,
-    "feature_fraction": 0.6,
-    "bagging_fraction": 0.7,
-    "bagging_freq": 1,
-}
-SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
-    "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5}),
-    "mixed": (250, {"num_leaves": 8, "min_data_in_leaf": 20}),
-}
-"""Trees and their size. Networks of dense layers repeat to 0.2 %, so that much can be learnt of
-them; those with convolutions or attention scatter by their libraries' workspaces."""
-USUAL_SLOTS: Mapping[str, float] = {"dense": 2.0, "mixed": 1.0}
-"""Optimizer states a weight of GPUMemNet's rows: Adam and SGD with momentum."""
-
-LEAST_BEYOND = -0.9
-"""Of the mapped peak: what a measurement may lie below it, to keep logarithms finite."""
-
-FEWEST_ROWS = 100
-"""Rows from which on a booster is worth its noise."""
+FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
 NOT_CALIBRATED = "memory: an engineering range, no inference memory was measured for it"
@@ -148,7 +126,7 @@ class Memory:
         def answer_left_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
             hidden = np.isin(families, families[known[held]])
             taught = np.flatnonzero(~hidden).tolist()
-            fitted = _Fit.of(
+            fitted = FittedPeaks.of(
                 [rows.queries[i] for i in taught],
                 [plans[i] for i in taught],
                 measured[taught],
@@ -162,7 +140,7 @@ class Memory:
             held_out_folds(families[known], FOLDS, self.seed),
             answer_left_out,
         )
-        fit = _Fit.of(rows.queries, plans, measured, at_least, self.seed)
+        fit = FittedPeaks.of(rows.queries, plans, measured, at_least, self.seed)
         return replace(
             self,
             training=fit.map,
@@ -262,7 +240,7 @@ class Memory:
         trained = np.array([_phase(q) == "training" for q in queries], dtype=np.bool_)
         if self.residuals and trained.any():
             chosen = [plan for plan, mine in zip(plans, trained, strict=True) if mine]
-            mapped[trained] = _Fit(self.training, self.residuals, self.domain).peaks(chosen)
+            mapped[trained] = FittedPeaks(self.training, self.residuals, self.domain).peaks(chosen)
         return mapped
 
     def _why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
@@ -324,88 +302,6 @@ class Memory:
             if mine is None or not any(same_sheet(one, mine) for one in self.sheets):
                 lines.append(ELSEWHERE)
         return (*lines, *set_up_notes(query))
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """Map, boosters, and what they were fitted on."""
-
-    map: MemoryMap
-    residuals: Mapping[str, BoosterBag]
-    domain: MemoryDomain
-
-    @classmethod
-    def of(
-        cls,
-        queries: Sequence[Query],
-        plans: Sequence[MemoryPlan],
-        measured: Column,
-        at_least: Column,
-        seed: int,
-    ) -> "_Fit":
-        found = MemoryMap.fit(plans, measured, at_least)
-        known = np.flatnonzero(~np.isnan(measured))
-        shown = [plans[i] for i in known.tolist()]
-        usual, kinds = _usual(shown), _kinds(shown)
-        beyond = measured[known] - _mapped(found, shown)
-        left = np.log1p(np.maximum(beyond / _mapped(found, usual), LEAST_BEYOND))
-        features = _features(usual)
-        residuals = {}
-        for kind, (trees, size) in SIZES.items():
-            mine = kinds == kind
-            if mine.sum() >= FEWEST_ROWS:
-                residuals[kind] = BoosterBag.fit(
-                    features[mine],
-                    left[mine],
-                    parameters={**PARAMETERS, **size},
-                    trees=trees,
-                    seeds=range(seed, seed + BAGS),
-                )
-        precisions = {str(queries[i].run.precision) for i in known.tolist()}
-        return cls(found, residuals, MemoryDomain.of(shown, features, FEATURE_NAMES, precisions))
-
-    def peaks(self, plans: Sequence[MemoryPlan]) -> Column:
-        """Mapped peaks plus what the booster of each network's kind adds, MiB.
-
-        The booster is asked about the kind's usual optimizer, so that another one changes the peak
-        by its own states and by nothing else. Features are moved into the range of the runs that
-        it was fitted on, and what it adds is that of the largest of them at most.
-        """
-        mapped = _mapped(self.map, plans)
-        kinds = _kinds(plans)
-        for kind, bag in self.residuals.items():
-            mine = np.flatnonzero(kinds == kind)
-            if len(mine):
-                usual = _usual([plans[row] for row in mine.tolist()])
-                features = self.domain.ranges[kind].clip(_features(usual))
-                largest = self.map.reserved * self.domain.largest_mib[kind]
-                base = np.minimum(_mapped(self.map, usual), largest + self.map.context)
-                mapped[mine] += base * np.expm1(bag.predict(features))
-        return mapped
-
-
-def _mapped(known: MemoryMap, plans: Sequence[MemoryPlan]) -> Column:
-    return np.array([known.peak(plan) for plan in plans])
-
-
-def _usual(plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
-    return [
-        with_optimizer_slots(plan, USUAL_SLOTS.get(kind, 0.0))
-        for plan, kind in zip(plans, _kinds(plans).tolist(), strict=True)
-    ]
-
-
-def _kinds(plans: Sequence[MemoryPlan]) -> NDArray[np.str_]:
-    return np.array([kind_of(plan) for plan in plans], dtype=np.str_)
-
-
-def _features(plans: Sequence[MemoryPlan]) -> Column:
-    return np.array(
-        [
-            (*plan.traits, np.log(max(plan.reserved, 1.0)), np.log(max(plan.live, 1.0)))
-            for plan in plans
-        ]
-    )
 
 
 def _stratum(plan: MemoryPlan) -> str:

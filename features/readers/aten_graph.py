@@ -14,29 +14,13 @@ from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
 from forerun.features.dropout import ATTRIBUTE as DROPOUT
 from forerun.features.readers.aten import DROPOUTS, FACTORIES, KIND_OF, VIEWS, function_of
 from forerun.features.readers.probe import Probe
+from forerun.features.readers.strides import Meta, is_viewable
 
 
 class Ref(NamedTuple):
     """The name of a tensor in an argument list."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """A tensor as the program describes it.
-
-    Attributes:
-        shape: its sizes.
-        strides: its strides in elements; None where not known.
-        dtype: any value that is equal for equal types.
-        floating: whether it holds floating-point numbers.
-    """
-
-    shape: Shape
-    strides: Shape | None = None
-    dtype: object = None
-    floating: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,41 +175,6 @@ class AtenGraph:
             self._producers[output] = sources
             if constant:
                 self._constant.add(output)
-
-
-def is_viewable(meta: Meta, shape: Shape) -> bool:
-    """Whether a tensor can be seen in another shape without a copy, as `Tensor.view` decides.
-
-    Args:
-        meta: shape and strides of the tensor; without strides it is taken as contiguous.
-        shape: the new shape, of as many elements.
-    """
-    if meta.strides is None or prod(meta.shape) <= 1 or prod(shape) != prod(meta.shape):
-        return True
-    runs = _runs(meta)
-    sizes = [d for d in reversed(shape) if d != 1]
-    for length in runs:
-        filled = 1
-        while sizes and filled < length:
-            filled *= sizes.pop(0)
-        if filled != length:
-            return False
-    return True
-
-
-def _runs(meta: Meta) -> list[int]:
-    """Lengths of the stretches that lie evenly in memory, innermost first."""
-    runs: list[int] = []
-    expected: int | None = None
-    for size, stride in zip(reversed(meta.shape), reversed(meta.strides or ()), strict=True):
-        if size == 1:
-            continue
-        if expected is not None and stride == expected:
-            runs[-1] *= size
-        else:
-            runs.append(size)
-        expected = stride * size
-    return runs
 
 
 def _with_edges(op: Operator, inputs: tuple[int, ...], batched: bool) -> Operator:

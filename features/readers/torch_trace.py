@@ -11,8 +11,9 @@ from typing import Any
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers.aten import plain_name
-from forerun.features.readers.aten_graph import AtenGraph, Call, Meta, Ref
+from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
 from forerun.features.readers.probe import PROBE_BATCH, Probe
+from forerun.features.readers.strides import Meta
 
 SOURCE = "torch_export"
 

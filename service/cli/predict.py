@@ -44,7 +44,7 @@ def predict(
     """Latency, memory, power and energy with 90 % intervals, and whether the memory is enough."""
     about = o.query_of(locals())
     from forerun.service.answer_content import answer_of
-    from forerun.service.cli.answer_table import show_one, show_side_by_side
+    from forerun.service.cli.answer_table import show
     from forerun.service.question import question_about
 
     devices, in_use = o.answering()
@@ -52,7 +52,5 @@ def predict(
     answers = [answer_of(question_about(about(one)), in_use) for one in chosen]
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
-    elif len(answers) == 1:
-        show_one(source.name, answers[0])
     else:
-        show_side_by_side(source.name, answers)
+        show(source.name, answers)
