@@ -9,7 +9,7 @@ and deviate to one side each, so that a new one may deviate to either: the range
 logarithm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Network
 from forerun.models.artifact import load_part, read_content, write_content
 from forerun.models.memory import Memory
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 COVERAGE = 0.9
+ONE, SEVERAL = "one", "several"
 FEWEST_GROUPS = 4
 """Groups from which on ranges are calibrated; with fewer those of `Memory` stay."""
 
@@ -35,13 +37,13 @@ class CalibratedMemory:
 
     Attributes:
         base: answers values, limits and breakdowns.
-        width: |log(measured / predicted)| that the range holds, of every metric of memory; None
-            before `fit`.
+        widths: `one` or `several` devices -> |log(measured / predicted)| that the range holds, of
+            every metric of memory; empty before `fit`.
         name: in artifacts.
     """
 
     base: Memory = field(default_factory=Memory)
-    width: float | None = None
+    widths: Mapping[str, float] = field(default_factory=dict)
     name: ClassVar[str] = "calibrated_memory"
 
     @property
@@ -54,37 +56,42 @@ class CalibratedMemory:
         return self.base.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """The width from rows with any metric of memory; `base` stays as it is.
+        """Widths from rows with any metric of memory; `base` stays as it is.
 
-        Group `part` says which rows belong together; without it every row is a group.
+        Group `part` says which rows belong together; without it every row is a group. How a network
+        is divided among devices is a further source of error, so that runs on one device are
+        calibrated on their like, and runs on several on all.
         """
         left = self._residuals(measurements)
         groups = measurements.groups.get("part", np.arange(len(left)).astype(np.str_))
-        known = ~np.isnan(left)
-        if len(np.unique(groups[known])) < FEWEST_GROUPS:
-            return replace(self, width=None)
-        return replace(self, width=group_width(left[known], groups[known]))
+        alone = np.array([_devices(q) == ONE for q in measurements.queries], dtype=np.bool_)
+        known, widths = ~np.isnan(left), {}
+        for devices, rows in ((ONE, known & alone), (SEVERAL, known)):
+            if len(np.unique(groups[rows])) >= FEWEST_GROUPS:
+                widths[devices] = group_width(left[rows], groups[rows])
+        return replace(self, widths=widths)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """`base` adapted to a device; the width stays."""
+        """`base` adapted to a device; widths stay."""
         return replace(self, base=self.base.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """`Memory`'s answers, in ranges of `width` once it is fitted."""
+        """`Memory`'s answers, in ranges of `widths` where they are calibrated."""
         found = self.base.predict(queries)
-        if self.width is None:
+        width = np.array([self.widths.get(_devices(q), np.nan) for q in queries])
+        known, factor = np.isfinite(width), np.exp(width)
+        if not known.any():
             return found
-        factor = float(np.exp(self.width))
-        return replace(
-            found,
-            low={metric: found.values[metric] / factor for metric in self.metrics},
-            high={metric: found.values[metric] * factor for metric in self.metrics},
-            coverage=COVERAGE,
-        )
+        low, high = dict(found.low), dict(found.high)
+        for metric in self.metrics:
+            value = found.values[metric]
+            low[metric] = np.where(known, value / factor, low[metric])
+            high[metric] = np.where(known, value * factor, high[metric])
+        return replace(found, low=low, high=high, coverage=COVERAGE if known.all() else None)
 
     def save(self, folder: Path) -> None:
-        """`base` in a folder of its own, the width as JSON."""
-        write_content(folder, self.name, {"width": self.width})
+        """`base` in a folder of its own, widths as JSON."""
+        write_content(folder, self.name, {"widths": dict(self.widths)})
         self.base.save(folder / self.base.name)
 
     @classmethod
@@ -94,10 +101,10 @@ class CalibratedMemory:
         Raises:
             BadArtifact: the folder is damaged, or holds another predictor.
         """
-        width = read_content(folder, cls.name)["width"]
+        widths = read_content(folder, cls.name)["widths"]
         base = load_part(folder / Memory.name)
         assert isinstance(base, Memory)
-        return cls(base, None if width is None else float(width))
+        return cls(base, {devices: float(width) for devices, width in widths.items()})
 
     def _residuals(self, measurements: Measurements) -> Column:
         """|log(measured / predicted)| of n rows, NaN where no metric was measured."""
@@ -128,3 +135,12 @@ def group_width(residuals: Column, groups: NDArray[np.str_]) -> float:
     weights = np.cumsum((1.0 / count[place])[order])
     reached = np.flatnonzero(weights >= COVERAGE * (len(names) + 1) - 1e-9)
     return float(residuals[order][reached[0] if len(reached) else -1])
+
+
+def _devices(query: Query) -> str:
+    assert isinstance(query.workload, Network)
+    setup = query.workload.training
+    if setup is None:
+        return ONE
+    shared = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
+    return ONE if shared == 1 else SEVERAL

@@ -5,6 +5,7 @@ import pytest
 from tests.models.test_memory import ask
 
 from forerun.data.measurements import Measurements
+from forerun.data.workload import TrainingSetup
 from forerun.models.calibrated_memory import CalibratedMemory, group_width
 from forerun.models.contract import PredictorContract
 from forerun.models.memory import ALLOCATED, PEAK, Memory
@@ -42,14 +43,14 @@ def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
 def test_two_tables_are_too_few_to_calibrate_on():
     rows = published()
     few = rows.take(np.isin(rows.groups["part"], ["table 0", "table 1"]))
-    assert CalibratedMemory().fit(few).width is None
+    assert CalibratedMemory().fit(few).widths == {}
 
 
 def test_rows_of_other_metrics_count_by_their_own():
     rows = published()
     peaks = Memory().predict(rows.queries).values[PEAK]
     both = Measurements(rows.queries, {PEAK: 2.0 * peaks}, rows.groups)
-    assert CalibratedMemory().fit(both).width == pytest.approx(np.log(2.0))
+    assert CalibratedMemory().fit(both).widths["one"] == pytest.approx(np.log(2.0))
 
 
 def test_a_table_above_widens_the_range_below_too():
@@ -57,6 +58,21 @@ def test_a_table_above_widens_the_range_below_too():
     high = Measurements(rows.queries, {ALLOCATED: 1.5 * rows.values[ALLOCATED]}, rows.groups)
     answers = CalibratedMemory().fit(high).predict(rows.queries)
     np.testing.assert_allclose(answers.low[ALLOCATED] * 1.5, answers.values[ALLOCATED])
+
+
+def test_runs_on_several_devices_do_not_widen_the_ranges_of_one():
+    rows = published(spread=0.0)
+    divided = [
+        ask(b, phase="training", setup=TrainingSetup("sgd", data_parallel=8)) for b in (1, 2)
+    ]
+    off = 5.0 * Memory().predict(divided).values[ALLOCATED]
+    parts = {"part": np.array(["table 5", "table 5"])}
+    fitted = CalibratedMemory().fit(rows + Measurements(divided, {ALLOCATED: off}, parts))
+    assert fitted.widths["one"] == pytest.approx(0.0)
+    assert fitted.widths["several"] == pytest.approx(np.log(5.0))
+    answers = fitted.predict([*divided, *rows.queries])
+    assert answers.high[ALLOCATED][0] > 4.0 * answers.values[ALLOCATED][0]
+    np.testing.assert_allclose(answers.high[ALLOCATED][2:], answers.values[ALLOCATED][2:])
 
 
 def test_a_table_with_many_rows_weighs_no_more_than_one_with_few():
