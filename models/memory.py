@@ -26,7 +26,7 @@ from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain import Sheet, same_sheet, sheet
 from forerun.models.memory_affine import MemoryMap
-from forerun.models.memory_boosters import FittedPeaks
+from forerun.models.memory_boosters import FittedPeaks, booster_features
 from forerun.models.memory_domain import MemoryDomain, set_up_notes
 from forerun.models.prediction import Predictions
 
@@ -249,7 +249,7 @@ class Memory:
             return NOT_CALIBRATED
         if self.quantiles is None:
             return NOT_TAUGHT
-        why = self.domain.why_outside(query, plan)
+        why = self.domain.why_outside(query, plan, booster_features([plan])[0])
         return None if why is None else OUTSIDE.format(why=why)
 
     def _range(

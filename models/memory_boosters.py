@@ -113,6 +113,11 @@ class FittedPeaks:
         return mapped
 
 
+def booster_features(plans: Sequence[MemoryPlan]) -> Column:
+    """(n, len(FEATURE_NAMES)) what boosters see of n plans: those with their kind's optimizer."""
+    return _features(_usual(plans))
+
+
 def _mapped(known: MemoryMap, plans: Sequence[MemoryPlan]) -> Column:
     return np.array([known.peak(plan) for plan in plans])
 

@@ -71,8 +71,16 @@ class MemoryDomain:
             tuple(sorted(precisions)),
         )
 
-    def why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
-        """Why no measured run speaks for a training query; None where they do."""
+    def why_outside(
+        self, query: Query, plan: MemoryPlan, features: NDArray[np.float64]
+    ) -> str | None:
+        """Why no measured run speaks for a training query; None where they do.
+
+        Args:
+            query: of training.
+            plan: of its network.
+            features: (len(names),) those of its booster.
+        """
         network = query.workload
         assert isinstance(network, Network)
         kind = kind_of(plan)
@@ -88,7 +96,9 @@ class MemoryDomain:
         plain = TrainingSetup(optimizer=setup.optimizer)
         if setup != plain or setup.optimizer not in MEASURED_OPTIMIZERS:
             return "no such set-up was measured"
-        return None
+        known = self.ranges.get(kind)
+        beyond = () if known is None else known.outside(features)
+        return f"no network with such a share was measured: {beyond[0]}" if beyond else None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""

@@ -51,6 +51,18 @@ def test_others_say_why_their_range_makes_no_claim(fitted, query, why):
     assert peak.high > 1.02 * peak.value
 
 
+def test_networks_with_other_shares_than_those_measured_are_outside():
+    """Perceptrons of large batches say nothing of those of small ones, which are weights alone."""
+    rows = taught()
+    large = np.array([query.workload.batch_size > 4096 for query in rows.queries])
+    fitted = Memory().fit(rows.take(large))
+    answers = fitted.predict([train(4, 1024, 8192), train(4, 1024, 8)])
+    inside, outside = answers[0], answers[1]
+    assert inside.estimates[PEAK].coverage == 0.9
+    assert outside.estimates[PEAK].coverage is None
+    assert any("such a share" in line for line in outside.limits)
+
+
 def test_one_question_outside_leaves_the_coverage_of_others(fitted):
     both = fitted.predict([train(4, 1024, 512), training(traced("bert"))])
     assert [both[row].estimates[PEAK].coverage for row in (0, 1)] == [0.9, None]
