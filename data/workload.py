@@ -11,11 +11,24 @@ NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "am
 """Precision of a run. `amp` is fp16 autocast over fp32 weights, `amp_bf16` the same in bf16."""
 
 
-Optimizer = Literal["sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit"]
-"""How weights are stepped: `momentum` is SGD with momentum, `adam8bit` keeps 8-bit moments."""
+Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit", "adam4bit"]
+"""How weights are stepped: `momentum` is SGD with momentum, `adam8bit` and `adam4bit` keep
+moments in 8 and 4 bits, `none` is a forward and backward pass without a step."""
 
 WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4"]
 """How weights are stored; `mxfp4` is four bits with a shared exponent for every 32 weights."""
+
+FrozenFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nf4"]
+"""How frozen weights are stored; `nf4` is QLoRA's four bits with doubly quantised scales (Dettmers
+et al. 2023, arXiv 2305.14314)."""
+
+Attention = Literal["eager", "sdpa", "flash"]
+"""How attention runs: `eager` writes the matrix of scores product by product; `sdpa` is PyTorch's
+`scaled_dot_product_attention` and `flash` FlashAttention, which write no scores."""
+
+LoraTargets = Literal["all_linear", "attention", "query_value"]
+"""Which linear layers get adapters: all (but the one that gives the logits), the projections around
+attention, or its query and value projections alone."""
 
 RequestKind = Literal["chat", "reasoning", "code", "image_chat", "video_chat"]
 """What is asked of a language model: it says how long questions and answers are."""
@@ -54,7 +67,22 @@ class TrainingSetup:
         lora_rank: rank of adapters on the linear layers, with all else frozen; 0 for none.
         data_parallel, tensor_parallel, pipeline_parallel: devices along each direction.
         zero_stage: what the data-parallel devices share: 1 optimizer slots, 2 also gradients,
-            3 also weights.
+            3 also weights, as fully sharded data parallelism (FSDP) does.
+        attention: how attention runs; `eager` keeps the matrices of scores for the backward pass.
+        dropout: probability of every dropout of the network, 0 for none; None for the network's
+            own, where its graph holds dropout operators or probabilities, and none elsewhere.
+        checkpoint_blocks: whether the activations of every repeated block but its input are
+            computed again in the backward pass, as Hugging Face's `gradient_checkpointing_enable`
+            does; wins over `checkpoint_segments`.
+        optimizer_kernel: `foreach` steps all weights at once and makes copies, PyTorch's default
+            on GPUs; `fused` makes none.
+        lora_targets: layers that get adapters, where `lora_rank` is above 0.
+        frozen_weights: how weights that are not trained are stored; None as the run's precision.
+        adapter_precision: number format of adapters; None for that of the run.
+        loss_chunks: parts in which logits and cross-entropy are computed one after another, as in
+            fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
+        legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
+            to zero (`zero_grad` frees them from 2.0 on), and softmax keeps its input, too.
     """
 
     optimizer: Optimizer = "adamw"
@@ -65,6 +93,34 @@ class TrainingSetup:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     zero_stage: Literal[0, 1, 2, 3] = 0
+    attention: Attention = "sdpa"
+    dropout: float | None = None
+    checkpoint_blocks: bool = False
+    optimizer_kernel: Literal["foreach", "fused"] = "foreach"
+    lora_targets: LoraTargets = "all_linear"
+    frozen_weights: FrozenFormat | None = None
+    adapter_precision: NumberFormat | None = None
+    loss_chunks: int = 1
+    legacy_pytorch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceSetup:
+    """How a forward pass runs, as far as memory sees it.
+
+    Attributes:
+        attention: how attention runs; `eager` writes the matrices of scores.
+        logits: of a language model: of the last position of each sequence, as generation needs
+            them, or of all positions, as the traced graph computes them.
+        cache_tokens: tokens of each sequence whose keys and values are kept, in networks that
+            generate text; None for those of the graph, 0 for no cache.
+        cache_precision: number format of keys and values; None for that of the run.
+    """
+
+    attention: Attention = "sdpa"
+    logits: Literal["all", "last"] = "last"
+    cache_tokens: int | None = None
+    cache_precision: NumberFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +133,7 @@ class Network:
         precision: number format of the run.
         phase: `inference`, or `training` (forward, backward and optimizer step).
         training: how it is trained; None is `TrainingSetup()`. Times do not see it.
+        inference: how a forward pass runs; None is `InferenceSetup()`. Times do not see it.
     """
 
     graph: OperatorGraph
@@ -84,6 +141,7 @@ class Network:
     precision: NumberFormat = "fp32"
     phase: Phase = "inference"
     training: TrainingSetup | None = None
+    inference: InferenceSetup | None = None
     kind: Literal["network"] = "network"
 
 

@@ -1,195 +1,61 @@
-"""Which tensors exist when: the requests for memory that a pass or a training step makes, in order.
+"""Which tensors exist when: the requests for memory that a forward pass makes, in order.
 
 Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
-autograd keeps it (`forerun.features.saved_tensors`), until the backward operator that needs it.
-Inputs of the network live throughout: whoever calls it holds them. An operator that runs several
-times (`repeat`) reuses its memory in inference; in training each run keeps its own.
+autograd keeps it (`forerun.features.saved_tensors`), until the backward operator that needs it. An
+operator that runs several times (`repeat`) reuses its memory in inference; in training each run
+keeps its own.
 """
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
-from forerun.data.workload import NumberFormat, TrainingSetup
-from forerun.features.roofline import ELEMENT_BYTES
-from forerun.features.saved_tensors import Saved, saved_tensors
-from forerun.features.training_state import Weight, weights_of
+from forerun.data.workload import InferenceSetup, NumberFormat
+from forerun.features.attention_memory import write_scores
+from forerun.features.loaded_network import LoadedNetwork
+from forerun.features.saved_tensors import Saved, kept_operands
+from forerun.features.tape import (
+    ACTIVATIONS,
+    WEIGHTS,
+    Requests,
+)
 
-Column = NDArray[np.float64]
-
-CATEGORIES: Final = ("weights", "gradients", "optimizer", "activations")
-WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = range(4)
 _CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "recurrent"})
 _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
 """Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others take what comes,
 and batch norm takes either."""
+_TRUTHS = frozenset(
+    "eq ne lt le gt ge isnan isinf logical_and logical_or logical_not logical_xor __and__ __or__ "
+    "__xor__".split()
+)
+"""Functions whose results are truth values, one byte each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """Requests for memory in order.
-
-    Attributes:
-        events: t >= 0 allocates tensor t, ~t frees it.
-        constant: (tensors,) bytes that the batch size leaves alone.
-        batched: (tensors,) bytes at the graph's own batch size that grow with it.
-        category: (tensors,) positions in `CATEGORIES`.
-    """
-
-    events: NDArray[np.intp]
-    constant: Column
-    batched: Column
-    category: NDArray[np.intp]
-
-    def sizes(self, factor: float, shares: Column | None = None) -> Column:
-        """Whole bytes of each tensor with `factor` times as many samples.
-
-        Args:
-            factor: batch size over the graph's own.
-            shares: part of each category that one device holds; all of it when None.
-        """
-        size = self.constant + factor * self.batched
-        if shares is not None:
-            size = size * shares[self.category]
-        whole: Column = np.ceil(size - 1e-6)
-        return whole
-
-    def live(self, sizes: Column) -> Column:
-        """Bytes alive after each event."""
-        alive: Column = np.cumsum(self._changes(sizes))
-        return alive
-
-    def peak_parts(self, sizes: Column) -> dict[str, float]:
-        """Bytes of each category at the moment when most bytes are alive."""
-        if not len(self.events):
-            return dict.fromkeys(CATEGORIES, 0.0)
-        changes = self._changes(sizes)
-        until = int(np.argmax(np.cumsum(changes))) + 1
-        tensors = np.where(self.events < 0, ~self.events, self.events)[:until]
-        totals = np.bincount(self.category[tensors], changes[:until], len(CATEGORIES))
-        return dict(zip(CATEGORIES, totals.tolist(), strict=True))
-
-    def _changes(self, sizes: Column) -> Column:
-        freed = self.events < 0
-        changes: Column = sizes[np.where(freed, ~self.events, self.events)]
-        return np.where(freed, -changes, changes)
-
-
-def inference_requests(graph: OperatorGraph, precision: NumberFormat = "fp32") -> Requests:
-    """Requests of one forward pass without gradients."""
-    walk = Walk(graph, precision)
-    walk.forward(range(len(graph)), {}, None)
-    return walk.tape.requests()
-
-
-class Tape:
-    """Requests being written down; a tensor is freed when nobody holds it any more."""
-
-    def __init__(self) -> None:
-        self.items: list[float] = []
-        self.holders: list[int] = []
-        self._events: list[int] = []
-        self._constant: list[float] = []
-        self._batched: list[float] = []
-        self._category: list[int] = []
-
-    def new(self, elements: float, item_bytes: float, category: int, batched: bool) -> int:
-        """A tensor with one holder."""
-        size = elements * item_bytes
-        self._constant.append(0.0 if batched else size)
-        self._batched.append(size if batched else 0.0)
-        self._category.append(category)
-        self.items.append(item_bytes)
-        self.holders.append(1)
-        self._events.append(len(self.items) - 1)
-        return len(self.items) - 1
-
-    def like(self, tensor: int, item_bytes: float | None = None) -> int:
-        """A tensor of as many elements and of the same category."""
-        elements = self.bytes_of(tensor) / self.items[tensor]
-        item = self.items[tensor] if item_bytes is None else item_bytes
-        return self.new(elements, item, self._category[tensor], self._batched[tensor] > 0)
-
-    def bytes_of(self, tensor: int) -> float:
-        """Bytes at the graph's own batch size."""
-        return self._constant[tensor] + self._batched[tensor]
-
-    def hold(self, tensor: int) -> int:
-        """One more holder."""
-        self.holders[tensor] += 1
-        return tensor
-
-    def release(self, tensor: int) -> None:
-        """One holder less; the last one frees it."""
-        self.holders[tensor] -= 1
-        if not self.holders[tensor]:
-            self._events.append(~tensor)
-
-    def requests(self) -> Requests:
-        """What was written."""
-        return Requests(
-            np.array(self._events, dtype=np.intp),
-            np.array(self._constant),
-            np.array(self._batched),
-            np.array(self._category, dtype=np.intp),
-        )
-
-
-class Walk:
-    """Walks a graph forward.
+def inference_requests(
+    graph: OperatorGraph, precision: NumberFormat = "fp32", setup: InferenceSetup | None = None
+) -> Requests:
+    """Requests of one forward pass without gradients.
 
     Args:
         graph: forward operators.
         precision: of the run.
-        setup: of a training run; None for inference.
+        setup: how it runs; None for the graph as it stands, all results and no cache.
     """
+    walk = Walk(graph, precision, inference=setup)
+    walk.forward(range(len(graph)), {}, None)
+    return walk.tape.requests()
 
-    def __init__(
-        self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup | None = None
-    ) -> None:
-        self.graph, self.tape = graph, Tape()
-        self.rules = saved_tensors(graph)
-        self.weights: list[list[Weight]] = [list(weights_of(op, setup)) for op in graph.operators]
-        self.autocast = precision in ("amp", "amp_bf16")
-        self.item = 4.0 if self.autocast else ELEMENT_BYTES[precision]
-        self._training = setup is not None
-        self.differentiable = list(self._differentiable())
-        self._load()
 
-    def _differentiable(self) -> Iterator[bool]:
-        """Whether the result of each operator has a gradient in training."""
-        known: list[bool] = []
-        for weights, op in zip(self.weights, self.graph.operators, strict=True):
-            known.append(any(w.trained for w in weights) or any(known[i] for i in op.inputs))
-            yield known[-1]
-
-    def _load(self) -> None:
-        """Weights, then the network's inputs."""
-        total, known = self.graph.parameter_elements, sum(w.elements for w in self.all_weights())
-        # Weights that several operators share stand in the graph's own total once.
-        share = 1.0 if total is None or not known else min(1.0, total / known)
-        for weight in self.all_weights():
-            self.tape.new(weight.elements * share, self.item, WEIGHTS, False)
-        for shape, batched in _fed(self.graph):
-            self.tape.new(prod(shape), self.item, ACTIVATIONS, batched)
-
-    def all_weights(self) -> Iterator[Weight]:
-        """Every parameter tensor in the operators' order."""
-        for weights in self.weights:
-            yield from weights
-
-    def elements(self, op: Operator) -> float:
-        """Of an operator's results."""
-        return float(sum(map(prod, op.output_shapes)) * (op.repeat if self._training else 1))
+class Walk(LoadedNetwork):
+    """Walks a graph forward; arguments as of `LoadedNetwork`."""
 
     def forward(
-        self, span: range, where: dict[int, int], kept: dict[int, list[int]] | None
+        self,
+        span: range,
+        where: dict[int, int],
+        kept: dict[int, list[int]] | None,
+        cached: list[int] | None = None,
     ) -> list[int]:
         """Run the operators of a span.
 
@@ -197,37 +63,120 @@ class Walk:
             span: their positions.
             where: position -> tensor of its result; filled here.
             kept: position -> tensors kept for backward; filled here unless None.
+            cached: copies of weights that autocast holds until it ends; filled here, released here
+                when None.
 
         Returns:
             Positions whose results are read after the span, or by nobody: still held.
         """
         ops, leaving = self.graph.operators, self._leaving(span)
         left = Counter(i for place in span for i in set(ops[place].inputs))
-        cached: list[int] = []
+        copies: list[int] = []
         for place in span:
             op, rule = ops[place], self.rules[place]
             sources = [where[i] for i in op.inputs]
             if rule.view and sources:
                 where[place] = self.tape.hold(sources[0])
             else:
-                read, made = self._cast(op, sources)
-                weights = self._cast_weights(place)
-                item = self._out_item(op, read)
-                out = self.tape.new(self.elements(op), item, ACTIVATIONS, op.batched)
-                where[place] = out
+                where[place], held = self._run(place, sources, kept is not None, copies)
                 if kept is not None and self.differentiable[place]:
-                    held = [self.tape.hold(t) for t in weights]
-                    kept[place] = held + self._keep(op, rule, read, out)
-                cached += weights
-                for tensor in made:
-                    self.tape.release(tensor)
+                    kept[place] = held
+                else:
+                    self.tape.release(*held)
             for i in set(op.inputs):
                 left[i] -= 1
                 if not left[i] and i in span and i not in leaving:
                     self.tape.release(where[i])
-        for tensor in cached:
-            self.tape.release(tensor)
+        if cached is None:
+            self.tape.release(*copies)
+        else:
+            cached += copies
         return sorted(leaving)
+
+    def _run(
+        self, place: int, sources: list[int], keeping: bool, copies: list[int]
+    ) -> tuple[int, list[int]]:
+        """Result of one operator, and what is held of it for backward (and freed without one)."""
+        op, rule, tape = self.graph.operators[place], self.rules[place], self.tape
+        self.mark_weights(place)
+        weights = self._cast_weights(place)
+        opened = self._opened(place)
+        self.mark(place)
+        read, made = self._cast(op, sources)
+        read = self._read_wide(place, sources, read)
+        if place in self._copies:
+            read, copied = self._copied(place, read)
+            made += copied
+        held = [tape.hold(t) for t in weights]
+        scores = None
+        if self.eager and op.kind == "attention":
+            item = tape.items[read[-1]] if read and self.autocast else self.item
+            kept, scores = write_scores(
+                tape,
+                op,
+                item,
+                upcast=self.upcast,
+                dropout=self.dropped[place],
+                legacy=self._legacy,
+            )
+            held += kept
+        elements = self.elements(op) * self._pieces.get(place, 1.0)
+        out = tape.new(elements, self._out_item(place, read), ACTIVATIONS, op.batched)
+        if scores is not None:
+            tape.release(scores)
+        if keeping and self.differentiable[place]:
+            held += self._keep(place, rule, read, out)
+        out = self._adapted(place, read, out, held)
+        out = self._finished(place, out, held)
+        copies += weights
+        tape.release(*made, *opened)
+        return out, held
+
+    def _finished(self, place: int, out: int, held: list[int]) -> int:
+        """The result once it is dropped, or turned back from 32 bits."""
+        tape = self.tape
+        if place in self._ends:
+            narrow = tape.like(out, self.item)
+            tape.release(out, self._wide.pop(place))
+            out = narrow
+        if self.dropped[place] and self.graph.operators[place].kind != "attention":
+            after = tape.like(out)
+            held.append(tape.like(out, 1.0))
+            tape.release(out)
+            out = after
+        return out
+
+    def _read_wide(self, place: int, sources: list[int], read: list[int]) -> list[int]:
+        """Operands, with the copy in 32 bits that a norm reads in place of its input."""
+        chain = self._norms.get(place)
+        if chain is not None and sources:
+            self._wide[chain.last] = self.tape.like(sources[0], 4.0)
+            return [self._wide[chain.last]]
+        if place in self._ends:
+            wide = self._wide[place]
+            size = self.tape.bytes_of(wide) / 4.0
+            return [wide if self.tape.bytes_of(t) / self.tape.items[t] == size else t for t in read]
+        return read
+
+    def _copied(self, place: int, read: list[int]) -> tuple[list[int], list[int]]:
+        """Operands of a product, those that are not laid out for it as copies; and the copies."""
+        op, tape, shapes = self.graph.operators[place], self.tape, self._copies[place]
+        item = tape.items[read[0]] if read else self.item
+        made = [tape.new(prod(shape), item, ACTIVATIONS, op.batched) for shape in shapes]
+        whole = len(shapes) == len(op.input_shapes)
+        return ([] if whole else [*self._uncopied(op, read, shapes)]) + made, made
+
+    def _uncopied(self, op: Operator, read: list[int], shapes: tuple[Shape, ...]) -> Iterator[int]:
+        """The operand that a product reads as it lies."""
+        rest = [shape for shape in op.input_shapes if shape not in shapes]
+        for shape in rest[:1]:
+            ops = self.graph.operators
+            same = [
+                tensor
+                for source, tensor in zip(op.inputs, read, strict=True)
+                if sum(map(prod, ops[source].output_shapes)) == prod(shape)
+            ]
+            yield from same[-1:]
 
     def _leaving(self, span: range) -> set[int]:
         ops = self.graph.operators
@@ -235,13 +184,39 @@ class Walk:
         later = {i for op in ops[span.stop :] for i in op.inputs}
         return {place for place in span if place in later or place not in read}
 
-    def _keep(self, op: Operator, rule: Saved, read: list[int], out: int) -> list[int]:
-        held = [self.tape.hold(t) for t in read] if rule.inputs else []
+    def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:
+        op, tape = self.graph.operators[place], self.tape
+        held = []
+        if rule.inputs:
+            trained = any(w.trained and not w.adapter for w in self.weights[place])
+            known = [self.differentiable[i] for i in op.inputs]
+            positions = kept_operands(op, known, trained=trained, weighed=bool(self.weights[place]))
+            if place in self._copies:
+                positions = list(range(len(read)))
+            held = [tape.hold(read[i]) for i in positions if i < len(read)]
         if rule.output:
-            held.append(self.tape.hold(out))
-        if rule.extra_bytes:
-            held.append(self.tape.new(rule.extra_bytes * op.repeat, 1.0, ACTIVATIONS, op.batched))
+            held.append(tape.hold(out))
+        if rule.extra_bytes and not (self.eager and op.kind == "attention"):
+            held.append(tape.new(rule.extra_bytes * op.repeat, 1.0, ACTIVATIONS, op.batched))
         return held
+
+    def _adapted(self, place: int, read: list[int], out: int, held: list[int]) -> int:
+        """The result of a layer and its adapter: a product down, one up, scaled and added."""
+        adapters = [w for w in self.weights[place] if w.adapter]
+        if not adapters or not read:
+            return out
+        op, tape, item = self.graph.operators[place], self.tape, adapters[0].item
+        if tape.items[read[0]] == item or self.autocast:
+            held.append(tape.hold(read[0]))
+        else:
+            held.append(tape.like(read[0], item))
+        width = op.output_shapes[0][-1]
+        rank = self.elements(op) / width * (adapters[1].elements / width)
+        held.append(tape.new(rank, item, ACTIVATIONS, op.batched))
+        up = tape.pass_through(self.elements(op), (item, item), op.batched)
+        total = tape.like(out)
+        tape.release(out, up)
+        return total
 
     def _cast(self, op: Operator, sources: list[int]) -> tuple[list[int], list[int]]:
         """What an operator reads under autocast: its operands, or copies in its own precision."""
@@ -255,28 +230,30 @@ class Walk:
         """Copies of weights in 16 bits, which autocast keeps until the end of the pass."""
         if not self.autocast or self.graph.operators[place].kind not in _CAST_DOWN:
             return []
-        return [self.tape.new(w.elements, 2.0, WEIGHTS, False) for w in self.weights[place]]
+        return [
+            self.tape.new(w.elements, 2.0, WEIGHTS, False)
+            for w in self.weights[place]
+            if w.item == self.item
+        ]
 
-    def _out_item(self, op: Operator, read: list[int]) -> float:
+    def _opened(self, place: int) -> list[int]:
+        """Frozen weights of fewer bits, as they are turned into the run's for one product."""
+        return [
+            self.tape.new(w.elements, 2.0 if self.autocast else self.item, WEIGHTS, False)
+            for w in self.weights[place]
+            if not w.trained and w.item < min(self.item, 2.0)
+        ]
+
+    def _out_item(self, place: int, read: list[int]) -> float:
+        op = self.graph.operators[place]
+        if op.attributes.get("function") in _TRUTHS:
+            return 1.0
+        if place in self._ends:
+            return 4.0
         if not self.autocast:
-            return self.item
+            return self._full.get(place, self.item)
         if op.kind in _CAST_DOWN:
             return 2.0
         if op.kind in _CAST_UP or not read:
             return 4.0
         return max(self.tape.items[t] for t in read)
-
-
-def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:
-    """Shapes of the network's inputs: what operators without predecessors read.
-
-    Several operators that read tensors of one shape are taken to read the same tensor.
-    """
-    for batched in (True, False):
-        fed: Counter[Shape] = Counter()
-        for op in graph.operators:
-            if not op.inputs and op.batched == batched:
-                fed |= Counter(op.input_shapes)
-        for shape, times in fed.items():
-            for _ in range(times):
-                yield shape, batched

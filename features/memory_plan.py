@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import Operator
-from forerun.data.workload import Network, NumberFormat, TrainingSetup
-from forerun.features.allocator import Replay, peaks
-from forerun.features.liveness import CATEGORIES, Requests, inference_requests
+from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
+from forerun.features.allocator import Peaks, Replay, peaks
+from forerun.features.gather_buffers import gathered_bytes
+from forerun.features.liveness import inference_requests
 from forerun.features.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.roofline import ELEMENT_BYTES
-from forerun.features.training_state import shares
+from forerun.features.tape import Requests
+from forerun.features.training_state import device_shares
 from forerun.features.training_walk import training_requests
 
 Column = NDArray[np.float64]
@@ -36,6 +38,7 @@ class MemoryPlan:
         largest_convolution: of the largest one of them.
         traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
             is; never its name.
+        looks_up: whether it looks up embeddings.
     """
 
     live: float
@@ -44,6 +47,7 @@ class MemoryPlan:
     convolutions: float
     largest_convolution: float
     traits: tuple[float, ...]
+    looks_up: bool = False
 
     @property
     def has_convolutions(self) -> bool:
@@ -54,6 +58,11 @@ class MemoryPlan:
     def has_attention(self) -> bool:
         """Whether it attends."""
         return self.traits[-2] > 0
+
+    @property
+    def lasting(self) -> float:
+        """Memory that stays from step to step, MiB: weights, optimizer slots, cache."""
+        return sum(self.parts.get(name, 0.0) for name in ("weights", "optimizer", "cache"))
 
 
 TRAITS: Final = (
@@ -100,29 +109,19 @@ def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
     )
 
 
+Setup = TrainingSetup | InferenceSetup
+
+
 @lru_cache(maxsize=4 * GRAPHS_KEPT)
 def _planned(
-    key: GraphKey,
-    batch_size: int,
-    precision: NumberFormat,
-    setup: TrainingSetup | None,
-    expandable: bool,
+    key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, expandable: bool
 ) -> MemoryPlan:
-    graph, micro = key.graph, 1 if setup is None else setup.accumulation
-    factor = batch_size / graph.batch_size / micro
-    asked = _requests(key, precision, None if setup is None else _unscaled(setup))
-    share = None
-    if setup is not None:
-        part = shares(setup)
-        share = np.array([part[name] for name in CATEGORIES])
-    sizes = asked.sizes(factor, share)
-    events, whole_bytes = asked.events.tolist(), sizes.astype(np.int64).tolist()
-    if setup is None:
-        loaded, count = _loaded(key, precision, expandable)
-        peak = loaded.copy().run(events[count:], whole_bytes)
+    if isinstance(setup, TrainingSetup):
+        factor = batch_size / key.graph.batch_size / setup.accumulation
+        peak, parts = _training_peaks(key, factor, precision, setup, expandable)
     else:
-        peak = peaks(events, whole_bytes, expandable_segments=expandable)
-    parts = {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
+        factor = batch_size / key.graph.batch_size
+        peak, parts = _inference_peaks(key, factor, precision, setup, expandable)
     reserved = peak.reserved / MIB
     spatial, all_spatial, traits = _traits(key, factor, ELEMENT_BYTES[precision] / MIB)
     whole = max(reserved, 1.0)
@@ -139,7 +138,47 @@ def _planned(
             *(size / whole for size in traits[:7]),
             *traits[7:],
         ),
+        looks_up=_looks_up(key),
     )
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _looks_up(key: GraphKey) -> bool:
+    return any(op.kind == "embedding" for op in key.graph.operators)
+
+
+def _inference_peaks(
+    key: GraphKey, factor: float, precision: NumberFormat, setup: InferenceSetup, expandable: bool
+) -> tuple[Peaks, dict[str, float]]:
+    asked = _requests(key, precision, setup)
+    sizes = asked.sizes(factor)
+    loaded, count = _loaded(key, precision, setup, expandable)
+    events = asked.events[count:].tolist()
+    return loaded.copy().run(events, sizes.astype(np.int64).tolist()), _parts_mib(asked, sizes)
+
+
+def _training_peaks(
+    key: GraphKey, factor: float, precision: NumberFormat, setup: TrainingSetup, expandable: bool
+) -> tuple[Peaks, dict[str, float]]:
+    """Peaks of the device that holds most: of the pipeline's first stage or of its last."""
+    asked = _requests(key, precision, _unscaled(setup))
+    events = asked.events.tolist()
+    found = []
+    for stage in sorted({0, setup.pipeline_parallel - 1}):
+        sizes = asked.sizes(factor, device_shares(asked, setup, stage))
+        whole_bytes = sizes.astype(np.int64).tolist()
+        peak = peaks(events, whole_bytes, expandable_segments=expandable)
+        found.append((peak, _parts_mib(asked, sizes)))
+    peak, parts = max(found, key=lambda one: one[0].live)
+    gathered = gathered_bytes(key, precision, setup)
+    if gathered:
+        parts["gathered"] = gathered / MIB
+        peak = Peaks(*(size + gathered for size in (peak.live, peak.reserved, peak.requested)))
+    return peak, parts
+
+
+def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:
+    return {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
 
 
 def memory_plan(network: Network, *, expandable_segments: bool = False) -> MemoryPlan:
@@ -149,7 +188,7 @@ def memory_plan(network: Network, *, expandable_segments: bool = False) -> Memor
         network: a forward graph in inference or in training.
         expandable_segments: as in `forerun.features.allocator`.
     """
-    setup = None
+    setup: Setup = network.inference or InferenceSetup()
     if network.phase == "training":
         setup = network.training or TrainingSetup()
     key = GraphKey(network.graph)
@@ -157,16 +196,18 @@ def memory_plan(network: Network, *, expandable_segments: bool = False) -> Memor
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
-def _requests(key: GraphKey, precision: NumberFormat, setup: TrainingSetup | None) -> Requests:
-    if setup is None:
-        return inference_requests(key.graph, precision)
+def _requests(key: GraphKey, precision: NumberFormat, setup: Setup) -> Requests:
+    if isinstance(setup, InferenceSetup):
+        return inference_requests(key.graph, precision, setup)
     return training_requests(key.graph, precision, setup)
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
-def _loaded(key: GraphKey, precision: NumberFormat, expandable: bool) -> tuple[Replay, int]:
+def _loaded(
+    key: GraphKey, precision: NumberFormat, setup: InferenceSetup, expandable: bool
+) -> tuple[Replay, int]:
     """The allocator once weights are loaded, the same for every batch size, and their requests."""
-    asked = _requests(key, precision, None)
+    asked = _requests(key, precision, setup)
     freed, grows = asked.events < 0, asked.batched > 0
     changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
     count = int(np.argmax(changes)) if changes.any() else len(changes)
@@ -177,11 +218,12 @@ def _loaded(key: GraphKey, precision: NumberFormat, expandable: bool) -> tuple[R
 
 def _unscaled(setup: TrainingSetup) -> TrainingSetup:
     """The part of a set-up that changes which requests are made, not only their sizes."""
+    shared = setup.tensor_parallel * setup.pipeline_parallel > 1
     return replace(
         setup,
         accumulation=min(setup.accumulation, 2),
         data_parallel=1,
-        tensor_parallel=1,
+        tensor_parallel=2 if shared else 1,
         pipeline_parallel=1,
         zero_stage=0,
     )

@@ -13,6 +13,9 @@ from forerun.data.graph import Operator, OperatorGraph
 INDEX_BYTES = 8
 STATISTIC_BYTES = 4
 SCORE_BYTES = 4
+SAFE_SOFTMAX_BYTES = 4
+"""`aten._safe_softmax`, which products of attention run in from PyTorch 2.5 on, keeps softmax's
+result and what it selects of it; tables of decomposed attention were recorded so."""
 MASK_BYTES = 1
 FUSED_DIMENSIONS = 4
 FOLDED_ATTENTION = "fused.attention"
@@ -55,10 +58,21 @@ _SUMS = frozenset({"sum", "mean", "any", "all", "argmax", "argmin", "cumsum", "c
 _EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
 
 
-def saved_tensors(graph: OperatorGraph) -> tuple[Saved, ...]:
-    """What every operator of a forward graph keeps in training, in their order."""
+def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved, ...]:
+    """What every operator of a forward graph keeps in training, in their order.
+
+    Args:
+        graph: forward operators.
+        dropout: whether dropout operators of the graph drop; else their results are views.
+    """
     unfused = frozenset(_unfused_attention(graph))
     views = frozenset(_views_beside_attention(graph, unfused))
+    if not dropout:
+        views |= {
+            place
+            for place, op in enumerate(graph.operators)
+            if op.attributes.get("function") == "dropout"
+        }
     return tuple(
         Saved(through=True, view=True)
         if place in views
@@ -91,6 +105,36 @@ def saved(op: Operator) -> Saved:
         # cuDNN keeps the gates of every step.
         return Saved(inputs=True, output=True, extra_bytes=4 * _out_elements(op) * STATISTIC_BYTES)
     return Saved(through=name in _COPIES and len(op.inputs) < 2)
+
+
+def kept_operands(
+    op: Operator, differentiable: list[bool], *, trained: bool, weighed: bool
+) -> list[int]:
+    """Which activation operands an operator keeps, of those that `saved` says of.
+
+    A layer keeps its operand for the gradient of its weights; a product keeps each operand for the
+    gradient of the other one.
+
+    Args:
+        op: the operator.
+        differentiable: of each operand, whether it has a gradient.
+        trained: whether the operator's own weights have.
+        weighed: whether it has weights at all.
+    """
+    everything = list(range(len(differentiable)))
+    if op.kind in ("linear", "conv", "conv_transpose"):
+        return everything if trained or not weighed else []
+    function = str(op.attributes.get("function", ""))
+    if op.kind != "elementwise" or function not in _PRODUCTS:
+        return everything
+    if len(differentiable) > 1:
+        return [i for i in everything if trained or any(_others(differentiable, i))]
+    squared = len(op.input_shapes) > 1
+    return everything if trained or squared or not differentiable else []
+
+
+def _others(flags: list[bool], place: int) -> list[bool]:
+    return flags[:place] + flags[place + 1 :]
 
 
 def _out_elements(op: Operator) -> int:
@@ -135,16 +179,26 @@ def _plain_attention(op: Operator) -> Saved:
     """Two products and a softmax: the operands and the scores are kept."""
     query, key = op.input_shapes[0], op.input_shapes[1]
     scores = prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
-    return Saved(inputs=True, extra_bytes=scores * SCORE_BYTES)
+    selected = SAFE_SOFTMAX_BYTES if op.name == FOLDED_ATTENTION else 0
+    return Saved(inputs=True, extra_bytes=scores * (SCORE_BYTES + selected))
 
 
 def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
-    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product."""
+    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product.
+
+    Decomposed traces flatten the products; the copies of operands and results beside them show how
+    many dimensions there are.
+    """
+    after: dict[int, list[Operator]] = {}
+    for op in graph.operators:
+        for source in op.inputs:
+            if graph.operators[source].name == FOLDED_ATTENTION:
+                after.setdefault(source, []).append(op)
     for place, op in enumerate(graph.operators):
         if op.kind != "attention" or len(op.input_shapes) < 2:
             continue
-        sources = [graph.operators[i] for i in op.inputs]
-        copied = [s.output_shapes[0] for s in sources if s.kind == "copy" and s.output_shapes]
+        beside = [*(graph.operators[i] for i in op.inputs), *after.get(place, ())]
+        copied = [s.output_shapes[0] for s in beside if s.kind == "copy" and s.output_shapes]
         if any(len(shape) == FUSED_DIMENSIONS + 1 for shape in (*copied, *op.input_shapes)):
             yield place
 

@@ -1,4 +1,4 @@
-"""Training steps as requests for memory: forward, backward, optimizer, twice.
+"""Training steps as requests for memory: forward, loss, backward, optimizer, twice.
 
 Backward walks the operators in reverse: each makes the gradients of its operands, which are summed
 over the first where nobody else holds it, and frees what was kept for it. Gradients of weights live
@@ -6,16 +6,22 @@ until the next step starts (`zero_grad` sets them to none), the optimizer's slot
 step on. From the second step on nothing new happens, so two are walked.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import NumberFormat, TrainingSetup
-from forerun.features.liveness import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests, Walk
-from forerun.features.training_state import STEP_COPIES, slot_bytes
+from forerun.features.attention_memory import is_causal, write_score_gradients
+from forerun.features.graph_weights import head_of
+from forerun.features.liveness import Walk
+from forerun.features.network_blocks import Part, parts, spans
+from forerun.features.tape import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
+from forerun.features.training_state import slot_bytes, step_copies
 
 STEPS: Final = 2
+CAUSAL_LOSS_BYTES: Final = 4.0
+"""Cross-entropy of networks that generate text runs in 32 bits (`logits.float()` in
+`ForCausalLMLoss` of transformers); that of masked language models in the precision of the logits.
+"""
 
 
 def training_requests(
@@ -39,63 +45,104 @@ class Steps:
 
     def __init__(self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup) -> None:
         self.walk = Walk(graph, precision, setup)
+        graph = self.walk.graph
         self._graph, self._setup, self._tape = graph, setup, self.walk.tape
-        self._spans = spans(graph, setup.checkpoint_segments)
+        self._parts = _recomputed(graph, setup)
+        self._head = head_of(graph)
         self._gradients: dict[tuple[int, int], int] = {}
-        self._slots: list[int] = []
+        self._slots = False
 
     def step(self) -> None:
         """Forward and backward of every micro-batch, then the optimizer."""
-        self._release(self._gradients.values())
-        self._gradients = {}
+        if not self._setup.legacy_pytorch:
+            self._tape.release(*self._gradients.values())
+            self._gradients = {}
         for _ in range(self._setup.accumulation):
             self._micro_batch()
-        if not self._slots:
-            self._slots = [
-                self._tape.new(size, 1.0, OPTIMIZER, False)
-                for weight in self.walk.all_weights()
-                for size in slot_bytes(weight, self._setup.optimizer, int(self.walk.item))
-            ]
-        copies = [
-            self._tape.new(weight.elements, self.walk.item, OPTIMIZER, False)
-            for _ in range(STEP_COPIES.get(self._setup.optimizer, 0))
-            for weight in self.walk.all_weights()
-            if weight.trained
-        ]
-        self._release(copies)
+        copies = []
+        for place, weights in enumerate(self.walk.weights):
+            self.walk.mark_weights(place)
+            if not self._slots:
+                for weight in weights:
+                    for size in slot_bytes(weight, self._setup.optimizer):
+                        self._tape.new(size, 1.0, OPTIMIZER, False)
+        self._slots = True
+        for size in step_copies(list(self.walk.all_weights()), self._setup):
+            copies.append(self._tape.new(size, 1.0, OPTIMIZER, False))
+        self._tape.release(*copies)
 
     def _micro_batch(self) -> None:
         where: dict[int, int] = {}
         kept: dict[int, list[int]] = {}
-        ends = []
-        for span in self._spans:
-            # The last segment is not computed again, as in torch.utils.checkpoint_sequential.
-            last = span is self._spans[-1]
-            ends.append(self.walk.forward(span, where, kept if last else None))
-        learnt = [place for place in ends[-1] if self.walk.differentiable[place]]
-        flowing = {place: self._tape.like(where[place]) for place in learnt}
-        self._backward(self._spans[-1], kept, flowing)
-        for span, leaving in reversed(list(zip(self._spans, ends, strict=True))[:-1]):
-            again = dict(where)
-            made = [again[place] for place in self.walk.forward(span, again, kept)]
-            self._release([*made, *(where[place] for place in leaving)])
-            self._backward(span, kept, flowing)
+        cached: list[int] = []
+        ends = [
+            self.walk.forward(part.span, where, None if part.block else kept, cached)
+            for part in self._parts
+        ]
+        self._tape.release(*cached)
+        flowing = {
+            place: self._loss_gradient(place, where[place])
+            for place in ends[-1]
+            if self.walk.differentiable[place]
+        }
+        for number in reversed(range(len(self._parts))):
+            part, leaving = self._parts[number], ends[number]
+            last = number == len(self._parts) - 1
+            if part.block:
+                again = dict(where)
+                made = [again[place] for place in self.walk.forward(part.span, again, kept)]
+                self._tape.release(*made)
+            if not last:
+                self._tape.release(*(where[place] for place in leaving))
+            self._backward(part.span, kept, flowing)
         # Whoever called the network holds its results until the step is done.
-        self._release([*(where[place] for place in ends[-1]), *flowing.values()])
+        self._tape.release(*(where[place] for place in ends[-1]), *flowing.values())
 
-    def _release(self, tensors: Iterable[int]) -> None:
-        for tensor in tensors:
-            self._tape.release(tensor)
+    def _loss_gradient(self, place: int, result: int) -> int:
+        """Gradient of a result of the network; of logits over a vocabulary by cross-entropy."""
+        if place != self._head:
+            return self._tape.like(result)
+        tape = self._tape
+        item = tape.items[result]
+        if is_causal(self._graph) or self.walk.autocast:
+            item = CAUSAL_LOSS_BYTES
+        full = tape.items[result] == item
+        wide = tape.hold(result) if full else tape.like(result, item)
+        logarithms = tape.like(result, item)
+        tape.release(wide)
+        picked = tape.like(result, item)
+        gradient = tape.like(result, item)
+        tape.release(logarithms, picked)
+        if full:
+            return gradient
+        narrow = tape.like(result)
+        tape.release(gradient)
+        return narrow
 
     def _backward(self, span: range, kept: dict[int, list[int]], flowing: dict[int, int]) -> None:
         for place in reversed(span):
             gradient = flowing.pop(place, None)
             if gradient is not None:
+                gradient = self._undropped(place, gradient)
                 self._weight_gradients(place)
                 self._operand_gradients(place, gradient, flowing)
                 self._tape.release(gradient)
-            for tensor in kept.pop(place, ()):
-                self._tape.release(tensor)
+            self._tape.release(*kept.pop(place, ()))
+
+    def _undropped(self, place: int, gradient: int) -> int:
+        """Gradient before dropout, or of the probabilities of eager attention."""
+        op, dropped = self._graph.operators[place], self.walk.dropped[place]
+        self.walk.mark(place)
+        if op.kind == "attention":
+            if self.walk.eager:
+                item, upcast = self._tape.items[gradient], self.walk.upcast
+                write_score_gradients(self._tape, op, item, upcast=upcast, dropout=dropped)
+            return gradient
+        if not dropped:
+            return gradient
+        made = self._tape.like(gradient)
+        self._tape.release(gradient)
+        return made
 
     def _operand_gradients(self, place: int, gradient: int, flowing: dict[int, int]) -> None:
         through, item = self.walk.rules[place].through, self._tape.items[gradient]
@@ -112,6 +159,7 @@ class Steps:
             if through and whole:
                 made = self._tape.hold(gradient)
             else:
+                self.walk.mark(source)
                 made = self._tape.new(elements, item, ACTIVATIONS, operand.batched)
             flowing[source] = self._sum(flowing.get(source), made)
 
@@ -122,46 +170,26 @@ class Steps:
             self._tape.release(made)
             return before
         total = self._tape.like(before)
-        self._tape.release(before)
-        self._tape.release(made)
+        self._tape.release(before, made)
         return total
 
     def _weight_gradients(self, place: int) -> None:
+        self.walk.mark_weights(place)
         for number, weight in enumerate(self.walk.weights[place]):
             if not weight.trained:
                 continue
-            made = self._tape.new(weight.elements, self.walk.item, GRADIENTS, False)
-            if (place, number) in self._gradients:
+            made = self._tape.new(weight.elements, weight.item, GRADIENTS, False)
+            key = weight.owner or (place, number)
+            if key in self._gradients:
                 self._tape.release(made)
             else:
-                self._gradients[place, number] = made
+                self._gradients[key] = made
 
 
-def spans(graph: OperatorGraph, segments: int) -> Sequence[range]:
-    """The graph in up to `segments` parts of about as many operators.
-
-    Parts end where a single tensor of the batch is handed on, as between the blocks of a network.
-    """
-    n = len(graph)
-    cuts = [0, *_cuts(graph, segments), n] if segments > 1 else [0, n]
-    return [range(first, end) for first, end in pairwise(cuts)]
-
-
-def _cuts(graph: OperatorGraph, segments: int) -> list[int]:
-    n = len(graph)
-    last_read = list(range(n))
-    for place, op in enumerate(graph.operators):
-        for source in op.inputs:
-            last_read[source] = place
-    crossing = [0] * (n + 1)
-    for place, op in enumerate(graph.operators):
-        if op.batched:
-            crossing[place + 1] += 1
-            crossing[last_read[place] + 1 if last_read[place] + 1 <= n else n] -= 1
-    narrow, alive = [], 0
-    for place in range(1, n):
-        alive += crossing[place]
-        if alive == 1:
-            narrow.append(place)
-    wanted = [round(n * part / segments) for part in range(1, segments)]
-    return sorted({min(narrow, key=lambda c: abs(c - goal)) for goal in wanted}) if narrow else []
+def _recomputed(graph: OperatorGraph, setup: TrainingSetup) -> tuple[Part, ...]:
+    """The graph in parts; those marked as blocks are computed again in the backward pass."""
+    if setup.checkpoint_blocks:
+        return parts(graph)
+    segments = spans(graph, setup.checkpoint_segments)
+    # The last segment is not computed again, as in torch.utils.checkpoint_sequential.
+    return tuple(Part(span, span is not segments[-1]) for span in segments)

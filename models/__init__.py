@@ -3,6 +3,7 @@
 from forerun.models.architecture import ArchitectureLatency
 from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.benchmark_history import BenchmarkHistory
+from forerun.models.calibrated_memory import CalibratedMemory
 from forerun.models.chosen import Chosen
 from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_network import ColocationNetwork
@@ -31,6 +32,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     GraphNetwork,
     OperatorPower,
     Memory,
+    CalibratedMemory,
     ServingPower,
     DesignBoost,
     BenchmarkBoost,

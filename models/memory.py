@@ -1,29 +1,33 @@
 """Peak memory of inference and training: what the allocator reserves, workspaces, the device's own.
 
 The plan (`forerun.features.memory_plan`) is analytic. In training an affine map from it to what the
-device shows, and a shrunk booster of what is left, are learnt; both take ratios only, so that
-outside the known kinds of network the answer stays near the plan. No measured inference memory
-stands among the training data: its range is an engineering one and makes no claim of coverage.
+device shows, and a shrunk booster of what is left, are learnt. The booster answers for networks
+like those measured alone (`forerun.models.memory_domain`), and adds no more than it may to the
+largest of them: beyond, the answer is the plan's, mapped. Ranges outside what was measured, and
+those of inference, are engineering ones and make no claim of coverage.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.features.memory_plan import MemoryPlan, memory_plan, with_optimizer_slots
+from forerun.features.memory_plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact import read_content, write_content
 from forerun.models.boosters import BoosterBag
 from forerun.models.calibration import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain import Sheet, same_sheet, sheet
 from forerun.models.memory_affine import MemoryMap
+from forerun.models.memory_boosters import FittedPeaks, booster_features
+from forerun.models.memory_domain import MemoryDomain, set_up_notes
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -44,40 +48,23 @@ INFERENCE = MemoryMap(1.0, 0.0, 0.0, 0.0, CONTEXT_MIB)
 TRAINING = MemoryMap(1.02, 1.2, 0.3, 280.0, 1450.0)
 """Before `fit`: GPUMemNet's runs, rounded."""
 SLACK_HIGH = 1.40
+ALLOCATED_HIGH = 1.3
+"""Upper ends over the plan, of what does not last: weights, slots and caches are exact."""
 TRAINING_LOW, TRAINING_HIGH = 0.9, 1.3
+TEXT_HIGH = 1.15
+"""The same for networks without convolutions, which need no workspaces of libraries."""
 
 ADAPTED_SPREAD_MIB = 300.0
 ADAPTED_ROWS = 3
 """Those timm jobs scatter by -150 to +270 MiB about their median (5 to 95 %): what is left when a
 device's own share is known from a few rows."""
 
-BAGS, FOLDS = 2, 10
-PARAMETERS: Mapping[str, Any] = {
-    "objective": "l1",
-    "learning_rate": 0.05,
-    "lambda_l2": 1.0,
-    "feature_fraction": 0.6,
-    "bagging_fraction": 0.7,
-    "bagging_freq": 1,
-}
-SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
-    "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5}),
-    "mixed": (250, {"num_leaves": 8, "min_data_in_leaf": 20}),
-}
-"""Trees and their size. Networks of dense layers repeat to 0.2 %, so that much can be learnt of
-them; those with convolutions or attention scatter by their libraries' workspaces."""
-USUAL_SLOTS: Mapping[str, float] = {"dense": 2.0, "mixed": 1.0}
-"""Optimizer states a weight of GPUMemNet's rows: Adam and SGD with momentum."""
-
-LEAST_BEYOND = -0.9
-"""Of the mapped peak: what a measurement may lie below it, to keep logarithms finite."""
-
-FEWEST_ROWS = 100
-"""Rows from which on a booster is worth its noise."""
+FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
 NOT_CALIBRATED = "memory: an engineering range, no inference memory was measured for it"
 NOT_TAUGHT = "memory: an engineering range, this predictor was taught no training peaks"
+OUTSIDE = "memory: an engineering range, {why}"
 ELSEWHERE = "memory: training was measured on another device; a few rows of this one would tell"
 
 
@@ -91,6 +78,7 @@ class Memory:
         training: map from a plan to the device's peak in training.
         residuals: boosters of log(measured / mapped) by kind of network; empty before `fit`.
         quantiles: of what is left on families held out, None before `fit`.
+        domain: of the measured runs.
         sheets: devices that training was measured on.
         seed: of the booster and the folds.
     """
@@ -102,6 +90,7 @@ class Memory:
     quantiles: LogQuantiles | None = None
     sheets: tuple[Sheet, ...] = ()
     seed: int = 0
+    domain: MemoryDomain = field(default_factory=MemoryDomain)
     name: ClassVar[str] = "memory"
 
     @property
@@ -137,8 +126,12 @@ class Memory:
         def answer_left_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
             hidden = np.isin(families, families[known[held]])
             taught = np.flatnonzero(~hidden).tolist()
-            fitted = _Fit.of(
-                [plans[i] for i in taught], measured[taught], at_least[taught], self.seed
+            fitted = FittedPeaks.of(
+                [rows.queries[i] for i in taught],
+                [plans[i] for i in taught],
+                measured[taught],
+                at_least[taught],
+                self.seed,
             )
             return np.log(fitted.peaks([plans[i] for i in known[held].tolist()]))
 
@@ -147,11 +140,12 @@ class Memory:
             held_out_folds(families[known], FOLDS, self.seed),
             answer_left_out,
         )
-        fit = _Fit.of(plans, measured, at_least, self.seed)
+        fit = FittedPeaks.of(rows.queries, plans, measured, at_least, self.seed)
         return replace(
             self,
             training=fit.map,
             residuals=fit.residuals,
+            domain=fit.domain,
             quantiles=LogQuantiles.of(left, np.array([_stratum(plans[i]) for i in known.tolist()])),
             sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
             shares=ShrunkScalars(),
@@ -173,19 +167,26 @@ class Memory:
         mapped = self._peaks(queries, plans)
         reserved = np.array([plan.reserved for plan in plans])
         peak = np.maximum(mapped + shift, reserved)
-        low, high = self._range(queries, plans, peak)
+        outside = [self._why_outside(*pair) for pair in zip(queries, plans, strict=True)]
+        low, high = self._range(queries, plans, peak, outside)
         live = np.array([plan.live for plan in plans])
-        taught = self.quantiles is not None and all(_phase(q) == "training" for q in queries)
+        lasting = np.array([min(plan.lasting, plan.live) for plan in plans])
+        share = np.array([np.nan if why else 0.9 for why in outside])
         return Predictions(
             {PEAK: peak, RESERVED: reserved, ALLOCATED: live},
             {PEAK: low, RESERVED: live, ALLOCATED: 0.9 * live},
-            {PEAK: high, RESERVED: SLACK_HIGH * reserved, ALLOCATED: 1.3 * live},
-            {PEAK: 0.9 if taught else None, RESERVED: None, ALLOCATED: None},
-            [self._limits(query, least) for query, least in zip(queries, low, strict=True)],
+            {
+                PEAK: high,
+                RESERVED: lasting + SLACK_HIGH * (reserved - lasting),
+                ALLOCATED: lasting + ALLOCATED_HIGH * (live - lasting),
+            },
+            {PEAK: None if any(outside) else 0.9, RESERVED: None, ALLOCATED: None},
+            [self._limits(*row) for row in zip(queries, low, outside, strict=True)],
             breakdowns_mib=[
                 self._breakdown(query, plan, whole)
                 for query, plan, whole in zip(queries, plans, peak, strict=True)
             ],
+            row_coverage={PEAK: share},
         )
 
     def save(self, folder: Path) -> None:
@@ -198,6 +199,7 @@ class Memory:
             "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
             "sheets": [list(one) for one in self.sheets],
             "seed": self.seed,
+            "domain": self.domain.to_json(),
         }
         write_content(folder, self.name, parameters)
         for kind, bag in self.residuals.items():
@@ -214,6 +216,8 @@ class Memory:
         shares, context = ShrunkScalars.from_json(content["shares"]), content["context_mib"]
         if "training" not in content:
             return cls(context, shares)
+        if "domain" not in content:
+            raise BadArtifact(f"{folder} was fitted by an older version; fit it again.")
         counts, quantiles = content["boosters"], content["quantiles"]
         return cls(
             context,
@@ -223,6 +227,7 @@ class Memory:
             None if quantiles is None else LogQuantiles.from_json(quantiles),
             tuple(tuple(one) for one in content["sheets"]),
             content["seed"],
+            MemoryDomain.from_json(content["domain"]),
         )
 
     def _map(self, query: Query) -> MemoryMap:
@@ -235,24 +240,47 @@ class Memory:
         trained = np.array([_phase(q) == "training" for q in queries], dtype=np.bool_)
         if self.residuals and trained.any():
             chosen = [plan for plan, mine in zip(plans, trained, strict=True) if mine]
-            mapped[trained] = _Fit(self.training, self.residuals).peaks(chosen)
+            mapped[trained] = FittedPeaks(self.training, self.residuals, self.domain).peaks(chosen)
         return mapped
 
+    def _why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
+        """Why the range of a query was not calibrated; None where it was."""
+        if _phase(query) == "inference":
+            return NOT_CALIBRATED
+        if self.quantiles is None:
+            return NOT_TAUGHT
+        why = self.domain.why_outside(query, plan, booster_features([plan])[0])
+        return None if why is None else OUTSIDE.format(why=why)
+
     def _range(
-        self, queries: Sequence[Query], plans: Sequence[MemoryPlan], peak: Column
+        self,
+        queries: Sequence[Query],
+        plans: Sequence[MemoryPlan],
+        peak: Column,
+        outside: Sequence[str | None],
     ) -> tuple[Column, Column]:
         low, high = TRAINING_LOW * peak, TRAINING_HIGH * peak
-        if self.quantiles is not None:
-            low, high = self.quantiles.around(peak, [_stratum(plan) for plan in plans])
+        inside = [row for row, why in enumerate(outside) if why is None]
+        if self.quantiles is not None and inside:
+            strata = [_stratum(plans[row]) for row in inside]
+            low[inside], high[inside] = self.quantiles.around(peak[inside], strata)
         for row, (query, plan) in enumerate(zip(queries, plans, strict=True)):
             if _phase(query) == "inference":
-                own = peak[row] - plan.reserved
-                least, most = min(own, CONTEXT_LOW_MIB), max(own, CONTEXT_HIGH_MIB)
-                if self.shares.rows(query.device) >= ADAPTED_ROWS:
-                    least, most = own - ADAPTED_SPREAD_MIB, own + ADAPTED_SPREAD_MIB
-                low[row] = plan.live + max(least, 0.0)
-                high[row] = SLACK_HIGH * plan.reserved + most
+                low[row], high[row] = self._inference_range(query, plan, peak[row])
+            elif outside[row] is not None and not plan.has_convolutions:
+                moving = plan.reserved - min(plan.lasting, plan.reserved)
+                own = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
+                high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + own
         return np.minimum(low, peak), np.maximum(high, peak)
+
+    def _inference_range(self, query: Query, plan: MemoryPlan, peak: float) -> tuple[float, float]:
+        own = peak - plan.reserved
+        least, most = min(own, CONTEXT_LOW_MIB), max(own, CONTEXT_HIGH_MIB)
+        if self.shares.rows(query.device) >= ADAPTED_ROWS:
+            least, most = own - ADAPTED_SPREAD_MIB, own + ADAPTED_SPREAD_MIB
+        lasting = min(plan.lasting, plan.reserved)
+        slack = SLACK_HIGH * (plan.reserved - lasting)
+        return plan.live + max(least, 0.0), lasting + slack + most
 
     def _breakdown(self, query: Query, plan: MemoryPlan, peak: float) -> Mapping[str, float]:
         found = dict(plan.parts)
@@ -262,96 +290,18 @@ class Memory:
         found["slack"] = peak - sum(found.values())
         return found
 
-    def _limits(self, query: Query, least_mib: float) -> tuple[str, ...]:
+    def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[str, ...]:
         lines = []
         held = query.device.memory_gib
         if held is not None and least_mib > held * 1024.0:
             lines.append(f"memory: at least {least_mib:,.0f} MiB, the device has {held:g} GiB")
-        if _phase(query) == "inference":
-            lines.append(NOT_CALIBRATED)
-        elif self.quantiles is None:
-            lines.append(NOT_TAUGHT)
+        if outside is not None:
+            lines.append(outside)
         elif not self.shares.rows(query.device):
             mine = sheet(query.device) if query.device.has_sheet else None
             if mine is None or not any(same_sheet(one, mine) for one in self.sheets):
                 lines.append(ELSEWHERE)
-        return tuple(lines)
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """Map and boosters."""
-
-    map: MemoryMap
-    residuals: Mapping[str, BoosterBag]
-
-    @classmethod
-    def of(
-        cls, plans: Sequence[MemoryPlan], measured: Column, at_least: Column, seed: int
-    ) -> "_Fit":
-        found = MemoryMap.fit(plans, measured, at_least)
-        known = np.flatnonzero(~np.isnan(measured))
-        shown = [plans[i] for i in known.tolist()]
-        usual, kinds = _usual(shown), _kinds(shown)
-        beyond = measured[known] - _mapped(found, shown)
-        left = np.log1p(np.maximum(beyond / _mapped(found, usual), LEAST_BEYOND))
-        features = _features(usual)
-        residuals = {}
-        for kind, (trees, size) in SIZES.items():
-            mine = kinds == kind
-            if mine.sum() >= FEWEST_ROWS:
-                residuals[kind] = BoosterBag.fit(
-                    features[mine],
-                    left[mine],
-                    parameters={**PARAMETERS, **size},
-                    trees=trees,
-                    seeds=range(seed, seed + BAGS),
-                )
-        return cls(found, residuals)
-
-    def peaks(self, plans: Sequence[MemoryPlan]) -> Column:
-        """Mapped peaks plus what the booster of each network's kind adds, MiB.
-
-        The booster is asked about the kind's usual optimizer, so that another one changes the peak
-        by its own states and by nothing else.
-        """
-        mapped = _mapped(self.map, plans)
-        kinds = _kinds(plans)
-        for kind, bag in self.residuals.items():
-            mine = np.flatnonzero(kinds == kind)
-            if len(mine):
-                usual = _usual([plans[row] for row in mine.tolist()])
-                mapped[mine] += _mapped(self.map, usual) * np.expm1(bag.predict(_features(usual)))
-        return mapped
-
-
-def _mapped(known: MemoryMap, plans: Sequence[MemoryPlan]) -> Column:
-    return np.array([known.peak(plan) for plan in plans])
-
-
-def _usual(plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
-    kinds = _kinds(plans).tolist()
-    return [
-        with_optimizer_slots(plan, USUAL_SLOTS[kind])
-        for plan, kind in zip(plans, kinds, strict=True)
-    ]
-
-
-def _kinds(plans: Sequence[MemoryPlan]) -> NDArray[np.str_]:
-    """`dense` without convolutions and attention, else `mixed`."""
-    return np.array(
-        ["mixed" if plan.has_convolutions or plan.has_attention else "dense" for plan in plans],
-        dtype=np.str_,
-    )
-
-
-def _features(plans: Sequence[MemoryPlan]) -> Column:
-    return np.array(
-        [
-            (*plan.traits, np.log(max(plan.reserved, 1.0)), np.log(max(plan.live, 1.0)))
-            for plan in plans
-        ]
-    )
+        return (*lines, *set_up_notes(query))
 
 
 def _stratum(plan: MemoryPlan) -> str:

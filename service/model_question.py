@@ -1,20 +1,34 @@
 """What stands beside an uploaded model: the question as query parameters."""
 
+from typing import Literal
+
 from pydantic import BaseModel, Field
 
 from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Layout, Runtime, Software
-from forerun.data.workload import Network, NumberFormat, Optimizer, Phase, TrainingSetup
+from forerun.data.workload import (
+    Attention,
+    FrozenFormat,
+    InferenceSetup,
+    LoraTargets,
+    Network,
+    NumberFormat,
+    Optimizer,
+    Phase,
+    TrainingSetup,
+)
 from forerun.service.schemas import LARGEST_BATCH, LONGEST_NAME
 from forerun.service.training_options import (
+    ATTENTION,
+    INFERENCE_OPTIONS,
     LARGEST_RANK,
+    LONGEST_CACHE,
     MOST_DEVICES,
     MOST_SEGMENTS,
     OPTIONS,
-    training_in,
-    training_of,
+    set_ups_of,
 )
 from forerun.service.workloads import operation_of, usual_runtime
 
@@ -60,22 +74,64 @@ class ModelQuestion(BaseModel):
     zero_stage: int | None = Field(
         default=None, ge=0, le=3, description="of training: what data-parallel devices share"
     )
+    attention: Attention | None = Field(default=None, description=ATTENTION)
+    dropout: float | None = Field(
+        default=None, ge=0.0, lt=1.0, description="of training: probability of every dropout"
+    )
+    checkpoint_blocks: bool | None = Field(
+        default=None, description="of training: every repeated block is computed again"
+    )
+    optimizer_kernel: Literal["foreach", "fused"] | None = Field(
+        default=None, description="of training: foreach copies weights in a step, fused does not"
+    )
+    lora_targets: LoraTargets | None = Field(
+        default=None, description="of training: layers that get adapters"
+    )
+    frozen_weights: FrozenFormat | None = Field(
+        default=None, description="of training: how frozen weights are stored; nf4 is QLoRA's"
+    )
+    adapter_precision: NumberFormat | None = Field(
+        default=None, description="of training: number format of adapters"
+    )
+    loss_chunks: int | None = Field(
+        default=None, ge=1, le=65_536, description="of training: parts of logits and loss"
+    )
+    legacy_pytorch: bool | None = Field(
+        default=None, description="of training: PyTorch before 1.11"
+    )
+    logits: Literal["all", "last"] | None = Field(
+        default=None, description="of inference, of networks that generate text: positions"
+    )
+    cache_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=LONGEST_CACHE,
+        description="of inference: tokens of each sequence whose keys and values are kept",
+    )
+    cache_precision: NumberFormat | None = Field(
+        default=None, description="of inference: number format of keys and values"
+    )
     power_limit_w: float | None = Field(
         default=None, gt=0, le=1e5, description="limit set on the device, W"
     )
 
-    def training(self) -> TrainingSetup | None:
-        """How it is trained.
+    def set_ups(self) -> tuple[TrainingSetup | None, InferenceSetup | None]:
+        """How it is trained or run forward.
 
         Raises:
-            BadTrainingSetup: nothing is trained, or the options contradict each other.
+            BadTrainingSetup: an option is not of the phase, or options contradict each other.
         """
-        given = training_in({name: getattr(self, name) for name in OPTIONS})
-        return training_of(self.phase, self.batch_size, given)
+        options = {name: getattr(self, name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
+        return set_ups_of(self.phase, self.batch_size, options)
 
-    def query(self, graph: OperatorGraph, device: Device, training: TrainingSetup | None) -> Query:
+    def query(
+        self,
+        graph: OperatorGraph,
+        device: Device,
+        set_ups: tuple[TrainingSetup | None, InferenceSetup | None],
+    ) -> Query:
         """The question about a graph."""
-        network = Network(graph, self.batch_size, self.precision, self.phase, training)
+        network = Network(graph, self.batch_size, self.precision, self.phase, *set_ups)
         runtime = self.runtime or usual_runtime(graph, device)
         software = Software(runtime=runtime, layout=self.layout, threads=self.threads)
         return Query(network, device, software, operation_of(network, self.power_limit_w))

@@ -12,7 +12,7 @@ from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.service.memory_fit import FitsOut
 from forerun.service.power_facts import PowerFactsOut
-from forerun.service.training_options import TrainingIn
+from forerun.service.training_options import InferenceIn, TrainingIn
 
 LARGEST_BATCH = 65_536
 LONGEST_NAME = 200
@@ -144,6 +144,9 @@ class NetworkIn(_Strict):
     )
     training: TrainingIn | None = Field(
         default=None, description="how it is trained, in the phase training; AdamW when absent"
+    )
+    inference: InferenceIn | None = Field(
+        default=None, description="how a forward pass runs, in the phase inference"
     )
 
 

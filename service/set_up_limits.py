@@ -5,6 +5,8 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.models.cap_response import too_low
 
 TIMES = ("latency_ms", "utilisation")
+MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
+"""Of the calibrated runs: Adam and SGD with momentum, and those whose states are the same."""
 DRAWN = ("power_w", "energy_j")
 
 
@@ -33,16 +35,18 @@ def set_up_lines(query: Query) -> list[str]:
     if setup is None:
         return []
     lines = []
+    if setup.optimizer == "none":
+        lines.append("the time is of a whole step, with an optimizer")
     if setup.data_parallel > 1:
         lines.append(f"communication among {setup.data_parallel} devices is not in the time")
-    if setup.checkpoint_segments:
+    if setup.checkpoint_segments or setup.checkpoint_blocks:
         lines.append("computing activations again is not in the time")
     if setup.accumulation > 1:
         lines.append(f"the time is of one batch, not of {setup.accumulation} micro-batches")
     if setup.lora_rank:
         lines.append("the time is of training all weights, not adapters")
     if beyond_measured(query):
-        lines.append("memory: checkpoints, adapters and several devices are reckoned, not measured")
+        lines.append("memory: this set-up is calculated; the range was measured on simpler ones")
     return lines
 
 
@@ -51,7 +55,8 @@ def beyond_measured(query: Query) -> bool:
     setup = _setup(query)
     if setup is None:
         return False
-    return bool(setup.checkpoint_segments or setup.lora_rank) or _devices(setup) > 1
+    plain = TrainingSetup(optimizer=setup.optimizer, accumulation=setup.accumulation)
+    return setup != plain or setup.optimizer not in MEASURED_OPTIMIZERS
 
 
 def _setup(query: Query) -> TrainingSetup | None:

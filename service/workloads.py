@@ -9,7 +9,12 @@ from forerun.data.software import Runtime, Software
 from forerun.data.workload import Kernel, Network
 from forerun.features.readers.operator_json import graph_of
 from forerun.service.schemas import KernelIn, NetworkIn, OperatorIn
-from forerun.service.training_options import training_of, training_out
+from forerun.service.training_options import (
+    inference_of,
+    inference_out,
+    training_of,
+    training_out,
+)
 
 
 def workload_of(
@@ -34,11 +39,12 @@ def workload_of(
         graph = graph_of(content, f"{where}.operator")
         return Kernel(graph.operators[0], given.precision)
     training = training_of(given.phase, given.batch_size, given.training)
+    inference = inference_of(given.phase, given.inference)
     if isinstance(given.graph, str):
         graph = graph_named(given.graph)
     else:
         graph = graph_of(given.graph, f"{where}.graph")
-    return Network(graph, given.batch_size, given.precision, given.phase, training)
+    return Network(graph, given.batch_size, given.precision, given.phase, training, inference)
 
 
 def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
@@ -51,6 +57,7 @@ def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
             precision=workload.precision,
             phase=workload.phase,
             training=training_out(workload),
+            inference=inference_out(workload),
         )
     (row,) = OperatorGraph((workload.operator,)).to_json()["operators"]
     fields = {name: row[name] for name in OperatorIn.model_fields if name in row}

@@ -140,5 +140,6 @@ def _baselines(judged: Measurements, metric: str, constant: Predictor | None) ->
     if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
         found["roofline"] = Roofline().predict(judged.queries).values[metric]
     if constant is not None:
-        found["constant"] = constant.predict(judged.queries).values[metric]
+        answered = constant.predict(judged.queries).values
+        found["constant"] = answered.get(metric, np.full(len(judged), np.nan))
     return found

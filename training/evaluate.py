@@ -78,7 +78,7 @@ def evaluate(
     judge = examiner(name)
     bundle = find(name, data_dir)
     whole = data_dir is None or judge.fits_any_folder or record.knows(bundle)
-    left_out: dict[str, int] = {}
+    left_out = _never_judged(judge, bundle) if whole else {}
     if whole:
         _check_protocols(judge, bundle, protocols)
         found = list(sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress))
@@ -135,7 +135,7 @@ def sit_exam(
     progress: Progress = lambda line: None,
 ) -> Iterator[Answered]:
     """One exam of `sit_exams`; each fit answers at every number of shots."""
-    constant = Constant().fit(exam.train)
+    constant = Constant().fit(exam.train) if len(exam.train) else None
     for seed in range(seeds):
         for predictor in _chosen(judge, predictors, seed):
             rows_text = f"{len(exam.train):,} rows, seed {seed}"
@@ -146,6 +146,13 @@ def sit_exam(
                     found = answer(task, fitted, constant, seed, count)
                     if found is not None:
                         yield found
+
+
+def _never_judged(judge: Examiner, bundle: Bundle) -> dict[str, int]:
+    """Reason -> rows that no protocol judges, of examiners whose protocols take any folder."""
+    if not judge.fits_any_folder:
+        return {}
+    return dict(judge.left_out(bundle, DeviceCatalog.load(), {}))
 
 
 def _chosen(judge: Examiner, names: Sequence[str], seed: int) -> Sequence[Predictor]:

@@ -79,10 +79,15 @@ def table(name: str, evaluations: Evaluations) -> str:
     if name not in TABLES:
         known = ", ".join([*TABLES, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")
-    return _rendered(TABLES[name], evaluations)
+    return rendered(TABLES[name], evaluations)
 
 
-def _rendered(spec: FigureTable, evaluations: Evaluations) -> str:
+def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
+    """A table as Markdown, whether or not a document names it.
+
+    Raises:
+        MissingData: a line's task is in no evaluation.
+    """
     lines = [[spec.heading, *(column.heading for column in spec.columns)]]
     lines.append(["---", *("---:" for _ in spec.columns)])
     for line in spec.lines:
@@ -142,7 +147,7 @@ def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) ->
     if not rows:
         chosen = "" if protocol is None else f" --protocol {protocol}"
         return f"No evaluation of these tasks is stored: `forerun evaluate {dataset}{chosen}`."
-    return _rendered(_task_table(dataset, rows), evaluations)
+    return rendered(_task_table(dataset, rows), evaluations)
 
 
 def _task_table(dataset: str, rows: Evaluations) -> FigureTable:

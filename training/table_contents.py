@@ -179,6 +179,38 @@ GPUMEMNET: Final = FigureTable(
         *INTERVALS,
     ),
 )
+_SET_UPS: Final = (
+    ("attention tables, eager and fused (transformers)", "transformers_attention_training"),
+    ("single-GPU guide, BERT large (transformers)", "transformers_guide_training"),
+    ("Llama 3.2 3B, techniques (torchtune)", "torchtune_training"),
+    ("Llama 3.2 3B, LoRA and full (PEFT)", "peft_llama_training"),
+    ("low-rank adapters, asked as LoRA (PEFT)", "peft_llama_as_lora_training"),
+    ("ViT, 8- and 4-bit optimizers (torchao)", "torchao_optimizers_training"),
+    ("Llama 3 8B on 8 GPUs (torchao)", "torchao_float8_training"),
+    ("Llama 3.1 70B on 256 GPUs (torchtitan)", "torchtitan_training"),
+    ("attention tables, forward (transformers)", "transformers_attention_inference"),
+    ("100 new tokens, Pythia (transformers)", "transformers_generation_inference"),
+    ("image encoder (segment-anything-fast)", "segment_anything_inference"),
+    ("Stable Diffusion (open-muse)", "open_muse_inference"),
+)
+"""Parts of `published_memory`: words and name of the task, training first."""
+
+
+def published_memory(protocol: str) -> FigureTable:
+    """Errors and ranges of published peaks by source, under one protocol of `published_memory`."""
+    return FigureTable(
+        "published_memory",
+        "set-ups",
+        tuple(Line(words, f"{protocol}/{part}") for words, part in _SET_UPS),
+        (
+            *(ROWS, ERROR, MEDIAN),
+            Column("below the upper end", "below_high"),
+            Column("over-allocated", "over_allocation"),
+            *INTERVALS,
+        ),
+    )
+
+
 MLENERGY: Final = FigureTable(
     "mlenergy",
     "models left out whole",

@@ -13,6 +13,7 @@ from forerun.data.datasets.nas_latency import NasLatency
 from forerun.data.datasets.ncpp import Ncpp
 from forerun.data.datasets.neusight import NeuSight
 from forerun.data.datasets.onnxruntime_cpu import OnnxruntimeCpu
+from forerun.data.datasets.published_memory import PublishedMemory
 from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.datasets.timm_bench import TimmBench
 from forerun.data.datasets.torch_op_energy import TorchOpEnergy
@@ -32,6 +33,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     Ncpp,
     NeuSight,
     OnnxruntimeCpu,
+    PublishedMemory,
     PublishedNetworks,
     TimmBench,
     TorchOpEnergy,

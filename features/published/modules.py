@@ -127,6 +127,26 @@ def with_dense_head(network: Any, positions: int) -> Any:
     return Dense()
 
 
+def with_summed_logits(network: Any) -> Any:
+    """A language model whose output is the sum of its logits, one number a sequence.
+
+    Args:
+        network: of transformers, with a vocabulary's head.
+    """
+    from torch import nn
+
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            answered = self.network(input_ids=input_ids, attention_mask=attention_mask)
+            return answered.logits.sum((1, 2))
+
+    return Summed()
+
+
 def with_stored_positions(network: Any) -> Any:
     """BEiT whose index of relative positions is stored, as transformers had it in 2023.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.features.published.sources import Built, Entry, Inputs, Transformer
-from forerun.features.published.zoo import traced_table
+from forerun.features.published.zoo import graph_table
 from forerun.features.readers.torchvision_operators import declare_operators
 
 TORCHVISION: Final[Mapping[str, tuple[int, ...]]] = {
@@ -84,6 +84,6 @@ def _shufflenet_of_cifar() -> Any:
 
 if __name__ == "__main__":
     declare_operators()
-    traced_table(dict(powered())).to_parquet(
+    graph_table(sources=dict(powered())).to_parquet(
         Path(sys.argv[1]), index=False, compression="zstd", compression_level=19
     )

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.published.modules import einsum_as_products
+from forerun.features.readers.huggingface import with_attention_dropout
 from forerun.features.readers.torch_trace import trace_module
 
 EXAMPLES: Final = "NVIDIA/DeepLearningExamples, PyTorch"
@@ -29,13 +30,13 @@ class Built:
     make: Callable[[], Any]
     shape: tuple[int, ...]
 
-    def traced(self) -> OperatorGraph:
-        """The graph at batch 1."""
+    def traced(self, *, marks: bool = False) -> OperatorGraph:
+        """The graph at batch 1; with `marks`, as `trace_module` has them for memory."""
         import torch
 
         with torch.device("meta"):
             module = self.make()
-        return trace_module(module, (torch.empty(self.shape, device="meta"),))
+        return trace_module(module, (torch.empty(self.shape, device="meta"),), marks=marks)
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Transformer:
     fields: Mapping[str, Any] = field(default_factory=dict)
     wrap: Callable[[Any], Any] | None = None
 
-    def traced(self) -> OperatorGraph:
-        """The graph at batch 1."""
+    def traced(self, *, marks: bool = False) -> OperatorGraph:
+        """The graph at batch 1; with `marks`, as `trace_module` has them for memory."""
         import torch
         import transformers
 
@@ -80,7 +81,8 @@ class Transformer:
             for name, shape in self.inputs.items()
         }
         with einsum_as_products():
-            return trace_module(module, (), given)
+            graph = trace_module(module, (), given, marks=marks)
+        return with_attention_dropout(graph, config) if marks else graph
 
 
 Source = Built | Transformer

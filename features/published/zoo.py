@@ -39,13 +39,16 @@ def published_graph(name: str) -> OperatorGraph:
         MissingExtra: torch, torchvision, timm or transformers is not installed.
         UnreadableModel: there is no such network, or it cannot be traced.
     """
+    return _traced(name, networks())
+
+
+def _traced(name: str, known: Mapping[str, Source], *, marks: bool = False) -> OperatorGraph:
     if not is_installed():
         raise MissingExtra("Building a published network", "zoo")
-    known = networks()
     if name not in known:
         raise UnreadableModel(name, f"there are {', '.join(sorted(known))}.")
     declare_operators()
-    return known[name].traced()
+    return known[name].traced(marks=marks)
 
 
 def networks() -> dict[str, Source]:
@@ -63,36 +66,29 @@ def networks() -> dict[str, Source]:
     )
 
 
-def graph_table(names: Sequence[str] = ()) -> "pd.DataFrame":
+def graph_table(
+    names: Sequence[str] = (),
+    sources: Mapping[str, Source] | None = None,
+    *,
+    marks: bool = False,
+) -> "pd.DataFrame":
     """One row a network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 
     Args:
         names: networks to trace; all when empty.
+        sources: networks by name; those of `networks()` when None.
+        marks: whether operators are marked with what the memory of training needs.
 
     Raises:
         MissingExtra, UnreadableModel: as in `published_graph`.
     """
-    if not is_installed():
-        raise MissingExtra("Building a published network", "zoo")
-    declare_operators()
-    wanted = {name: one for name, one in networks().items() if not names or name in names}
-    return traced_table(wanted)
-
-
-def traced_table(sources: Mapping[str, Source]) -> "pd.DataFrame":
-    """One row a network, as in `graph_table`.
-
-    Args:
-        sources: name -> how the network is made.
-
-    Raises:
-        UnreadableModel: one cannot be traced.
-    """
     import pandas as pd
 
-    rows = []
-    for name, source in sources.items():
-        graph = source.traced()
+    rows, known = [], networks() if sources is None else sources
+    for name, source in known.items():
+        if names and name not in names:
+            continue
+        graph = _traced(name, known, marks=marks)
         content = json.dumps(graph.to_json(), sort_keys=True, separators=(",", ":"))
         row = {"graph": name, "configuration": source.configuration}
         rows.append({**row, "operators": len(graph), "content": content})

@@ -15,6 +15,9 @@ VIEWS = frozenset(
 )
 """Operators that move no data in inference: consumers point at what they look at."""
 
+DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "native_dropout"})
+"""Those among them that drop activations in training."""
+
 FACTORIES = frozenset(
     "arange empty empty_like empty_strided empty_permuted eye full full_like linspace new_empty "
     "new_full new_ones new_zeros ones ones_like scalar_tensor zeros zeros_like rand randn "

@@ -6,36 +6,21 @@ dot-product attention, layer norm) is one operator. Copies that eager torch make
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
-from forerun.features.readers.aten import FACTORIES, KIND_OF, VIEWS, function_of
+from forerun.features.dropout import ATTRIBUTE as DROPOUT
+from forerun.features.readers.aten import DROPOUTS, FACTORIES, KIND_OF, VIEWS, function_of
 from forerun.features.readers.probe import Probe
+from forerun.features.readers.strides import Meta, is_viewable
 
 
 class Ref(NamedTuple):
     """The name of a tensor in an argument list."""
 
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """A tensor as the program describes it.
-
-    Attributes:
-        shape: its sizes.
-        strides: its strides in elements; None where not known.
-        dtype: any value that is equal for equal types.
-        floating: whether it holds floating-point numbers.
-    """
-
-    shape: Shape
-    strides: Shape | None = None
-    dtype: object = None
-    floating: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +57,19 @@ class AtenGraph:
         tensors: shapes of every tensor of the program by name.
         weights: names of parameters, buffers and constants.
         probe: tells which tensors grow with the batch, where the batch was free.
+        marks: whether operators are marked with what memory needs and a traced program hides: the
+            probability with which training drops their results, and whether attention is causal.
     """
 
     def __init__(
-        self, tensors: Mapping[str, Meta], weights: Mapping[str, int], probe: Probe
+        self,
+        tensors: Mapping[str, Meta],
+        weights: Mapping[str, int],
+        probe: Probe,
+        *,
+        marks: bool = False,
     ) -> None:
+        self.marks = marks
         self.tensors = dict(tensors)
         self._constant = set(weights)
         self._weights = dict(weights)
@@ -170,46 +163,18 @@ class AtenGraph:
         return not is_viewable(before, after.shape)
 
     def _look(self, call: Call, names: Sequence[str], sources: tuple[int, ...]) -> None:
+        drops = self.marks and call.name in DROPOUTS
+        probability = call.arguments.get("p") if drops else None
+        if sources and isinstance(probability, float) and probability > 0.0:
+            # Traced in evaluation mode: what training drops is told by an attribute.
+            op = self._operators[sources[-1]]
+            told = {**op.attributes, DROPOUT: probability}
+            self._operators[sources[-1]] = replace(op, attributes=told)
         constant = bool(names) and all(n in self._constant for n in names)
         for output in call.outputs:
             self._producers[output] = sources
             if constant:
                 self._constant.add(output)
-
-
-def is_viewable(meta: Meta, shape: Shape) -> bool:
-    """Whether a tensor can be seen in another shape without a copy, as `Tensor.view` decides.
-
-    Args:
-        meta: shape and strides of the tensor; without strides it is taken as contiguous.
-        shape: the new shape, of as many elements.
-    """
-    if meta.strides is None or prod(meta.shape) <= 1 or prod(shape) != prod(meta.shape):
-        return True
-    runs = _runs(meta)
-    sizes = [d for d in reversed(shape) if d != 1]
-    for length in runs:
-        filled = 1
-        while sizes and filled < length:
-            filled *= sizes.pop(0)
-        if filled != length:
-            return False
-    return True
-
-
-def _runs(meta: Meta) -> list[int]:
-    """Lengths of the stretches that lie evenly in memory, innermost first."""
-    runs: list[int] = []
-    expected: int | None = None
-    for size, stride in zip(reversed(meta.shape), reversed(meta.strides or ()), strict=True):
-        if size == 1:
-            continue
-        if expected is not None and stride == expected:
-            runs[-1] *= size
-        else:
-            runs.append(size)
-        expected = stride * size
-    return runs
 
 
 def _with_edges(op: Operator, inputs: tuple[int, ...], batched: bool) -> Operator:
@@ -320,7 +285,9 @@ def _copied(meta: Meta, shape: Shape) -> list[Operator]:
 
 def _attention(call: Call, graph: AtenGraph) -> list[Operator]:
     query, key, value = _metas(call, graph, "query", "key", "value")
-    attributes = {"function": "scaled_dot_product_attention"}
+    attributes: dict[str, Attribute] = {"function": "scaled_dot_product_attention"}
+    if graph.marks and call.arguments.get("is_causal") is True:
+        attributes["causal"] = 1
     shapes = (query.shape, key.shape, value.shape)
     return [graph.operator("attention", call, input_shapes=shapes, attributes=attributes)]
 

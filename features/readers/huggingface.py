@@ -8,6 +8,7 @@ from typing import Any
 
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
+from forerun.features.dropout import ATTRIBUTE as DROPOUT
 
 DEFAULT_SEQUENCE = 128
 _LARGEST_LAYERS = 1_000
@@ -17,6 +18,10 @@ _COUNTS_LAYERS = ("layer", "depth", "block", "stage", "expert")
 _SIZES = ("size", "dim", "heads", "width", "label", "channels", "embd")
 _NOT_ARCHITECTURE = ("model_type", "auto_map", "use_pretrained_backbone", "quantization_config")
 """Fields that say what code to run, or how to load weights; neither is done here."""
+_ATTENTION_DROPOUT = (
+    *("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "attn_dropout"),
+    "attention_dropout_prob",
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
         import transformers
     except ImportError:
         raise MissingExtra("Reading a Hugging Face configuration", "train") from None
+    from forerun.features.readers.repeated_layers import traced_in_part
     from forerun.features.readers.torch_trace import trace_module
     from forerun.features.readers.torchvision_operators import declare_operators
 
@@ -93,8 +99,28 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
         # A configuration can fail anywhere inside the model's own constructor.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UnreadableModel(where, f"transformers cannot build it: {reason}.") from None
-    graph = trace_module(model, (), inputs, batch_size=batch_size)
-    return replace(graph, source="huggingface")
+
+    def trace(module: Any) -> OperatorGraph:
+        return trace_module(module, (), inputs, batch_size=batch_size, marks=True)
+
+    graph = traced_in_part(model, trace) or trace(model)
+    return replace(with_attention_dropout(graph, config), source="huggingface")
+
+
+def with_attention_dropout(graph: OperatorGraph, config: Any) -> OperatorGraph:
+    """The graph, its attention marked with the probability that training drops of its scores."""
+    text = getattr(config, "text_config", None) or config
+    found = (getattr(text, name, None) for name in _ATTENTION_DROPOUT)
+    probability = next((p for p in found if isinstance(p, int | float)), 0.0)
+    if not probability:
+        return graph
+    operators = tuple(
+        replace(op, attributes={**op.attributes, DROPOUT: float(probability)})
+        if op.kind == "attention"
+        else op
+        for op in graph.operators
+    )
+    return replace(graph, operators=operators)
 
 
 def _built(transformers: Any, config: Any, architectures: Any) -> Any:

@@ -13,8 +13,9 @@ from typing import Any
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers.aten import plain_name
-from forerun.features.readers.aten_graph import AtenGraph, Call, Meta, Ref
+from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
 from forerun.features.readers.probe import Probe
+from forerun.features.readers.strides import Meta
 
 PROGRAM = "models/model.json"
 MAX_PROGRAM_BYTES = 256 * 2**20

@@ -11,8 +11,9 @@ from typing import Any
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers.aten import plain_name
-from forerun.features.readers.aten_graph import AtenGraph, Call, Meta, Ref
+from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
 from forerun.features.readers.probe import PROBE_BATCH, Probe
+from forerun.features.readers.strides import Meta
 
 SOURCE = "torch_export"
 
@@ -23,6 +24,7 @@ def trace_module(
     keywords: Mapping[str, Any] | None = None,
     *,
     batch_size: int = 1,
+    marks: bool = False,
 ) -> OperatorGraph:
     """The graph of an `nn.Module` in inference, at `batch_size`.
 
@@ -35,6 +37,7 @@ def trace_module(
         inputs: positional example tensors; the first dimension of each is the batch.
         keywords: keyword example tensors, likewise.
         batch_size: samples of the graph's shapes.
+        marks: as in `AtenGraph`; graphs with marks have another digest than those without.
 
     Raises:
         MissingExtra: torch is not installed.
@@ -62,7 +65,7 @@ def trace_module(
             why = error
             continue
         own = _batch(inputs, given)
-        return _graph_of(program, owners, probing, batch_size if probing else own)
+        return _graph_of(program, owners, probing, batch_size if probing else own, marks=marks)
     reason = str(why).strip().splitlines()[0][:200] if why and str(why) else type(why).__name__
     raise UnreadableModel(type(module).__name__, f"torch.export cannot trace it: {reason}.")
 
@@ -86,7 +89,7 @@ def trace_callable(name: str, *, batch_size: int = 1) -> OperatorGraph:
     parts = made if isinstance(made, tuple) else (made, ())
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise UnreadableModel(name, "it must return (nn.Module, example inputs).")
-    return trace_module(*parts, batch_size=batch_size)
+    return trace_module(*parts, batch_size=batch_size, marks=True)
 
 
 def _torch() -> Any:
@@ -123,7 +126,7 @@ def _owners(module: Any) -> dict[str, str]:
 
 
 def _graph_of(
-    program: Any, owners: Mapping[str, str], probing: bool, batch_size: int
+    program: Any, owners: Mapping[str, str], probing: bool, batch_size: int, *, marks: bool = False
 ) -> OperatorGraph:
     signature = program.graph_signature
     held: dict[str, str] = {
@@ -139,7 +142,7 @@ def _graph_of(
         kept = name in tensors and tensors[name].floating and owner not in counted
         weights[name] = prod(tensors[name].shape) if kept else 0
         counted.add(owner)
-    graph = AtenGraph(tensors, weights, Probe(probing))
+    graph = AtenGraph(tensors, weights, Probe(probing), marks=marks)
     _visit(graph, program.graph_module, "")
     return graph.graph(SOURCE, batch_size)
 

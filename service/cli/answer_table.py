@@ -13,6 +13,14 @@ LEAST_SHARE = 0.01
 NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
 
 
+def show(name: str, answers: Sequence[dict[str, Any]]) -> None:
+    """One answer in full, several side by side."""
+    if len(answers) == 1:
+        show_one(name, answers[0])
+    else:
+        show_side_by_side(name, answers)
+
+
 def show_one(source: str, answer: dict[str, Any]) -> None:
     """Every metric with its interval and bound, where the time goes, and the limits."""
     out = screen()

@@ -34,7 +34,8 @@ SequenceLength = Annotated[
     int | None, typer.Option(help="bound to free sequence dimensions", min=1)
 ]
 Optimizer = Annotated[
-    str | None, typer.Option(help="sgd, momentum, adam, adamw (default), adafactor, adam8bit")
+    str | None,
+    typer.Option(help="none, sgd, momentum, adam, adamw (default), adafactor, adam8bit, adam4bit"),
 ]
 Segments = Annotated[int | None, typer.Option(help="parts computed again; 0 for none", min=0)]
 Accumulation = Annotated[int | None, typer.Option(help="micro-batches of a step", min=1)]
@@ -45,6 +46,26 @@ PipelineParallel = Annotated[int | None, typer.Option(help="devices along the la
 ZeroStage = Annotated[
     int | None, typer.Option(help="shared: 1 slots, 2 gradients, 3 weights", min=0, max=3)
 ]
+AttentionKind = Annotated[str | None, typer.Option(help="eager, sdpa (default), flash")]
+Dropout = Annotated[float | None, typer.Option(help="probability [the graph's own]", min=0.0)]
+CheckpointBlocks = Annotated[
+    bool | None, typer.Option(help="compute every repeated block again in the backward pass")
+]
+OptimizerKernel = Annotated[str | None, typer.Option(help="foreach (default), fused")]
+LoraTargets = Annotated[
+    str | None, typer.Option(help="all_linear (default), attention, query_value")
+]
+FrozenWeights = Annotated[
+    str | None, typer.Option(help="frozen weights as nf4, int8, ... [as the run]")
+]
+AdapterPrecision = Annotated[str | None, typer.Option(help="of adapters [as the run]")]
+LossChunks = Annotated[int | None, typer.Option(help="parts of logits and loss", min=1)]
+LegacyPytorch = Annotated[bool | None, typer.Option(help="trained by PyTorch before 1.11")]
+Logits = Annotated[str | None, typer.Option(help="last (default of text generators), all")]
+CacheTokens = Annotated[
+    int | None, typer.Option(help="keys and values kept a sequence [those of the graph]", min=0)
+]
+CachePrecision = Annotated[str | None, typer.Option(help="of keys and values [as the run]")]
 PowerLimit = Annotated[float | None, typer.Option(help="limit set on the device, W", min=1.0)]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 
@@ -60,16 +81,16 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
         UnreadableModel: the file is no network.
     """
     from forerun.features.readers import read_graph
-    from forerun.service.training_options import OPTIONS, training_in, training_of
+    from forerun.service.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
     from forerun.service.workloads import operation_of, usual_runtime
 
     words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
     check = checked({name: word for name, word in words.items() if word is not None})
     size = given["batch_size"]
-    training = training_in({name: given.get(name) for name in OPTIONS})
-    setup = training_of(check["phase"], size, training)
+    options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
+    set_ups = set_ups_of(check["phase"], size, options)
     graph = read_graph(given["source"], batch_size=size, sequence_length=given["sequence_length"])
-    network = workloads.Network(graph, size, check["precision"], check["phase"], setup)
+    network = workloads.Network(graph, size, check["precision"], check["phase"], *set_ups)
     operation = operation_of(network, given.get("power_limit"))
 
     def about(device: Device) -> Query:

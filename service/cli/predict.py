@@ -26,13 +26,25 @@ def predict(
     tensor_parallel: o.TensorParallel = None,
     pipeline_parallel: o.PipelineParallel = None,
     zero_stage: o.ZeroStage = None,
+    attention: o.AttentionKind = None,
+    dropout: o.Dropout = None,
+    checkpoint_blocks: o.CheckpointBlocks = None,
+    optimizer_kernel: o.OptimizerKernel = None,
+    lora_targets: o.LoraTargets = None,
+    frozen_weights: o.FrozenWeights = None,
+    adapter_precision: o.AdapterPrecision = None,
+    loss_chunks: o.LossChunks = None,
+    legacy_pytorch: o.LegacyPytorch = None,
+    logits: o.Logits = None,
+    cache_tokens: o.CacheTokens = None,
+    cache_precision: o.CachePrecision = None,
     power_limit: o.PowerLimit = None,
     json: o.Json = False,
 ) -> None:
     """Latency, memory, power and energy with 90 % intervals, and whether the memory is enough."""
     about = o.query_of(locals())
     from forerun.service.answer_content import answer_of
-    from forerun.service.cli.answer_table import show_one, show_side_by_side
+    from forerun.service.cli.answer_table import show
     from forerun.service.question import question_about
 
     devices, in_use = o.answering()
@@ -40,7 +52,5 @@ def predict(
     answers = [answer_of(question_about(about(one)), in_use) for one in chosen]
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
-    elif len(answers) == 1:
-        show_one(source.name, answers[0])
     else:
-        show_side_by_side(source.name, answers)
+        show(source.name, answers)

@@ -58,7 +58,7 @@ async def predict_model(
 ) -> Response:
     """One question in one call: the body is an ONNX file or an operator graph."""
     sheet = await state.run(lambda: answers.devices.get(asked.device))
-    training = asked.training()
+    set_ups = asked.set_ups()
     async with received(request, state.settings) as file:
 
         def answer() -> bytes:
@@ -68,7 +68,7 @@ async def predict_model(
             # The answer stands without the graph; only asking again by digest needs it kept.
             with suppress(StoreFull):
                 answers.graphs.put(graph)
-            question = question_about(asked.query(graph, sheet, training))
+            question = question_about(asked.query(graph, sheet, set_ups))
             return _known_or_new(question, answers, state.telemetry)
 
         return Response(await state.run(answer), media_type="application/json")

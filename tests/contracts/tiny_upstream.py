@@ -14,6 +14,7 @@ from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
 from tests.contracts.tiny_processor import onnxruntime_cpu
 from tests.contracts.tiny_published import published_networks
+from tests.contracts.tiny_published_memory import published_memory
 from tests.contracts.tiny_serving import mlenergy
 
 DIMS = {
@@ -161,6 +162,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "nas_latency": _nas_latency,
     "ncpp": ncpp,
     "neusight": _neusight,
+    "published_memory": published_memory,
     "published_networks": published_networks,
     "onnxruntime_cpu": onnxruntime_cpu,
     "timm_bench": _timm_bench,

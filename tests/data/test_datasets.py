@@ -387,7 +387,7 @@ def test_a_table_that_the_dataset_does_not_have_is_refused():
 
 
 def test_an_unknown_dataset_is_named_with_those_that_there_are():
-    with pytest.raises(UnknownDataset, match="neusight, onnxruntime_cpu, published_networks"):
+    with pytest.raises(UnknownDataset, match="neusight, onnxruntime_cpu, published_memory"):
         dataset("neusigth")
 
 

@@ -7,7 +7,7 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
-from forerun.data.workload import Kernel, Network, TrainingSetup
+from forerun.data.workload import InferenceSetup, Kernel, Network, TrainingSetup
 from forerun.service.question import question_about
 from tests.service.conftest import GRAPH
 
@@ -24,6 +24,15 @@ OTHER = {
         "tensor_parallel": 2,
         "pipeline_parallel": 2,
         "zero_stage": 1,
+        "attention": "eager",
+        "dropout": 0.1,
+        "checkpoint_blocks": True,
+        "optimizer_kernel": "fused",
+        "lora_targets": "attention",
+        "frozen_weights": "nf4",
+        "adapter_precision": "fp32",
+        "loss_chunks": 8,
+        "legacy_pytorch": True,
     },
     Operation: {"device_count": 2, "power_limit_w": 60.0},
     Network: {
@@ -32,6 +41,7 @@ OTHER = {
         "precision": "fp16",
         "phase": "inference",
         "training": None,
+        "inference": InferenceSetup(cache_tokens=64),
     },
     Kernel: {"operator": GRAPH.operators[1], "precision": "fp16"},
     Query: {

@@ -13,6 +13,7 @@ from forerun.training.tasks.nas_latency import NasLatencyExaminer
 from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
+from forerun.training.tasks.published_memory import PublishedMemoryExaminer
 from forerun.training.tasks.published_networks import PublishedNetworksExaminer
 from forerun.training.tasks.task import Exam, Examiner, Task
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
@@ -32,6 +33,7 @@ EXAMINERS: tuple[type[Examiner], ...] = (
     NasLatencyExaminer,
     NcppExaminer,
     NeuSightExaminer,
+    PublishedMemoryExaminer,
     PublishedNetworksExaminer,
     OnnxruntimeCpuExaminer,
     TimmBenchExaminer,

@@ -1,0 +1,228 @@
+"""Published peak memory of training and inference set-ups, from tables in public repositories.
+
+One row of `table` is one line of one published table, with repository, path, commit and line.
+`graphs` holds operator graphs of the networks whose configuration is public and certain. Only
+facts were taken: figures and settings, no prose. What was measured differs (`tool`): memory in
+tensors, memory that the allocator holds, or memory of the whole device.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+    Table = pd.DataFrame
+
+ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"
+
+TOOLS: Final[tuple[tuple[str, str], ...]] = (
+    (r"torch.*max_memory_allocated", ALLOCATED),
+    (r"torch max memory allocated", ALLOCATED),
+    (r"peak memory allocated", ALLOCATED),
+    (r"peak memory active", ALLOCATED),
+    (r"memory allocated per GPU", ALLOCATED),
+    (r"max allocated", ALLOCATED),
+    (r"torch max_memory_reserved", RESERVED),
+    (r"torch peak reserved", RESERVED),
+    (r"torch peak, max over ranks", RESERVED),
+    (r'peak, "GB" as printed \(torchtitan', RESERVED),
+    (r"nvml device used", DEVICE),
+    (r".*nvidia-smi style", DEVICE),
+)
+"""What a row's `tool` begins with -> the metric it measured. torchtune's active memory is in blocks
+that tensors or streams still use, which is what is allocated on one stream; torchtitan prints
+`max_reserved_gib` (its components/metrics.py). Other tools do not say what they measured."""
+
+NAMED: Final[Mapping[tuple[str, str], str]] = {
+    ("pytorch/ao", "torchao/optim/README.md"): ALLOCATED,
+}
+"""(repository, path) -> metric where `tool` does not say it but the script does: torchao's
+benchmarks/benchmark_low_bit_adam.py prints `max_memory_allocated`."""
+
+BYTES_FROM: Final = 1e7
+"""Megabytes from which on a figure must be bytes: tables of BEiT and data2vec print 3.766570e+08
+under "MB", and no device has 10 TB."""
+
+KINDS: Final[Mapping[str, str]] = {
+    "measured (rounded)": "printed in whole GB",
+    "measured (percent)": "printed in percent of the GPU's memory",
+    "rule of thumb": "a rule of thumb, not a measurement",
+    "author approximate": "approximate by its author's word",
+    "oom": "ran out of memory: no peak",
+}
+"""Kind of a row that is not exactly measured -> why it is not judged as one."""
+
+IDENTITY: Final = (
+    *("source_repo", "model", "task", "method", "peft_variant", "lora_rank", "target_modules"),
+    *("precision", "quantization", "batch", "seq_or_resolution", "packed", "optimizer"),
+    *("checkpointing", "grad_accum", "layout", "attention", "compile", "config", "gpu"),
+    *("layers", "hidden", "source_section"),
+)
+"""Columns that together make one question."""
+
+REPEAT: Final = (*IDENTITY, "peak_printed")
+"""Columns that two prints of one measurement share."""
+
+_FAMILIES: Final = (
+    ("llama", r"(?:meta-llama/)?Llama"),
+    ("bert", r"(?:google-bert/bert|albert/)"),
+    ("gpt", r"(?:EleutherAI/pythia|microsoft/biogpt|bigscience/bloom|BLOOM|OPT)"),
+    ("t5", r"(?:T5|bigscience/(?:T0|mt0))"),
+    ("vit", r"(?:microsoft/beit|facebook/data2vec|timm/vit)"),
+    ("vivit", r"google/vivit"),
+    ("sam", r"SAM"),
+    ("rcnn", r"detectron2"),
+    ("stable_diffusion", r"(?:stable_diffusion|sdxl|sd_turbo|ssd_1b|lcm|CompVis|VAE .*S[DX])"),
+    ("flux", r"(?:FLUX|black-forest-labs|VAE .*Flux)"),
+    ("muse", r"(?:muse|amused)"),
+    ("mistral", r"TheBloke/Mistral"),
+    ("qwen", r"Qwen"),
+)
+_TEXTS = ("row_id", "kind", "model", "task", "method", "framework", "source_repo", "source_path")
+_MAYBE = (
+    *("precision", "quantization", "seq_or_resolution", "optimizer", "checkpointing", "layout"),
+    *("attention", "compile", "device", "gpu", "gpu_as_written", "framework_version", "peak_unit"),
+    *("tool", "time_unit", "arch", "source_commit", "peft_variant", "target_modules"),
+    *("adapter_precision", "config", "source_section", "packed", "notes", "tiled"),
+    *("zero_or_fsdp", "family"),
+)
+_POSITIVE = (
+    *("params", "batch", "grad_accum", "global_batch", "gpu_count", "peak_mib", "peak_printed"),
+    *("peak_pct_of_gpu", "trainable_params", "batch_eval", "mem_reserved_avg_mib"),
+    *("mem_reserved_p99_mib", "layers", "hidden", "heads", "vocab", "tp", "pp", "dp", "cp"),
+)
+_NUMBERS = ("lora_rank", "time_printed", "source_line", "bits")
+
+
+class PublishedMemory(PackagedDataset):
+    """Peak memory of networks in training and inference, a model or a source left out."""
+
+    name = "published_memory"
+    title = "published peak memory of training and inference set-ups"
+    licence = (
+        "facts alone, each with its source; the sources are under Apache-2.0, BSD-3-Clause or "
+        "CC-BY-SA-4.0, as the document `sources` says"
+    )
+    citation = "the repository, path, commit and line of each row"
+    published = "no prediction protocol"
+    origin = "tables of sixteen public repositories, collected November 2026"
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `table` and of `graphs`."""
+        import pandera.pandas as pa
+
+        table: dict[str, Any] = {name: text() for name in _TEXTS}
+        table |= {name: text(nullable=True) for name in _MAYBE}
+        table |= {name: number(above=0, nullable=True) for name in _POSITIVE}
+        table |= {name: number(nullable=True) for name in _NUMBERS}
+        table["below_weights"] = pa.Column(bool)
+        graphs: dict[str, Any] = {n: text() for n in ("graph", "configuration", "content")}
+        graphs["operators"] = number("int64", above=0)
+        return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_model/FAMILY` and `unseen_source/SOURCE`: one is judged, the others train.
+
+        All sizes of an architecture are one family, wherever they were measured. Rows that take no
+        part are those of `reasons`.
+        """
+        if not bundle.has("table"):
+            return []
+        table = bundle.table("table")
+        kept = np.asarray(reasons(table) == "", dtype=np.bool_)
+        found = _left_out("unseen_model", "family", table, families(table["model"]), kept)
+        return found + _left_out("unseen_source", "source", table, sources(table), kept)
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Repeats of a row above."""
+        return check(bundle.table("table"), Quantities(), same=REPEAT)
+
+
+def reasons(table: "Table") -> NDArray[np.str_]:
+    """Why each of n rows is not judged as an exact measurement; empty where it is.
+
+    Args:
+        table: the `table` of the bundle.
+    """
+    rules: list[tuple[str, Any]] = [(why, table["kind"] == kind) for kind, why in KINDS.items()]
+    rules += [
+        ("what was measured is not said", metrics(table) == ""),
+        ("repeats a row above", table.duplicated(list(REPEAT))),
+        ("no peak", np.isnan(peak_mib(table))),
+    ]
+    found = np.full(len(table), "", dtype="<U64")
+    for why, where in rules:
+        found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
+    return found
+
+
+def peak_mib(table: "Table") -> NDArray[np.float64]:
+    """Peak memory of each of n rows, MiB; bytes printed as megabytes are read as bytes."""
+    printed = table["peak_printed"].to_numpy(dtype=np.float64)
+    found = table["peak_mib"].to_numpy(dtype=np.float64)
+    mistaken = table["peak_unit"].fillna("").astype(str).str.startswith("MB").to_numpy()
+    return np.where(mistaken & (printed >= BYTES_FROM), printed / 2.0**20, found)
+
+
+def metrics(table: "Table") -> NDArray[np.str_]:
+    """Metric that each of n rows measured, by its `tool`; empty where nothing says it."""
+    columns = (
+        table[name].fillna("").astype(str) for name in ("tool", "source_repo", "source_path")
+    )
+    return np.array([_metric(*row) for row in zip(*columns, strict=True)], dtype=np.str_)
+
+
+def phases(table: "Table") -> NDArray[np.str_]:
+    """`training` or `inference` of each of n rows."""
+    trained = table["task"].str.match(r"(?:pre)?training")
+    return np.where(trained, "training", "inference").astype(np.str_)
+
+
+def sources(table: "Table") -> NDArray[np.str_]:
+    """Short name of the repository that each of n rows stands in."""
+    names = (str(repo).partition(" ")[0].partition("/")[2] for repo in table["source_repo"])
+    return np.array([name.lower() for name in names], dtype=np.str_)
+
+
+def families(models: "pd.Series[str]") -> NDArray[np.str_]:
+    """Architecture family of each of n published models: all sizes and variants are one."""
+    return np.array([_family(str(model)) for model in models], dtype=np.str_)
+
+
+def _family(model: str) -> str:
+    for name, pattern in _FAMILIES:
+        if re.match(pattern, model):
+            return name
+    letters = re.match(r"[a-z]+", model.lower())
+    return letters[0] if letters else model.lower()
+
+
+def _metric(tool: str, repository: str, path: str) -> str:
+    for pattern, metric in TOOLS:
+        if re.match(pattern, tool):
+            return metric
+    return NAMED.get((repository, path), "")
+
+
+def _left_out(
+    protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
+) -> list[Split]:
+    """One split a value: its rows are judged, those of the others train."""
+    found = []
+    for value in np.unique(values[kept]):
+        out = values == value
+        masks = (kept & ~out, kept & out)
+        found.append(Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values}))
+    return found

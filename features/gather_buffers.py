@@ -1,0 +1,55 @@
+"""Weights that fully sharded training gathers for a moment, one block after another.
+
+ZeRO stage 3 and FSDP keep a part of every weight on each device; before a block runs its weights
+are gathered whole, and the next block's meanwhile; its gradients are whole until they are
+scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's whole gradients.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from forerun.data.workload import NumberFormat, TrainingSetup
+from forerun.features.graph_weights import graph_weights
+from forerun.features.network_blocks import parts
+from forerun.features.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.tensor_parallel import divided_weights
+
+GATHERED_AT_ONCE = 2
+"""The block that runs and the one that is prefetched."""
+_HALF = {"amp", "amp_bf16"}
+
+
+def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> int:
+    """Bytes of whole weights and gradients on one device beside its own part; 0 below stage 2."""
+    if setup.zero_stage < 2 or setup.data_parallel == 1:
+        return 0
+    weights, gradients = _largest(key, precision, setup)
+    copies = GATHERED_AT_ONCE if setup.zero_stage == 3 else 0
+    return int(copies * weights + gradients)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _largest(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> tuple[float, float]:
+    """Bytes of the weights and of the gradients of the largest part that is gathered at a time."""
+    graph, item = key.graph, 2.0 if precision in _HALF else None
+    known = graph_weights(graph, precision, setup)
+    groups: list[Iterable[int]] = []
+    for part in parts(graph):
+        # What stands outside blocks is gathered layer by layer, as embeddings and heads are.
+        groups += [part.span] if part.block else [(place,) for place in part.span]
+
+    def size(group: Iterable[int], *, trained: bool) -> float:
+        return sum(
+            w.elements * (item or w.item) / _devices(place)
+            for place in group
+            for w in known[place]
+            if w.owner is None and (w.trained or not trained)
+        )
+
+    def _devices(place: int) -> int:
+        return setup.tensor_parallel if divided_weights(graph.operators[place]) else 1
+
+    return (
+        max((size(group, trained=False) for group in groups), default=0.0),
+        max((size(group, trained=True) for group in groups), default=0.0),
+    )

@@ -1,0 +1,57 @@
+"""Root-mean-square norms written out operator by operator, which 16-bit models run in 32 bits.
+
+Hugging Face's modules take a copy of the input in 32 bits, square, average and scale it, and turn
+the result back before the weight is applied (`LlamaRMSNorm` and those like it).
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from forerun.data.graph import OperatorGraph
+
+
+class NormChain(NamedTuple):
+    """Operators of one norm.
+
+    Attributes:
+        first: the square, which reads the copy of the input in 32 bits.
+        last: the product of that copy and the root, whose result is turned back.
+        source: whose result is normalised.
+    """
+
+    first: int
+    last: int
+    source: int
+
+
+_LONGEST = 8
+
+
+def norm_chains(graph: OperatorGraph) -> tuple[NormChain, ...]:
+    """Norms of a graph: square, mean, sum with a constant, root, product with the input."""
+    ops, found = graph.operators, []
+    for last, op in enumerate(ops):
+        if op.attributes.get("function") != "mul" or len(op.inputs) != 2:
+            continue
+        root = next((i for i in op.inputs if ops[i].attributes.get("function") == "rsqrt"), None)
+        if root is None:
+            continue
+        source = next(i for i in op.inputs if i != root)
+        at, steps = root, 0
+        while len(ops[at].inputs) == 1 and ops[at].inputs[0] != source and steps < _LONGEST:
+            at, steps = ops[at].inputs[0], steps + 1
+        if ops[at].inputs == (source,) and ops[at].attributes.get("function") in ("pow", "mul"):
+            found.append(NormChain(at, last, source))
+    return tuple(found)
+
+
+def in_full_precision(chains: tuple[NormChain, ...], graph: OperatorGraph) -> Mapping[int, float]:
+    """Position -> bytes of an element of the results between a norm's two ends."""
+    found: dict[int, float] = {}
+    for chain in chains:
+        inside = {chain.first}
+        for place in range(chain.first + 1, chain.last):
+            if not inside.isdisjoint(graph.operators[place].inputs):
+                inside.add(place)
+        found |= dict.fromkeys(inside, 4.0)
+    return found

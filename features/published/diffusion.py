@@ -1,0 +1,123 @@
+"""Latent diffusion as one graph: text encoder, one pass of the denoiser, and the image decoder.
+
+All three lie in memory while a pipeline runs, one pass after another, so their graph in this order
+has a pipeline's peak. Configurations are those of the checkpoints' folders on huggingface.co; the
+networks are those of `diffusers`, which is needed to trace them and for nothing else.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from forerun.data.errors import MissingExtra
+from forerun.features.published.sources import HUB, Built, Entry
+
+TOKENS: Final = 77
+_DECODER: Final = {
+    **{"block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 4},
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+}
+_SD_1: Final = {"cross_attention_dim": 768, "attention_head_dim": 8}
+_SD_2: Final = {
+    **{"cross_attention_dim": 1024, "attention_head_dim": (5, 10, 20, 20)},
+    "use_linear_projection": True,
+}
+_CLIP_L: Final = {
+    **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12},
+    "num_attention_heads": 12,
+}
+_CHECKER: Final = {
+    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
+    **{"num_attention_heads": 16, "patch_size": 14, "image_size": 224},
+}
+_CLIP_H: Final = {
+    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 23},
+    **{"num_attention_heads": 16, "hidden_act": "gelu"},
+}
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A pipeline's parts.
+
+    Attributes:
+        checkpoint: on huggingface.co.
+        text, denoiser: fields of their configurations, where they are not the class's defaults.
+        side: latents of an image along each side, an eighth of its pixels.
+        guided: whether the denoiser runs with and without the prompt at once.
+        checked: whether a vision transformer looks at the image.
+    """
+
+    checkpoint: str
+    text: Mapping[str, Any]
+    denoiser: Mapping[str, Any] = field(default_factory=dict)
+    side: int = 64
+    guided: bool = False
+    checked: bool = False
+
+
+PIPELINES: Final[Mapping[str, Latent]] = {
+    "stable_diffusion_1.5-512": Latent(
+        "runwayml/stable-diffusion-v1-5", _CLIP_L, _SD_1, guided=True
+    ),
+    "sd_turbo-512": Latent("stabilityai/sd-turbo", _CLIP_H, _SD_2),
+    "lcm_dreamshaper-768": Latent(
+        "SimianLuo/LCM_Dreamshaper_v7",
+        _CLIP_L,
+        {**_SD_1, "time_cond_proj_dim": 256},
+        side=96,
+        checked=True,
+    ),
+}
+"""Name with the pixels of a side -> parts; the sides are those of the denoisers' configurations."""
+
+
+def diffusion() -> Iterator[Entry]:
+    """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
+    for name, latent in PIPELINES.items():
+        where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
+        yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
+
+
+def _pipeline(latent: Latent) -> Any:
+    """A module from latents of one image to its pixels; guidance doubles the denoiser's batch."""
+    import torch
+    from torch import nn
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
+
+    kl, unet = _diffusers()
+    clip, looker = CLIPTextConfig(**latent.text), CLIPVisionConfig(**_CHECKER)
+    clip._attn_implementation = looker._attn_implementation = "sdpa"
+    passes = 2 if latent.guided else 1
+
+    class Pipeline(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.text = CLIPTextModel(clip)
+            self.denoiser = unet(sample_size=latent.side, **latent.denoiser)
+            self.images = kl(sample_size=512, **_DECODER)
+            self.checker = CLIPVisionModel(looker) if latent.checked else None
+
+        def forward(self, latents: Any) -> Any:
+            words = torch.zeros((len(latents), TOKENS), dtype=torch.int64, device=latents.device)
+            prompts = self.text(input_ids=words)[0]
+            noisy = torch.cat([latents] * passes)
+            step = torch.ones((), dtype=torch.int64, device=latents.device)
+            noise = self.denoiser(noisy, step, torch.cat([prompts] * passes)).sample
+            image = self.images.decode(latents - noise[: len(latents)]).sample
+            if self.checker is None:
+                return image
+            small = nn.functional.interpolate(image, size=(224, 224))
+            return image, self.checker(pixel_values=small).pooler_output
+
+    return Pipeline()
+
+
+def _diffusers() -> tuple[Any, Any]:
+    try:
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+    except ImportError as error:
+        raise MissingExtra("Tracing a diffusion pipeline", "diffusers") from error
+    return AutoencoderKL, UNet2DConditionModel
