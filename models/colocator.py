@@ -3,7 +3,10 @@
 An engine answers how many of its program's spreads log P lies off that program's level, so that
 programs which nothing slows teach as much as those which everything does. A program that was not
 measured has a level and a spread by yardsticks: what one load did to it, and how its times alone
-scatter. Rows without a window get the level alone.
+scatter; one that waits far more than all of the training set is taken as unslowed in CPU time. Rows
+without a window get the level alone. By how much the isolated runs that P refers to were slower
+than usual for the program is added to every answer. Intervals too wide to decide by are withheld,
+and `slowed` gives a class with its error rates in their place.
 """
 
 from abc import ABC, abstractmethod
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
@@ -25,6 +29,7 @@ from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
 from forerun.models.colocation_held_out import (
     ANYONE,
     HELD_OUT,
+    ISOLATED,
     MODES,
     Mode,
     groups_of,
@@ -42,6 +47,7 @@ from forerun.models.colocation_rows import (
     colocation_of,
     idle_window,
 )
+from forerun.models.colocation_slowed import SLOWED_BELOW, WIDEST_RATIO, ClassErrors, Slowed
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 
@@ -49,6 +55,14 @@ LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a program's answer may be."""
 PRIOR_ROWS = 3.0
+UNLIKE = 0.5
+"""Share of the least `cpu_share` of the training set below which a program that was not measured is
+unlike all of it. How its times scatter then says nothing of how neighbours slow it; the rule that
+it is not slowed is nearer. Chosen on the family `io` left out, which alone has such a program."""
+UNIT_POWER = 0.75
+"""Power of `_units` that intervals of programs which were not measured widen with. Chosen on the
+families `cache` and `compute` left out: with 1 the least predictable programs get ends a
+hundredfold apart, with 0.5 the family `cache` is held too rarely."""
 FEWEST_PAIRS = 20
 """Runs beside programs with profiles from which on intervals of what is to come are measured."""
 
@@ -83,6 +97,10 @@ class Colocator(ABC):
         mixing: how profiles add up to what a host shows.
         ahead: metric -> quantiles of what is missed where the host is put together from profiles,
             in spreads of a program.
+        errors: (metric, mode) -> error rates of the class `slowed` on groups held out; the mode is
+            `ahead` where the host is put together from profiles.
+        least_cpu_share: least CPU time over wall time of a program alone in training.
+        unit_power: as UNIT_POWER; an earlier version had 1.
     """
 
     name: ClassVar[str]
@@ -100,6 +118,9 @@ class Colocator(ABC):
     ranges: FeatureRange | None = None
     mixing: Mixing = field(default_factory=Mixing)
     ahead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    errors: Mapping[tuple[str, str], ClassErrors] = field(default_factory=dict)
+    least_cpu_share: float = 0.0
+    unit_power: float = UNIT_POWER
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -134,7 +155,7 @@ class Colocator(ABC):
         idle = idle_window(measurements.queries)
         rows = ColocationRows.of(measurements.queries, idle)
         fitted = self._fitted(rows, measurements)
-        widths, trust = fitted._calibrated(rows, measurements)
+        widths, trust, errors = fitted._calibrated(rows, measurements)
         median = rows.found[:, 0]
         some = np.isfinite(median).sum(axis=0) > 0
         names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
@@ -142,15 +163,22 @@ class Colocator(ABC):
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
         fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
-        fitted = replace(fitted, idle=idle, mixing=mixing)
-        return replace(fitted, ahead=fitted._missed_ahead(rows, measurements))
+        fitted = replace(fitted, idle=idle, mixing=mixing, errors=errors)
+        ahead, errors_ahead = fitted._missed_ahead(rows, measurements)
+        return replace(fitted, ahead=ahead, errors={**errors, **errors_ahead})
 
     def _calibrated(
         self, rows: ColocationRows, measured: Measurements
-    ) -> tuple[dict[tuple[str, Mode], LogQuantiles], dict[tuple[str, str], float]]:
-        """Widths and trust, from neighbours and families held out."""
+    ) -> tuple[
+        dict[tuple[str, Mode], LogQuantiles],
+        dict[tuple[str, str], float],
+        dict[tuple[str, str], ClassErrors],
+    ]:
+        """Widths, trust and error rates of the class, from neighbours and families held out."""
         widths: dict[tuple[str, Mode], LogQuantiles] = {}
         trust: dict[tuple[str, str], float] = {}
+        errors: dict[tuple[str, str], ClassErrors] = {}
+        beside = groups_of(measured, "neighbour") != ISOLATED
         busy: dict[Mode, tuple[Column, Column]] = {}
         profiled = bool(np.isfinite(rows.beside).any())
         waits = np.isfinite(rows.waiting).mean() > 0.5
@@ -172,10 +200,18 @@ class Colocator(ABC):
                     busy |= {mode: (answer, unit)} if metric == "p_cpu" else {}
                 missed = target - answer
                 if mode == "known":
+                    unit = np.ones(len(rows))
                     widths[metric, mode] = LogQuantiles.of(missed, rows.programs)
                 elif np.isfinite(missed).any():
                     widths[metric, mode] = LogQuantiles.pooled(missed / unit)
-        return widths, trust
+                if (metric, mode) in widths:
+                    below, above = widths[metric, mode].around(
+                        np.ones(len(rows)), rows.programs.tolist()
+                    )
+                    speeds = np.exp(np.where(beside, [target, answer], np.nan))
+                    rates = ClassErrors.where_wide(*speeds, (above / below) ** unit)
+                    errors |= {(metric, mode): rates} if rates else {}
+        return widths, trust, errors
 
     def _units(self, rows: ColocationRows) -> Column:
         """What intervals of programs that were not measured are counted in, by either clock, (n,).
@@ -184,7 +220,8 @@ class Colocator(ABC):
         """
         levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
         _, spread, _ = levels.rows(rows.programs, rows.yardsticks)
-        return spread + levels.common[1]
+        units: Column = (spread + levels.common[1]) ** self.unit_power
+        return units
 
     def _fitted(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
@@ -204,7 +241,10 @@ class Colocator(ABC):
             if teaches.any():
                 wanted = (values - middle) / spread
                 engines[metric] = self.engine(metric, taught.take(teaches), wanted[teaches])
-        return replace(self, levels=levels, engines=engines, offsets={}, trust={})
+        shares = rows.cpu_share[np.isfinite(rows.cpu_share)]
+        least = float(shares.min()) if len(shares) else 0.0
+        fitted = replace(self, levels=levels, engines=engines, offsets={}, trust={})
+        return replace(fitted, least_cpu_share=least)
 
     def _held_out(
         self,
@@ -236,32 +276,36 @@ class Colocator(ABC):
             without = replace(fitted, trust=dict(trust or {}))
             mine = asked.take(held)
             answer[held], _ = without.in_logarithms(mine, metric)
-            middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.yardsticks)
+            middle[held] = without._levels(mine, metric)[0] + mine.reference
             unit[held] = without._units(mine)
         return answer, middle, unit
 
     def _missed_ahead(
         self, rows: ColocationRows, measured: Measurements
-    ) -> dict[str, tuple[float, float]]:
+    ) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], ClassErrors]]:
         """What is missed on runs beside programs with profiles, when asked before they meet.
 
-        By engines, and by weights of what adds up, that did not see the neighbour.
+        By engines, and by weights of what adds up, that did not see the neighbour; and how often
+        the class was wrong.
         """
         if not self.looks_ahead or "neighbour" not in measured.groups:
-            return {}
+            return {}, {}
         cpus = measured.groups.get("cpus_shared", np.full(len(measured), "inf")).astype(np.float64)
         neighbours = measured.groups["neighbour"]
         pairs, coming = asked_ahead(measured.queries, neighbours, cpus, self.idle)
         if len(pairs) < FEWEST_PAIRS:
-            return {}
+            return {}, {}
         forecast = ColocationRows.of(coming, self.idle)
-        found = {}
+        found, errors = {}, {}
         for metric in self.metrics:
             answer, _, _ = self._held_out(rows, measured, metric, "known", forecast, self.trust)
             _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
-            missed = ((log_p(measured, metric) - answer) / spread)[pairs]
+            target = log_p(measured, metric)
+            missed = ((target - answer) / spread)[pairs]
             found[metric] = LogQuantiles.pooled(missed).bounds[POOLED]
-        return found
+            rates = ClassErrors.of(np.exp(target[pairs]), np.exp(answer[pairs]))
+            errors |= {(metric, "ahead"): rates} if rates else {}
+        return found, errors
 
     def adapt(self, measurements: Measurements) -> Self:
         """One correction a program, shrunk to none."""
@@ -281,11 +325,12 @@ class Colocator(ABC):
         """Log P of n rows, and the mode of each."""
         answer, modes = self._plain(rows, metric)
         answer = answer + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
+        answer = answer + rows.reference
         return np.clip(answer, LEAST_LOG, MOST_LOG), modes
 
     def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
         """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
-        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.yardsticks)
+        middle, spread, modes = self._levels(rows, metric)
         answer, part, engine = middle.copy(), rows.seen, self.engines.get(metric)
         if engine is not None and part.any():
             found = spread[part] * np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
@@ -297,8 +342,22 @@ class Colocator(ABC):
             answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
         return answer, modes
 
+    def _levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
+        """Level, spread and mode of each program, shapes (n,).
+
+        Both are 0 in CPU time for a program unlike all of the training set.
+        """
+        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.yardsticks)
+        unlike = (metric == "p_cpu") & self._unlike(rows, modes)
+        return np.where(unlike, 0.0, middle), np.where(unlike, 0.0, spread), modes
+
+    def _unlike(self, rows: ColocationRows, modes: Names) -> NDArray[np.bool_]:
+        """Whether a program was not measured and waits more than any in training, shape (n,)."""
+        found: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
+        return found & (modes != "known")
+
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """P with intervals."""
+        """P with intervals; where one is too wide to decide by, its ends are NaN."""
         rows = ColocationRows.of(queries, self.idle)
         values: dict[str, Column] = {}
         low: dict[str, Column] = {}
@@ -308,22 +367,64 @@ class Colocator(ABC):
         for metric in self.metrics:
             answer, modes = self.in_logarithms(rows, metric)
             values[metric] = np.exp(answer)
-            ends, one = {}, np.ones(len(rows))
-            for mode in MODES:
-                width = self.widths.get((metric, mode))
-                unit = one if mode == "known" or width is None else self._units(rows)
-                width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
-                below, above = width.around(one, rows.programs.tolist())
-                ends[mode] = values[metric] * below**unit, values[metric] * above**unit
-            cases = [modes == mode for mode in MODES]
-            for place, (kept, hull) in enumerate(((low, np.minimum), (high, np.maximum))):
-                kept[metric] = np.select(cases, [ends[mode][place] for mode in MODES])
-                if metric in self.ahead:
-                    _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
-                    end = values[metric] * np.exp(spread * self.ahead[metric][place])
-                    kept[metric] = np.where(coming, hull(end, kept[metric]), kept[metric])
-        limits = limits_of(queries, rows, modes, self.taught, self.ranges)
+            below, above = self._ends(rows, metric, modes, coming)
+            wide = above > WIDEST_RATIO * below
+            cases = self._cases(modes, coming)
+            wide &= np.array([(metric, case) in self.errors for case in cases], dtype=np.bool_)
+            low[metric] = np.where(wide, np.nan, values[metric] * below)
+            high[metric] = np.where(wide, np.nan, values[metric] * above)
+        unlike = self._unlike(rows, modes)
+        limits = limits_of(queries, rows, modes, self.taught, self.ranges, unlike)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
+
+    def _ends(
+        self, rows: ColocationRows, metric: str, modes: Names, coming: NDArray[np.bool_]
+    ) -> tuple[Column, Column]:
+        """Lower and upper end of each interval over its value, shapes (n,)."""
+        one = np.ones(len(rows))
+        ends: list[tuple[Column, Column]] = []
+        for mode in MODES:
+            width = self.widths.get((metric, mode))
+            unit = one if mode == "known" or width is None else self._units(rows)
+            width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
+            below, above = width.around(one, rows.programs.tolist())
+            ends.append((below**unit, above**unit))
+        cases = [modes == mode for mode in MODES]
+        low, high = (np.select(cases, [pair[place] for pair in ends]) for place in (0, 1))
+        if metric in self.ahead:
+            _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
+            below, above = (np.exp(spread * end) for end in self.ahead[metric])
+            low = np.where(coming, np.minimum(low, below), low)
+            high = np.where(coming, np.maximum(high, above), high)
+        return low, high
+
+    def _cases(self, modes: Names, coming: NDArray[np.bool_]) -> list[str]:
+        """Key of `errors` for each row: its mode, or `ahead` for a known program to come."""
+        ahead = coming & (modes == "known")
+        return ["ahead" if one else str(mode) for one, mode in zip(ahead, modes, strict=True)]
+
+    def slowed(
+        self, queries: Sequence[Query], answers: Predictions
+    ) -> dict[str, list[Slowed | None]]:
+        """Metric -> n classes in place of intervals; None where there is an interval.
+
+        Args:
+            queries: n questions.
+            answers: of `predict` to them, or the same scaled.
+        """
+        rows = ColocationRows.of(queries, self.idle)
+        coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
+        found: dict[str, list[Slowed | None]] = {}
+        for metric in self.metrics:
+            _, _, modes = self._levels(rows, metric)
+            rates = [self.errors.get((metric, case)) for case in self._cases(modes, coming)]
+            withheld = np.isnan(answers.low[metric])
+            called = answers.values[metric] < SLOWED_BELOW
+            found[metric] = [
+                Slowed(bool(one), rate) if none and rate is not None else None
+                for one, none, rate in zip(called, withheld, rates, strict=True)
+            ]
+        return found
 
     def save(self, folder: Path) -> None:
         """Engines in files of their own, the rest as JSON."""
@@ -342,6 +443,9 @@ class Colocator(ABC):
             "taught": self.taught,
             "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
             "ahead": {metric: list(ends) for metric, ends in self.ahead.items()},
+            "errors": [[*key, one.to_json()] for key, one in sorted(self.errors.items())],
+            "least_cpu_share": self.least_cpu_share,
+            "unit_power": self.unit_power,
             "mixing": {"weights": dict(self.mixing.weights), "pairs": self.mixing.pairs},
             "ranges": None if self.ranges is None else self.ranges.to_json(),
         }
@@ -367,6 +471,9 @@ class Colocator(ABC):
             taught=tuple(content["taught"]),
             idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
             ahead={m: (one[0], one[1]) for m, one in content.get("ahead", {}).items()},
+            errors={(m, c): ClassErrors.from_json(e) for m, c, e in content.get("errors", [])},
+            least_cpu_share=float(content.get("least_cpu_share", 0.0)),
+            unit_power=float(content.get("unit_power", 1.0)),
             mixing=Mixing(content["mixing"]["weights"], content["mixing"]["pairs"]),
             ranges=None if content["ranges"] is None else FeatureRange.from_json(content["ranges"]),
         )
