@@ -4,7 +4,7 @@ An interval whose upper end is several times its lower end holds "not slowed" an
 long" at once. There the answer is a class with the error rates that it had on held-out groups.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
@@ -84,3 +84,20 @@ class Slowed:
 
     slowed: bool
     errors: ClassErrors
+
+
+def classes(
+    values: Column, low: Column, errors: Sequence[ClassErrors | None]
+) -> list[Slowed | None]:
+    """Classes of n answers; None where there is an interval, or no error rates were measured.
+
+    Args:
+        values: relative speeds, shape (n,).
+        low: lower ends of their intervals, NaN where these are withheld.
+        errors: n error rates.
+    """
+    rows = zip(values < SLOWED_BELOW, np.isnan(low), errors, strict=True)
+    return [
+        Slowed(bool(slowed), rates) if withheld and rates is not None else None
+        for slowed, withheld, rates in rows
+    ]

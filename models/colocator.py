@@ -13,18 +13,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.windows import NAMES, natural
 from forerun.models.artifact import read_content, write_content
 from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
+from forerun.models.colocation_artifact import colocator_from_json, colocator_to_json
 from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
 from forerun.models.colocation_held_out import (
     ANYONE,
@@ -47,7 +47,7 @@ from forerun.models.colocation_rows import (
     colocation_of,
     idle_window,
 )
-from forerun.models.colocation_slowed import SLOWED_BELOW, WIDEST_RATIO, ClassErrors, Slowed
+from forerun.models.colocation_slowed import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 
@@ -198,18 +198,13 @@ class Colocator(ABC):
                     kept = np.array([mine.get(str(p), 1.0) for p in who])
                     answer = middle + kept * (answer - middle)
                     busy |= {mode: (answer, unit)} if metric == "p_cpu" else {}
-                missed = target - answer
-                if mode == "known":
-                    unit = np.ones(len(rows))
-                    widths[metric, mode] = LogQuantiles.of(missed, rows.programs)
-                elif np.isfinite(missed).any():
-                    widths[metric, mode] = LogQuantiles.pooled(missed / unit)
-                if (metric, mode) in widths:
-                    below, above = widths[metric, mode].around(
-                        np.ones(len(rows)), rows.programs.tolist()
-                    )
-                    speeds = np.exp(np.where(beside, [target, answer], np.nan))
-                    rates = ClassErrors.where_wide(*speeds, (above / below) ** unit)
+                unit = np.ones(len(rows)) if mode == "known" else unit
+                width = _width((target - answer) / unit, rows.programs, mode)
+                if width is not None:
+                    widths[metric, mode] = width
+                    below, above = width.around(np.ones(len(rows)), rows.programs.tolist())
+                    truth, predicted = np.exp(np.where(beside, [target, answer], np.nan))
+                    rates = ClassErrors.where_wide(truth, predicted, (above / below) ** unit)
                     errors |= {(metric, mode): rates} if rates else {}
         return widths, trust, errors
 
@@ -296,7 +291,8 @@ class Colocator(ABC):
         if len(pairs) < FEWEST_PAIRS:
             return {}, {}
         forecast = ColocationRows.of(coming, self.idle)
-        found, errors = {}, {}
+        found: dict[str, tuple[float, float]] = {}
+        errors: dict[tuple[str, str], ClassErrors] = {}
         for metric in self.metrics:
             answer, _, _ = self._held_out(rows, measured, metric, "known", forecast, self.trust)
             _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
@@ -354,7 +350,8 @@ class Colocator(ABC):
     def _unlike(self, rows: ColocationRows, modes: Names) -> NDArray[np.bool_]:
         """Whether a program was not measured and waits more than any in training, shape (n,)."""
         found: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
-        return found & (modes != "known")
+        found &= modes != "known"
+        return found
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """P with intervals; where one is too wide to decide by, its ends are NaN."""
@@ -369,7 +366,7 @@ class Colocator(ABC):
             values[metric] = np.exp(answer)
             below, above = self._ends(rows, metric, modes, coming)
             wide = above > WIDEST_RATIO * below
-            cases = self._cases(modes, coming)
+            cases = _cases(modes, coming)
             wide &= np.array([(metric, case) in self.errors for case in cases], dtype=np.bool_)
             low[metric] = np.where(wide, np.nan, values[metric] * below)
             high[metric] = np.where(wide, np.nan, values[metric] * above)
@@ -398,11 +395,6 @@ class Colocator(ABC):
             high = np.where(coming, np.maximum(high, above), high)
         return low, high
 
-    def _cases(self, modes: Names, coming: NDArray[np.bool_]) -> list[str]:
-        """Key of `errors` for each row: its mode, or `ahead` for a known program to come."""
-        ahead = coming & (modes == "known")
-        return ["ahead" if one else str(mode) for one, mode in zip(ahead, modes, strict=True)]
-
     def slowed(
         self, queries: Sequence[Query], answers: Predictions
     ) -> dict[str, list[Slowed | None]]:
@@ -416,68 +408,38 @@ class Colocator(ABC):
         coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
         found: dict[str, list[Slowed | None]] = {}
         for metric in self.metrics:
-            _, _, modes = self._levels(rows, metric)
-            rates = [self.errors.get((metric, case)) for case in self._cases(modes, coming)]
-            withheld = np.isnan(answers.low[metric])
-            called = answers.values[metric] < SLOWED_BELOW
-            found[metric] = [
-                Slowed(bool(one), rate) if none and rate is not None else None
-                for one, none, rate in zip(called, withheld, rates, strict=True)
-            ]
+            cases = _cases(self._levels(rows, metric)[2], coming)
+            rates = [self.errors.get((metric, case)) for case in cases]
+            found[metric] = classes(answers.values[metric], answers.low[metric], rates)
         return found
 
     def save(self, folder: Path) -> None:
         """Engines in files of their own, the rest as JSON."""
-        write_content(folder, self.name, self._parameters())
+        write_content(folder, self.name, colocator_to_json(self))
         for metric, engine in self.engines.items():
             engine.save(folder, metric)
-
-    def _parameters(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "levels": {metric: levels.to_json() for metric, levels in self.levels.items()},
-            "engines": sorted(self.engines),
-            "widths": [[*key, width.to_json()] for key, width in sorted(self.widths.items())],
-            "trust": [[*key, value] for key, value in sorted(self.trust.items())],
-            "offsets": [[*key, value] for key, value in sorted(self.offsets.items())],
-            "taught": self.taught,
-            "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
-            "ahead": {metric: list(ends) for metric, ends in self.ahead.items()},
-            "errors": [[*key, one.to_json()] for key, one in sorted(self.errors.items())],
-            "least_cpu_share": self.least_cpu_share,
-            "unit_power": self.unit_power,
-            "mixing": {"weights": dict(self.mixing.weights), "pairs": self.mixing.pairs},
-            "ranges": None if self.ranges is None else self.ranges.to_json(),
-        }
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote.
 
         Raises:
-            BadArtifact: the folder is damaged.
+            BadArtifact: the folder is damaged, or an earlier version of forerun wrote it.
         """
         content = read_content(folder, cls.name)
-        if not all(isinstance(name, str) for name in content["engines"]):
-            raise BadArtifact(f"{folder} is of an earlier version of forerun: train it again.")
-        idle = content["idle"]
-        return cls(
-            seed=content["seed"],
-            levels={m: Levels.from_json(one) for m, one in content["levels"].items()},
-            engines={metric: cls.load_engine(folder, metric) for metric in content["engines"]},
-            widths={(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
-            trust={(m, program): value for m, program, value in content["trust"]},
-            offsets={(m, program): value for m, program, value in content["offsets"]},
-            taught=tuple(content["taught"]),
-            idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
-            ahead={m: (one[0], one[1]) for m, one in content.get("ahead", {}).items()},
-            errors={(m, c): ClassErrors.from_json(e) for m, c, e in content.get("errors", [])},
-            least_cpu_share=float(content.get("least_cpu_share", 0.0)),
-            unit_power=float(content.get("unit_power", 1.0)),
-            mixing=Mixing(content["mixing"]["weights"], content["mixing"]["pairs"]),
-            ranges=None if content["ranges"] is None else FeatureRange.from_json(content["ranges"]),
-        )
+        known = colocator_from_json(content)
+        engines = {metric: cls.load_engine(folder, metric) for metric in content["engines"]}
+        return cls(**known, engines=engines)
 
 
-def _first(window: HostWindow) -> dict[str, float]:
-    return dict(zip(window.metrics, window.seconds[0], strict=True)) if window.seconds else {}
+def _cases(modes: Names, coming: NDArray[np.bool_]) -> list[str]:
+    """Second key of `errors` for each row: its mode, or `ahead` for a known program to come."""
+    ahead = coming & (modes == "known")
+    return ["ahead" if one else str(mode) for one, mode in zip(ahead, modes, strict=True)]
+
+
+def _width(missed: Column, programs: Names, mode: Mode) -> LogQuantiles | None:
+    """Quantiles of what was missed: by program of known ones, else pooled; None of nothing."""
+    if mode == "known":
+        return LogQuantiles.of(missed, programs)
+    return LogQuantiles.pooled(missed) if np.isfinite(missed).any() else None

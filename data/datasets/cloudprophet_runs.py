@@ -121,7 +121,7 @@ def load_buckets(runs: "pd.DataFrame") -> NDArray[np.int64]:
     # Loads are rounded tenths of decades (1,260 stands for 10 ** 3.1), so they are rounded first.
     operations = np.floor(np.round(10.0 * np.log10(load)) * BUCKETS_PER_DECADE / 10.0)
     found = np.select([app == "web_serving", app == "data_serving"], [users, operations], 0.0)
-    return np.nan_to_num(found).astype(np.int64)
+    return np.asarray(np.nan_to_num(found), dtype=np.int64)
 
 
 def relative_speeds(runs: "pd.DataFrame", reference: Mask) -> NDArray[np.float64]:
