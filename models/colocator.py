@@ -23,19 +23,15 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.windows import NAMES, natural
 from forerun.models.artifact import read_content, write_content
-from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
+from forerun.models.calibration import POOLED, LogQuantiles
 from forerun.models.colocation_artifact import colocator_from_json, colocator_to_json
-from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
+from forerun.models.colocation_calibration import calibrated, calibrated_ahead
+from forerun.models.colocation_forecast import Mixing, mixing_of
 from forerun.models.colocation_held_out import (
     ANYONE,
-    HELD_OUT,
-    ISOLATED,
     MODES,
     Mode,
-    groups_of,
     log_p,
-    told,
-    trust_of,
 )
 from forerun.models.colocation_limits import limits_of
 from forerun.models.colocation_rows import (
@@ -60,11 +56,9 @@ UNLIKE = 0.5
 unlike all of it. How its times scatter then says nothing of how neighbours slow it; the rule that
 it is not slowed is nearer. Chosen on the family `io` left out, which alone has such a program."""
 UNIT_POWER = 0.75
-"""Power of `_units` that intervals of programs which were not measured widen with. Chosen on the
-families `cache` and `compute` left out: with 1 the least predictable programs get ends a
-hundredfold apart, with 0.5 the family `cache` is held too rarely."""
-FEWEST_PAIRS = 20
-"""Runs beside programs with profiles from which on intervals of what is to come are measured."""
+"""Power of spreads that intervals of programs which were not measured widen with. Chosen on families
+left out, by the least predictable one: with 1 the ends of its programs are a hundredfold apart,
+with 0.5 its runs are held too rarely."""
 
 
 class Engine(Protocol):
@@ -88,7 +82,7 @@ class Colocator(ABC):
         levels: metric -> levels of programs.
         engines: metric -> what answers.
         widths: (metric, mode) -> quantiles of what is missed on groups held out; of programs that
-            were not measured in units of `_units`.
+            were not measured in units of `interval_units`.
         trust: (metric, program) -> share of the engine's answer, away from the level, that counts.
         offsets: (metric, program) -> correction in log space after `adapt`.
         taught: metrics of the host that training had.
@@ -154,8 +148,8 @@ class Colocator(ABC):
         """Levels and engines of each metric; widths from neighbours and families held out."""
         idle = idle_window(measurements.queries)
         rows = ColocationRows.of(measurements.queries, idle)
-        fitted = self._fitted(rows, measurements)
-        widths, trust, errors = fitted._calibrated(rows, measurements)
+        fitted = self.without_intervals(rows, measurements)
+        widths, trust, errors = calibrated(fitted, rows, measurements)
         median = rows.found[:, 0]
         some = np.isfinite(median).sum(axis=0) > 0
         names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
@@ -164,51 +158,10 @@ class Colocator(ABC):
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
         fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
         fitted = replace(fitted, idle=idle, mixing=mixing, errors=errors)
-        ahead, errors_ahead = fitted._missed_ahead(rows, measurements)
+        ahead, errors_ahead = calibrated_ahead(fitted, rows, measurements)
         return replace(fitted, ahead=ahead, errors={**errors, **errors_ahead})
 
-    def _calibrated(
-        self, rows: ColocationRows, measured: Measurements
-    ) -> tuple[
-        dict[tuple[str, Mode], LogQuantiles],
-        dict[tuple[str, str], float],
-        dict[tuple[str, str], ClassErrors],
-    ]:
-        """Widths, trust and error rates of the class, from neighbours and families held out."""
-        widths: dict[tuple[str, Mode], LogQuantiles] = {}
-        trust: dict[tuple[str, str], float] = {}
-        errors: dict[tuple[str, str], ClassErrors] = {}
-        beside = groups_of(measured, "neighbour") != ISOLATED
-        busy: dict[Mode, tuple[Column, Column]] = {}
-        profiled = bool(np.isfinite(rows.beside).any())
-        waits = np.isfinite(rows.waiting).mean() > 0.5
-        for metric in self.metrics:
-            target = log_p(measured, metric)
-            for mode in MODES:
-                if mode == "profiled" and not profiled:
-                    continue
-                if metric == "p_wall" and mode in busy and waits:
-                    answer, unit = busy[mode][0] + rows.waiting, busy[mode][1]
-                else:
-                    answer, middle, unit = self._held_out(rows, measured, metric, mode)
-                    answer[told(rows, measured, mode)] = np.nan
-                    who = rows.programs if mode == "known" else np.full(len(rows), ANYONE[mode])
-                    mine = trust_of(who, target, answer, middle)
-                    trust |= {(metric, program): share for program, share in mine.items()}
-                    kept = np.array([mine.get(str(p), 1.0) for p in who])
-                    answer = middle + kept * (answer - middle)
-                    busy |= {mode: (answer, unit)} if metric == "p_cpu" else {}
-                unit = np.ones(len(rows)) if mode == "known" else unit
-                width = _width((target - answer) / unit, rows.programs, mode)
-                if width is not None:
-                    widths[metric, mode] = width
-                    below, above = width.around(np.ones(len(rows)), rows.programs.tolist())
-                    truth, predicted = np.exp(np.where(beside, [target, answer], np.nan))
-                    rates = ClassErrors.where_wide(truth, predicted, (above / below) ** unit)
-                    errors |= {(metric, mode): rates} if rates else {}
-        return widths, trust, errors
-
-    def _units(self, rows: ColocationRows) -> Column:
+    def interval_units(self, rows: ColocationRows) -> Column:
         """What intervals of programs that were not measured are counted in, by either clock, (n,).
 
         A program's own spread and that of all: what yardsticks say may be wrong.
@@ -218,7 +171,7 @@ class Colocator(ABC):
         units: Column = (spread + levels.common[1]) ** self.unit_power
         return units
 
-    def _fitted(
+    def without_intervals(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
     ) -> Self:
         """Levels and engines of some metrics."""
@@ -240,68 +193,6 @@ class Colocator(ABC):
         least = float(shares.min()) if len(shares) else 0.0
         fitted = replace(self, levels=levels, engines=engines, offsets={}, trust={})
         return replace(fitted, least_cpu_share=least)
-
-    def _held_out(
-        self,
-        rows: ColocationRows,
-        measured: Measurements,
-        metric: str,
-        mode: Mode,
-        asked: ColocationRows | None = None,
-        trust: Mapping[tuple[str, str], float] | None = None,
-    ) -> tuple[Column, Column, Column]:
-        """Log P, the level and the unit of each program, by what did not see a row's group.
-
-        `asked` are the same rows with other windows, where these are to be answered; `trust` counts
-        where it is given. Wall time needs what answers CPU time, too.
-        """
-        groups = groups_of(measured, HELD_OUT[mode])
-        target = log_p(measured, metric)
-        answer, middle, unit = (np.full(len(rows), np.nan) for _ in range(3))
-        lighter = self.lighter()
-        if mode == "new":
-            rows = rows.unprofiled()
-        asked = rows if asked is None else asked
-        for held in held_out_folds(groups, self.folds, self.seed):
-            if held.all() or not np.isfinite(target[~held]).any():
-                continue
-            part = measured.take(~held)
-            metrics = METRICS if metric == "p_wall" else [metric]
-            fitted = lighter._fitted(rows.take(~held), part, metrics)
-            without = replace(fitted, trust=dict(trust or {}))
-            mine = asked.take(held)
-            answer[held], _ = without.in_logarithms(mine, metric)
-            middle[held] = without._levels(mine, metric)[0] + mine.reference
-            unit[held] = without._units(mine)
-        return answer, middle, unit
-
-    def _missed_ahead(
-        self, rows: ColocationRows, measured: Measurements
-    ) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], ClassErrors]]:
-        """What is missed on runs beside programs with profiles, when asked before they meet.
-
-        By engines, and by weights of what adds up, that did not see the neighbour; and how often
-        the class was wrong.
-        """
-        if not self.looks_ahead or "neighbour" not in measured.groups:
-            return {}, {}
-        cpus = measured.groups.get("cpus_shared", np.full(len(measured), "inf")).astype(np.float64)
-        neighbours = measured.groups["neighbour"]
-        pairs, coming = asked_ahead(measured.queries, neighbours, cpus, self.idle)
-        if len(pairs) < FEWEST_PAIRS:
-            return {}, {}
-        forecast = ColocationRows.of(coming, self.idle)
-        found: dict[str, tuple[float, float]] = {}
-        errors: dict[tuple[str, str], ClassErrors] = {}
-        for metric in self.metrics:
-            answer, _, _ = self._held_out(rows, measured, metric, "known", forecast, self.trust)
-            _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
-            target = log_p(measured, metric)
-            missed = ((target - answer) / spread)[pairs]
-            found[metric] = LogQuantiles.pooled(missed).bounds[POOLED]
-            rates = ClassErrors.of(np.exp(target[pairs]), np.exp(answer[pairs]))
-            errors |= {(metric, "ahead"): rates} if rates else {}
-        return found, errors
 
     def adapt(self, measurements: Measurements) -> Self:
         """One correction a program, shrunk to none."""
@@ -326,7 +217,7 @@ class Colocator(ABC):
 
     def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
         """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
-        middle, spread, modes = self._levels(rows, metric)
+        middle, spread, modes = self.program_levels(rows, metric)
         answer, part, engine = middle.copy(), rows.seen, self.engines.get(metric)
         if engine is not None and part.any():
             found = spread[part] * np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
@@ -338,7 +229,7 @@ class Colocator(ABC):
             answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
         return answer, modes
 
-    def _levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
+    def program_levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
         """Level, spread and mode of each program, shapes (n,).
 
         Both are 0 in CPU time for a program unlike all of the training set.
@@ -382,7 +273,7 @@ class Colocator(ABC):
         ends: list[tuple[Column, Column]] = []
         for mode in MODES:
             width = self.widths.get((metric, mode))
-            unit = one if mode == "known" or width is None else self._units(rows)
+            unit = one if mode == "known" or width is None else self.interval_units(rows)
             width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
             below, above = width.around(one, rows.programs.tolist())
             ends.append((below**unit, above**unit))
@@ -408,7 +299,7 @@ class Colocator(ABC):
         coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
         found: dict[str, list[Slowed | None]] = {}
         for metric in self.metrics:
-            cases = _cases(self._levels(rows, metric)[2], coming)
+            cases = _cases(self.program_levels(rows, metric)[2], coming)
             rates = [self.errors.get((metric, case)) for case in cases]
             found[metric] = classes(answers.values[metric], answers.low[metric], rates)
         return found
@@ -436,10 +327,3 @@ def _cases(modes: Names, coming: NDArray[np.bool_]) -> list[str]:
     """Second key of `errors` for each row: its mode, or `ahead` for a known program to come."""
     ahead = coming & (modes == "known")
     return ["ahead" if one else str(mode) for one, mode in zip(ahead, modes, strict=True)]
-
-
-def _width(missed: Column, programs: Names, mode: Mode) -> LogQuantiles | None:
-    """Quantiles of what was missed: by program of known ones, else pooled; None of nothing."""
-    if mode == "known":
-        return LogQuantiles.of(missed, programs)
-    return LogQuantiles.pooled(missed) if np.isfinite(missed).any() else None

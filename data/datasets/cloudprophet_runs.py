@@ -42,8 +42,8 @@ RESULTS: Final = (
 USERS_PER_BUCKET: Final = 2
 BUCKETS_PER_DECADE: Final = 5
 """Loads are compared within buckets: two numbers of users, and a fifth of a decade of operations,
-which holds two of the twenty loads. Chosen so that a bucket of a machine has 8 rows or more in
-three experiments; speed per unit of load differs by at most about 10 % inside one."""
+which holds two of the twenty loads. So a bucket of one machine has ten rows in the median of all
+experiments (three at least), and the operations inside one differ by a tenth of a decade."""
 
 
 class CloudProphetRuns(PackagedDataset):
