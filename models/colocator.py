@@ -56,9 +56,9 @@ UNLIKE = 0.5
 unlike all of it. How its times scatter then says nothing of how neighbours slow it; the rule that
 it is not slowed is nearer. Chosen on the family `io` left out, which alone has such a program."""
 UNIT_POWER = 0.75
-"""Power of spreads that intervals of programs which were not measured widen with. Chosen on families
-left out, by the least predictable one: with 1 the ends of its programs are a hundredfold apart,
-with 0.5 its runs are held too rarely."""
+"""Power of spreads that intervals of programs which were not measured widen with. Chosen on
+families left out, by the least predictable one: with 1 the ends of its programs are a hundredfold
+apart, with 0.5 its runs are held too rarely."""
 
 
 class Engine(Protocol):
