@@ -236,12 +236,16 @@ class Colocation:
         estimated: whether the window was made from profiles, for a run that is still to come.
         granted: CPU share that it will get over the one it wants, where the window does not tell;
             None where nobody knows.
+        reference_ratio: CPU time of the isolated runs that the relative speed refers to, over the
+            median of all isolated runs of the program; None where it is not known, which means 1.
+            Caches that other guests share make references of a sensitive program differ.
     """
 
     profile: ProgramProfile
     window: HostWindow
     estimated: bool = False
     granted: float | None = None
+    reference_ratio: float | None = None
     kind: Literal["colocation"] = "colocation"
 
 

@@ -12,6 +12,7 @@ from forerun.models.cpu_latency import CpuLatency
 from forerun.models.design import DesignBoost
 from forerun.models.graph_network import GraphNetwork
 from forerun.models.memory import Memory
+from forerun.models.neighbour_boost import NeighbourBoost
 from forerun.models.network_boost import NetworkBoost
 from forerun.models.network_latency import NetworkLatency
 from forerun.models.operator_boost import OperatorBoost
@@ -38,6 +39,7 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     BenchmarkBoost,
     ColocationBoost,
     ColocationNetwork,
+    NeighbourBoost,
     ProgramMean,
     BenchmarkHistory,
     PowerCap,

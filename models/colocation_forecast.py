@@ -141,7 +141,7 @@ def put_together(
         profile = asked[row].profile
         window = mixing.together([profile, other], idle, idle)
         share = float(granted([demand(profile), demand(other)], cpus[row])[0])
-        found.append(Colocation(profile, window, estimated=True, granted=share))
+        found.append(replace(asked[row], window=window, estimated=True, granted=share))
     return rows, found
 
 

@@ -1,6 +1,6 @@
 """What is held out to see how far answers of co-location are off, and which part of them counts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,6 +20,10 @@ MADE_OF_IT = "made of it"
 ISOLATED = "none"
 """Value of the grouping key `neighbour` of runs alone."""
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
+UNMEASURED_SHARES = (1.5, 1.25, *SHARES)
+"""Of programs that were not measured: boosters of absolute errors stay near the median of what they
+saw, so more than their answer may be nearest. Which share counts is chosen on families held out
+within the training set."""
 FEWEST_TRUSTED = 15
 """Runs held out from which on a program's share is chosen."""
 
@@ -33,7 +37,11 @@ def log_p(measured: Measurements, metric: str) -> Column:
 
 
 def trust_of(
-    programs: NDArray[np.str_], target: Column, answer: Column, middle: Column
+    programs: NDArray[np.str_],
+    target: Column,
+    answer: Column,
+    middle: Column,
+    shares: Sequence[float] = SHARES,
 ) -> dict[str, float]:
     """Share of each program's answer away from its level that P was nearest with, held out.
 
@@ -45,8 +53,8 @@ def trust_of(
         if mine.sum() < FEWEST_TRUSTED:
             continue
         truth, away = np.exp(target[mine]), (answer - middle)[mine]
-        missed = [np.abs(np.exp(middle[mine] + s * away) - truth).mean() for s in SHARES]
-        found[str(program)] = SHARES[int(np.argmin(missed))]
+        missed = [np.abs(np.exp(middle[mine] + s * away) - truth).mean() for s in shares]
+        found[str(program)] = shares[int(np.argmin(missed))]
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.features.windows import NAMES, PINNED, natural
@@ -19,6 +20,10 @@ PROFILED = (
     "this program was measured beside one load alone: the answer scales with what that did, and "
     "with how its CPU times alone scatter where that is known"
 )
+UNLIKE_ALL = (
+    "this program waits for much more of its time alone than all of the training set: in CPU time "
+    "it is taken as not slowed"
+)
 NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
 
 
@@ -28,6 +33,7 @@ def limits_of(
     modes: Names,
     taught: Sequence[str],
     ranges: FeatureRange | None,
+    unlike: NDArray[np.bool_],
 ) -> list[tuple[str, ...]]:
     """Lines for each answer; none where nothing limits it.
 
@@ -37,12 +43,15 @@ def limits_of(
         modes: n modes of the programs.
         taught: metrics of the host that training had.
         ranges: of the windows' medians in training.
+        unlike: n flags, programs that were not measured and wait more than any in training.
     """
     found = []
     for row, query in enumerate(queries):
         scatters = np.isfinite(rows.yardsticks[row, YARDSTICKS.index("scatter")])
         new = SCATTERED if scatters else NEW
         lines = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
+        if unlike[row]:
+            lines.append(UNLIKE_ALL)
         if not rows.seen[row]:
             found.append((*lines, NO_WINDOW))
             continue

@@ -56,6 +56,7 @@ class ColocationRows:
         facts: n x len(FACTS).
         beside: n, log P for CPU time beside one load that fills the caches; NaN where not measured.
         granted: n, as in `Colocation`; NaN where not known.
+        reference: n, logarithm of `Colocation.reference_ratio`; 0 where not known.
     """
 
     programs: NDArray[np.str_]
@@ -65,6 +66,7 @@ class ColocationRows:
     facts: Matrix
     beside: Column
     granted: Column
+    reference: Column
 
     @classmethod
     def of(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
@@ -95,6 +97,7 @@ class ColocationRows:
             np.array([_facts(one.profile) for one in asked]).reshape(-1, len(FACTS)),
             np.array([_beside(one.profile) for one in asked]),
             np.array([np.nan if one.granted is None else one.granted for one in asked]),
+            np.log([1.0 if one.reference_ratio is None else one.reference_ratio for one in asked]),
         )
 
     def __len__(self) -> int:
@@ -126,11 +129,17 @@ class ColocationRows:
         scatter = np.exp(self.facts[:, FACTS.index("log_cpu_spread")])
         return np.stack([self.beside, scatter], axis=1)
 
+    @property
+    def cpu_share(self) -> Column:
+        """CPU time over wall time of each program alone, shape (n,); NaN where not known."""
+        share: Column = self.facts[:, FACTS.index("cpu_share")]
+        return share
+
     def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
         """The rows at these positions, or where the mask is True."""
         index = np.flatnonzero(rows) if rows.dtype == bool else rows
         windows = [self.windows[int(row)] for row in index]
-        rest = (self.found, self.alone, self.facts, self.beside, self.granted)
+        rest = (self.found, self.alone, self.facts, self.beside, self.granted, self.reference)
         return type(self)(self.programs[index], windows, *(one[index] for one in rest))
 
     def unprofiled(self) -> Self:

@@ -3,34 +3,35 @@
 An engine answers how many of its program's spreads log P lies off that program's level, so that
 programs which nothing slows teach as much as those which everything does. A program that was not
 measured has a level and a spread by yardsticks: what one load did to it, and how its times alone
-scatter. Rows without a window get the level alone.
+scatter; one that waits far more than all of the training set is taken as unslowed in CPU time. Rows
+without a window get the level alone. By how much the isolated runs that P refers to were slower
+than usual for the program is added to every answer. Intervals too wide to decide by are withheld,
+and `slowed` gives a class with its error rates in their place.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.windows import NAMES, natural
 from forerun.models.artifact import read_content, write_content
-from forerun.models.calibration import POOLED, LogQuantiles, held_out_folds
-from forerun.models.colocation_forecast import Mixing, asked_ahead, mixing_of
+from forerun.models.calibration import POOLED, LogQuantiles
+from forerun.models.colocation_artifact import colocator_from_json, colocator_to_json
+from forerun.models.colocation_calibration import calibrated, calibrated_ahead
+from forerun.models.colocation_forecast import Mixing, mixing_of
 from forerun.models.colocation_held_out import (
     ANYONE,
-    HELD_OUT,
     MODES,
     Mode,
-    groups_of,
     log_p,
-    told,
-    trust_of,
 )
 from forerun.models.colocation_limits import limits_of
 from forerun.models.colocation_rows import (
@@ -42,6 +43,7 @@ from forerun.models.colocation_rows import (
     colocation_of,
     idle_window,
 )
+from forerun.models.colocation_slowed import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.domain import FeatureRange
 from forerun.models.prediction import Predictions
 
@@ -49,8 +51,14 @@ LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 FARTHEST = 8.0
 """Spreads off its level that a program's answer may be."""
 PRIOR_ROWS = 3.0
-FEWEST_PAIRS = 20
-"""Runs beside programs with profiles from which on intervals of what is to come are measured."""
+UNLIKE = 0.5
+"""Share of the least `cpu_share` of the training set below which a program that was not measured is
+unlike all of it. How its times scatter then says nothing of how neighbours slow it; the rule that
+it is not slowed is nearer. Chosen on the family `io` left out, which alone has such a program."""
+UNIT_POWER = 0.75
+"""Power of spreads that intervals of programs which were not measured widen with. Chosen on
+families left out, by the least predictable one: with 1 the ends of its programs are a hundredfold
+apart, with 0.5 its runs are held too rarely."""
 
 
 class Engine(Protocol):
@@ -74,7 +82,7 @@ class Colocator(ABC):
         levels: metric -> levels of programs.
         engines: metric -> what answers.
         widths: (metric, mode) -> quantiles of what is missed on groups held out; of programs that
-            were not measured in units of `_units`.
+            were not measured in units of `interval_units`.
         trust: (metric, program) -> share of the engine's answer, away from the level, that counts.
         offsets: (metric, program) -> correction in log space after `adapt`.
         taught: metrics of the host that training had.
@@ -83,6 +91,10 @@ class Colocator(ABC):
         mixing: how profiles add up to what a host shows.
         ahead: metric -> quantiles of what is missed where the host is put together from profiles,
             in spreads of a program.
+        errors: (metric, mode) -> error rates of the class `slowed` on groups held out; the mode is
+            `ahead` where the host is put together from profiles.
+        least_cpu_share: least CPU time over wall time of a program alone in training.
+        unit_power: as UNIT_POWER; an earlier version had 1.
     """
 
     name: ClassVar[str]
@@ -100,6 +112,9 @@ class Colocator(ABC):
     ranges: FeatureRange | None = None
     mixing: Mixing = field(default_factory=Mixing)
     ahead: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    errors: Mapping[tuple[str, str], ClassErrors] = field(default_factory=dict)
+    least_cpu_share: float = 0.0
+    unit_power: float = UNIT_POWER
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -133,8 +148,8 @@ class Colocator(ABC):
         """Levels and engines of each metric; widths from neighbours and families held out."""
         idle = idle_window(measurements.queries)
         rows = ColocationRows.of(measurements.queries, idle)
-        fitted = self._fitted(rows, measurements)
-        widths, trust = fitted._calibrated(rows, measurements)
+        fitted = self.without_intervals(rows, measurements)
+        widths, trust, errors = calibrated(fitted, rows, measurements)
         median = rows.found[:, 0]
         some = np.isfinite(median).sum(axis=0) > 0
         names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
@@ -142,51 +157,21 @@ class Colocator(ABC):
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
         fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
-        fitted = replace(fitted, idle=idle, mixing=mixing)
-        return replace(fitted, ahead=fitted._missed_ahead(rows, measurements))
+        fitted = replace(fitted, idle=idle, mixing=mixing, errors=errors)
+        ahead, errors_ahead = calibrated_ahead(fitted, rows, measurements)
+        return replace(fitted, ahead=ahead, errors={**errors, **errors_ahead})
 
-    def _calibrated(
-        self, rows: ColocationRows, measured: Measurements
-    ) -> tuple[dict[tuple[str, Mode], LogQuantiles], dict[tuple[str, str], float]]:
-        """Widths and trust, from neighbours and families held out."""
-        widths: dict[tuple[str, Mode], LogQuantiles] = {}
-        trust: dict[tuple[str, str], float] = {}
-        busy: dict[Mode, tuple[Column, Column]] = {}
-        profiled = bool(np.isfinite(rows.beside).any())
-        waits = np.isfinite(rows.waiting).mean() > 0.5
-        for metric in self.metrics:
-            target = log_p(measured, metric)
-            for mode in MODES:
-                if mode == "profiled" and not profiled:
-                    continue
-                if metric == "p_wall" and mode in busy and waits:
-                    answer, unit = busy[mode][0] + rows.waiting, busy[mode][1]
-                else:
-                    answer, middle, unit = self._held_out(rows, measured, metric, mode)
-                    answer[told(rows, measured, mode)] = np.nan
-                    who = rows.programs if mode == "known" else np.full(len(rows), ANYONE[mode])
-                    mine = trust_of(who, target, answer, middle)
-                    trust |= {(metric, program): share for program, share in mine.items()}
-                    kept = np.array([mine.get(str(p), 1.0) for p in who])
-                    answer = middle + kept * (answer - middle)
-                    busy |= {mode: (answer, unit)} if metric == "p_cpu" else {}
-                missed = target - answer
-                if mode == "known":
-                    widths[metric, mode] = LogQuantiles.of(missed, rows.programs)
-                elif np.isfinite(missed).any():
-                    widths[metric, mode] = LogQuantiles.pooled(missed / unit)
-        return widths, trust
-
-    def _units(self, rows: ColocationRows) -> Column:
+    def interval_units(self, rows: ColocationRows) -> Column:
         """What intervals of programs that were not measured are counted in, by either clock, (n,).
 
         A program's own spread and that of all: what yardsticks say may be wrong.
         """
         levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
         _, spread, _ = levels.rows(rows.programs, rows.yardsticks)
-        return spread + levels.common[1]
+        units: Column = (spread + levels.common[1]) ** self.unit_power
+        return units
 
-    def _fitted(
+    def without_intervals(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
     ) -> Self:
         """Levels and engines of some metrics."""
@@ -204,64 +189,10 @@ class Colocator(ABC):
             if teaches.any():
                 wanted = (values - middle) / spread
                 engines[metric] = self.engine(metric, taught.take(teaches), wanted[teaches])
-        return replace(self, levels=levels, engines=engines, offsets={}, trust={})
-
-    def _held_out(
-        self,
-        rows: ColocationRows,
-        measured: Measurements,
-        metric: str,
-        mode: Mode,
-        asked: ColocationRows | None = None,
-        trust: Mapping[tuple[str, str], float] | None = None,
-    ) -> tuple[Column, Column, Column]:
-        """Log P, the level and the unit of each program, by what did not see a row's group.
-
-        `asked` are the same rows with other windows, where these are to be answered; `trust` counts
-        where it is given. Wall time needs what answers CPU time, too.
-        """
-        groups = groups_of(measured, HELD_OUT[mode])
-        target = log_p(measured, metric)
-        answer, middle, unit = (np.full(len(rows), np.nan) for _ in range(3))
-        lighter = self.lighter()
-        if mode == "new":
-            rows = rows.unprofiled()
-        asked = rows if asked is None else asked
-        for held in held_out_folds(groups, self.folds, self.seed):
-            if held.all() or not np.isfinite(target[~held]).any():
-                continue
-            part = measured.take(~held)
-            metrics = METRICS if metric == "p_wall" else [metric]
-            fitted = lighter._fitted(rows.take(~held), part, metrics)
-            without = replace(fitted, trust=dict(trust or {}))
-            mine = asked.take(held)
-            answer[held], _ = without.in_logarithms(mine, metric)
-            middle[held], _, _ = without.levels[metric].rows(mine.programs, mine.yardsticks)
-            unit[held] = without._units(mine)
-        return answer, middle, unit
-
-    def _missed_ahead(
-        self, rows: ColocationRows, measured: Measurements
-    ) -> dict[str, tuple[float, float]]:
-        """What is missed on runs beside programs with profiles, when asked before they meet.
-
-        By engines, and by weights of what adds up, that did not see the neighbour.
-        """
-        if not self.looks_ahead or "neighbour" not in measured.groups:
-            return {}
-        cpus = measured.groups.get("cpus_shared", np.full(len(measured), "inf")).astype(np.float64)
-        neighbours = measured.groups["neighbour"]
-        pairs, coming = asked_ahead(measured.queries, neighbours, cpus, self.idle)
-        if len(pairs) < FEWEST_PAIRS:
-            return {}
-        forecast = ColocationRows.of(coming, self.idle)
-        found = {}
-        for metric in self.metrics:
-            answer, _, _ = self._held_out(rows, measured, metric, "known", forecast, self.trust)
-            _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
-            missed = ((log_p(measured, metric) - answer) / spread)[pairs]
-            found[metric] = LogQuantiles.pooled(missed).bounds[POOLED]
-        return found
+        shares = rows.cpu_share[np.isfinite(rows.cpu_share)]
+        least = float(shares.min()) if len(shares) else 0.0
+        fitted = replace(self, levels=levels, engines=engines, offsets={}, trust={})
+        return replace(fitted, least_cpu_share=least)
 
     def adapt(self, measurements: Measurements) -> Self:
         """One correction a program, shrunk to none."""
@@ -281,11 +212,12 @@ class Colocator(ABC):
         """Log P of n rows, and the mode of each."""
         answer, modes = self._plain(rows, metric)
         answer = answer + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
+        answer = answer + rows.reference
         return np.clip(answer, LEAST_LOG, MOST_LOG), modes
 
     def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
         """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
-        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.yardsticks)
+        middle, spread, modes = self.program_levels(rows, metric)
         answer, part, engine = middle.copy(), rows.seen, self.engines.get(metric)
         if engine is not None and part.any():
             found = spread[part] * np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
@@ -297,8 +229,23 @@ class Colocator(ABC):
             answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
         return answer, modes
 
+    def program_levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
+        """Level, spread and mode of each program, shapes (n,).
+
+        Both are 0 in CPU time for a program unlike all of the training set.
+        """
+        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.yardsticks)
+        unlike = (metric == "p_cpu") & self._unlike(rows, modes)
+        return np.where(unlike, 0.0, middle), np.where(unlike, 0.0, spread), modes
+
+    def _unlike(self, rows: ColocationRows, modes: Names) -> NDArray[np.bool_]:
+        """Whether a program was not measured and waits more than any in training, shape (n,)."""
+        found: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
+        found &= modes != "known"
+        return found
+
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """P with intervals."""
+        """P with intervals; where one is too wide to decide by, its ends are NaN."""
         rows = ColocationRows.of(queries, self.idle)
         values: dict[str, Column] = {}
         low: dict[str, Column] = {}
@@ -308,69 +255,75 @@ class Colocator(ABC):
         for metric in self.metrics:
             answer, modes = self.in_logarithms(rows, metric)
             values[metric] = np.exp(answer)
-            ends, one = {}, np.ones(len(rows))
-            for mode in MODES:
-                width = self.widths.get((metric, mode))
-                unit = one if mode == "known" or width is None else self._units(rows)
-                width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
-                below, above = width.around(one, rows.programs.tolist())
-                ends[mode] = values[metric] * below**unit, values[metric] * above**unit
-            cases = [modes == mode for mode in MODES]
-            for place, (kept, hull) in enumerate(((low, np.minimum), (high, np.maximum))):
-                kept[metric] = np.select(cases, [ends[mode][place] for mode in MODES])
-                if metric in self.ahead:
-                    _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
-                    end = values[metric] * np.exp(spread * self.ahead[metric][place])
-                    kept[metric] = np.where(coming, hull(end, kept[metric]), kept[metric])
-        limits = limits_of(queries, rows, modes, self.taught, self.ranges)
+            below, above = self._ends(rows, metric, modes, coming)
+            wide = above > WIDEST_RATIO * below
+            cases = _cases(modes, coming)
+            wide &= np.array([(metric, case) in self.errors for case in cases], dtype=np.bool_)
+            low[metric] = np.where(wide, np.nan, values[metric] * below)
+            high[metric] = np.where(wide, np.nan, values[metric] * above)
+        unlike = self._unlike(rows, modes)
+        limits = limits_of(queries, rows, modes, self.taught, self.ranges, unlike)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
+
+    def _ends(
+        self, rows: ColocationRows, metric: str, modes: Names, coming: NDArray[np.bool_]
+    ) -> tuple[Column, Column]:
+        """Lower and upper end of each interval over its value, shapes (n,)."""
+        one = np.ones(len(rows))
+        ends: list[tuple[Column, Column]] = []
+        for mode in MODES:
+            width = self.widths.get((metric, mode))
+            unit = one if mode == "known" or width is None else self.interval_units(rows)
+            width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
+            below, above = width.around(one, rows.programs.tolist())
+            ends.append((below**unit, above**unit))
+        cases = [modes == mode for mode in MODES]
+        low, high = (np.select(cases, [pair[place] for pair in ends]) for place in (0, 1))
+        if metric in self.ahead:
+            _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
+            below, above = (np.exp(spread * end) for end in self.ahead[metric])
+            low = np.where(coming, np.minimum(low, below), low)
+            high = np.where(coming, np.maximum(high, above), high)
+        return low, high
+
+    def slowed(
+        self, queries: Sequence[Query], answers: Predictions
+    ) -> dict[str, list[Slowed | None]]:
+        """Metric -> n classes in place of intervals; None where there is an interval.
+
+        Args:
+            queries: n questions.
+            answers: of `predict` to them, or the same scaled.
+        """
+        rows = ColocationRows.of(queries, self.idle)
+        coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
+        found: dict[str, list[Slowed | None]] = {}
+        for metric in self.metrics:
+            cases = _cases(self.program_levels(rows, metric)[2], coming)
+            rates = [self.errors.get((metric, case)) for case in cases]
+            found[metric] = classes(answers.values[metric], answers.low[metric], rates)
+        return found
 
     def save(self, folder: Path) -> None:
         """Engines in files of their own, the rest as JSON."""
-        write_content(folder, self.name, self._parameters())
+        write_content(folder, self.name, colocator_to_json(self))
         for metric, engine in self.engines.items():
             engine.save(folder, metric)
-
-    def _parameters(self) -> dict[str, Any]:
-        return {
-            "seed": self.seed,
-            "levels": {metric: levels.to_json() for metric, levels in self.levels.items()},
-            "engines": sorted(self.engines),
-            "widths": [[*key, width.to_json()] for key, width in sorted(self.widths.items())],
-            "trust": [[*key, value] for key, value in sorted(self.trust.items())],
-            "offsets": [[*key, value] for key, value in sorted(self.offsets.items())],
-            "taught": self.taught,
-            "idle": {n: v for n, v in _first(self.idle).items() if np.isfinite(v)},
-            "ahead": {metric: list(ends) for metric, ends in self.ahead.items()},
-            "mixing": {"weights": dict(self.mixing.weights), "pairs": self.mixing.pairs},
-            "ranges": None if self.ranges is None else self.ranges.to_json(),
-        }
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The predictor that `save` wrote.
 
         Raises:
-            BadArtifact: the folder is damaged.
+            BadArtifact: the folder is damaged, or an earlier version of forerun wrote it.
         """
         content = read_content(folder, cls.name)
-        if not all(isinstance(name, str) for name in content["engines"]):
-            raise BadArtifact(f"{folder} is of an earlier version of forerun: train it again.")
-        idle = content["idle"]
-        return cls(
-            seed=content["seed"],
-            levels={m: Levels.from_json(one) for m, one in content["levels"].items()},
-            engines={metric: cls.load_engine(folder, metric) for metric in content["engines"]},
-            widths={(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
-            trust={(m, program): value for m, program, value in content["trust"]},
-            offsets={(m, program): value for m, program, value in content["offsets"]},
-            taught=tuple(content["taught"]),
-            idle=HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
-            ahead={m: (one[0], one[1]) for m, one in content.get("ahead", {}).items()},
-            mixing=Mixing(content["mixing"]["weights"], content["mixing"]["pairs"]),
-            ranges=None if content["ranges"] is None else FeatureRange.from_json(content["ranges"]),
-        )
+        known = colocator_from_json(content)
+        engines = {metric: cls.load_engine(folder, metric) for metric in content["engines"]}
+        return cls(**known, engines=engines)
 
 
-def _first(window: HostWindow) -> dict[str, float]:
-    return dict(zip(window.metrics, window.seconds[0], strict=True)) if window.seconds else {}
+def _cases(modes: Names, coming: NDArray[np.bool_]) -> list[str]:
+    """Second key of `errors` for each row: its mode, or `ahead` for a known program to come."""
+    ahead = coming & (modes == "known")
+    return ["ahead" if one else str(mode) for one, mode in zip(ahead, modes, strict=True)]

@@ -21,6 +21,7 @@ from forerun.models.chosen import Chosen
 from forerun.models.colocation_forecast import OWN, demand, granted
 from forerun.models.colocation_resources import dominant, gains
 from forerun.models.colocation_rows import METRICS, colocation_of
+from forerun.models.colocation_slowed import Slowed
 from forerun.models.colocator import Colocator
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
@@ -100,6 +101,7 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         owners += [place] * len(programs)
     answers = _alone_by_definition(asked.hosts, queries, part)
     values = answers.values[asked.metric]
+    classes = part.slowed(queries, answers)
     place_of = np.array(owners)
     found: list[dict[str, Any]] = []
     for place, host in enumerate(asked.hosts):
@@ -112,8 +114,8 @@ def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
                 "name": host.name,
                 "index": place,
                 "score": float(scores[asked.objective]),
-                "candidate": _performance(answers, asked.metric, int(rows[0])),
-                "worst": _performance(answers, asked.metric, least),
+                "candidate": _performance(answers, classes, asked.metric, int(rows[0])),
+                "worst": _performance(answers, classes, asked.metric, least),
                 "worst_program": everyone[least].name,
                 "in_domain": not any(answers.limits[int(row)] for row in rows),
             }
@@ -137,7 +139,9 @@ def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
         UnanswerableQuery: no predictor in use was taught co-location.
     """
     part = colocator_of(loaded.predictor)
-    query = Query(Colocation(_profile(asked.program), _window(asked.window)), GUEST)
+    profile, window = _profile(asked.program), _window(asked.window)
+    ratio = asked.program.reference_ratio
+    query = Query(Colocation(profile, window, reference_ratio=ratio), GUEST)
     (answer,) = _told([asked.program], [query], part, part.predict([query]))
     return {
         "program": answer,
@@ -226,7 +230,7 @@ def _told(
     part: Colocator,
     answers: Predictions,
 ) -> list[dict[str, Any]]:
-    found = gains(part, queries)
+    found, classes = gains(part, queries), part.slowed(queries, answers)
     told = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
         wanted = [n for n in part.taught if not n.startswith(OWN)]
@@ -236,7 +240,7 @@ def _told(
             {
                 "program": program.name,
                 "measured": _is_measured(program, part),
-                **{metric: _performance(answers, metric, row) for metric in METRICS},
+                **{metric: _performance(answers, classes, metric, row) for metric in METRICS},
                 "dominant_resource": dominant(found[row]),
                 "gains": found[row],
                 "missing_metrics": list(lost),
@@ -247,12 +251,21 @@ def _told(
     return told
 
 
-def _performance(answers: Predictions, metric: str, row: int) -> Mapping[str, float | None] | None:
+def _performance(
+    answers: Predictions, classes: Mapping[str, Sequence[Slowed | None]], metric: str, row: int
+) -> Mapping[str, Any] | None:
     estimate = answers[row].estimates.get(metric)
     if estimate is None:
         return None
+    one = classes[metric][row]
     ends = {"low": estimate.low, "high": estimate.high, "coverage": estimate.coverage}
-    return {"value": estimate.value, **ends}
+    rates = one and {
+        "slowed": one.slowed,
+        "false_alarms": one.errors.false_alarms,
+        "misses": one.errors.misses,
+        "runs": one.errors.rows,
+    }
+    return {"value": estimate.value, **ends, "slowed": rates}
 
 
 def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> list[Query]:
@@ -271,8 +284,10 @@ def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> 
     alone = [float(granted(mine, cpus)[0]) for mine in wants]
     first = accumulate((program.threads for program in programs), initial=0)
     return [
-        Query(Colocation(profile, window, estimated=True, granted=shares[place] / own), GUEST)
-        for profile, place, own in zip(profiles, first, alone, strict=False)
+        Query(
+            Colocation(profile, window, True, shares[place] / own, program.reference_ratio), GUEST
+        )
+        for program, profile, place, own in zip(programs, profiles, first, alone, strict=False)
     ]
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from forerun.features.windows import Resource
+from forerun.models.colocation_slowed import SLOWED_BELOW, WIDEST_RATIO
 
 MOST_METRICS = 400
 MOST_SECONDS = 3_600
@@ -91,6 +92,13 @@ class ProgramIn(_Strict):
         description="threads that it keeps busy, each taken to be as the program was on one CPU; "
         "alone means with as many CPUs as the host has",
     )
+    reference_ratio: float | None = Field(
+        default=None,
+        ge=0.02,
+        le=50,
+        description="CPU time of the runs alone that P refers to, over its usual CPU time alone; "
+        "1 when absent",
+    )
     p_cpu_beside_cache: float | None = Field(
         default=None,
         ge=0.02,
@@ -165,13 +173,32 @@ class NowIn(_Strict):
     window: WindowIn = Field(description="metrics of its host while it runs there, of any length")
 
 
+class SlowedOut(BaseModel):
+    """A class in place of an interval too wide to decide by, and how often it was wrong."""
+
+    slowed: bool = Field(description=f"whether P is below {SLOWED_BELOW}")
+    false_alarms: float = Field(
+        description="share of the held-out runs that were not slowed which this class called slowed"
+    )
+    misses: float = Field(
+        description="share of the slowed held-out runs which this class called not slowed"
+    )
+    runs: int = Field(description="held-out runs that both shares were measured on")
+
+
 class PerformanceOut(BaseModel):
     """P: time alone over time beside neighbours."""
 
     value: float = Field(description="1 is undisturbed, 0.5 takes twice as long; over 1 is legal")
-    low: float | None = Field(description="lower end of the interval")
-    high: float | None = Field(description="upper end of the interval")
+    low: float | None = Field(
+        description="lower end of the interval; null where its ends are more than a factor of "
+        f"{WIDEST_RATIO} apart, which decides nothing"
+    )
+    high: float | None = Field(description="upper end of the interval; null likewise")
     coverage: float | None = Field(description="share of truths that the interval is meant to hold")
+    slowed: SlowedOut | None = Field(
+        description="whether the program is slowed, where there is no interval; else null"
+    )
 
 
 class ProgramOut(BaseModel):

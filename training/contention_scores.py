@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.colocation_slowed import SLOWED_BELOW
+
 Column = NDArray[np.float64]
 MOST = 1.2
 """P above which `mae_to_1.2` makes no difference: what gains from neighbours needs no protection,
@@ -13,7 +15,11 @@ SLOWED = (0.95, 0.9, 0.8)
 
 
 def contention_scores(
-    measured: Column, predicted: Column, repeats: NDArray[np.str_], baselines: Mapping[str, Column]
+    measured: Column,
+    predicted: Column,
+    repeats: NDArray[np.str_],
+    baselines: Mapping[str, Column],
+    low: Column | None = None,
 ) -> dict[str, float | None]:
     """Scores of n answers beside those of baselines and of the repeat noise.
 
@@ -22,12 +28,17 @@ def contention_scores(
         predicted: n answers.
         repeats: n keys; rows of one key are repeats of one another.
         baselines: name -> n answers.
+        low: n lower ends of intervals; NaN where a class is given in place of the interval, None
+            where nothing is known of intervals.
 
     Returns:
         `mae`, `rmse`, `mae_to_1.2` (both sides cut at 1.2), `auc_below_0.9` and further levels
         (None where all or none are below), `mae_of_repeats` (what an answer would miss that knew
-        the mean of a run's repeats: the noise floor; None without repeats), and `mae_NAME` of each
-        baseline.
+        the mean of a run's repeats: the noise floor; None without repeats), `repeated_rows` (on how
+        many rows that rests), `mae_NAME` of each baseline, and for the class `slowed` the shares
+        `false_alarms` of the runs that were not slowed and `misses` of those that were; with `low`
+        also `share_with_interval`, and both shares over the rows without an interval
+        (`false_alarms_of_class`, `misses_of_class`).
     """
     known = np.isfinite(measured) & np.isfinite(predicted)
     truth, answer = measured[known], predicted[known]
@@ -42,6 +53,13 @@ def contention_scores(
     found |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
     found["mae_of_repeats"] = noise(truth, repeats[known])
     found["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
+    found["repeated_rows"] = float(repeated(repeats[known]).sum())
+    found["false_alarms"], found["misses"] = class_errors(truth, answer)
+    if low is not None:
+        withheld = np.isnan(low[known])
+        found["share_with_interval"] = 100.0 * float((~withheld).mean())
+        rates = class_errors(truth[withheld], answer[withheld])
+        found["false_alarms_of_class"], found["misses_of_class"] = rates
     for name, column in baselines.items():
         found[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
         found[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
@@ -59,6 +77,26 @@ def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
     return float(above / (count * (len(positive) - count)))
 
 
+def class_errors(measured: Column, predicted: Column) -> tuple[float | None, float | None]:
+    """How often the class `slowed`, a relative speed below SLOWED_BELOW, is wrong, percent.
+
+    Returns:
+        Share of the runs that were not slowed which are called slowed, and of the slowed runs which
+        are not; None without such runs.
+    """
+    slowed, called = measured < SLOWED_BELOW, predicted < SLOWED_BELOW
+    false_alarms = 100.0 * float(called[~slowed].mean()) if (~slowed).any() else None
+    misses = 100.0 * float((~called[slowed]).mean()) if slowed.any() else None
+    return false_alarms, misses
+
+
+def repeated(repeats: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Which of n rows share their key with another, shape (n,)."""
+    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
+    again: NDArray[np.bool_] = counts[place] > 1
+    return again
+
+
 def noise(values: Column, repeats: NDArray[np.str_]) -> float | None:
     """Mean distance of repeats to their true mean; None where no run was repeated.
 
@@ -71,7 +109,7 @@ def noise(values: Column, repeats: NDArray[np.str_]) -> float | None:
     """
     _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
     middle = (np.bincount(place, weights=values) / counts)[place]
-    again = counts[place] > 1
+    again = repeated(repeats)
     if not again.any():
         return None
     count = counts[place][again]

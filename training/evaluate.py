@@ -263,7 +263,8 @@ def _row(answered: Sequence[Answered]) -> dict[str, Any]:
 def _contention(mine: Sequence[Answered], columns: Mapping[str, Column]) -> dict[str, float | None]:
     repeats = np.concatenate([a.repeats for a in mine if a.repeats is not None])
     named = {s: np.concatenate([a.baselines[s] for a in mine]) for s in mine[0].baselines}
-    return contention_scores(columns["measured"], columns["predicted"], repeats, named)
+    judged = columns["measured"], columns["predicted"], repeats, named
+    return contention_scores(*judged, columns["low"])
 
 
 def _choices(one: Answered) -> dict[str, Any]:

@@ -256,8 +256,10 @@ CONTENTION: Final = FigureTable(
         Line(f"{words}, {clock}", f"{protocol}/{metric}", None, metric)
         for words, protocol in (
             ("kinds of program never seen", "leave_one_family_out"),
-            ("the same, each profiled next to one load", "leave_one_family_out_profiled"),
+            ("the same, steady programs", "leave_one_family_out_steady"),
+            ("each profiled next to one load", "leave_one_family_out_profiled"),
             ("neighbours never seen", "leave_one_corunner_out"),
+            ("the same, steady programs", "leave_one_corunner_out_steady"),
             ("pairs of programs, asked before they met", "pairs_ahead"),
             ("neighbours that come and go, trained on steady ones", "static_to_dynamic"),
         )
@@ -266,9 +268,34 @@ CONTENTION: Final = FigureTable(
     (
         ROWS,
         Column("forerun", "mae", "", 3, competes=True),
+        Column("unslowed", "mae_rule_unslowed", "", 3, competes=True),
+        Column("fair share", "mae_rule_fair_share", "", 3, competes=True),
+        Column("and its reference", "mae_rule_fair_share_of_reference", "", 3, competes=True),
+        Column("median by neighbour", "mae_rule_neighbour_median", "", 3, competes=True),
         Column("program mean", "mae_program_mean", "", 3, competes=True),
         Column("program median", "mae_program_median", "", 3, competes=True),
         Column("repeats differ by", "mae_of_repeats", "", 3),
+        Column("on rows", "repeated_rows", "", 0),
+        Column("with an interval", "share_with_interval"),
+        *INTERVALS,
+        Column("class: false alarms", "false_alarms_of_class"),
+        Column("misses", "misses_of_class"),
+    ),
+)
+CLOUDPROPHET: Final = FigureTable(
+    "cloudprophet_runs",
+    "left out in turn",
+    (
+        Line("an experiment", "leave_one_experiment_out/p_wall"),
+        Line("an application", "leave_one_application_out/p_wall"),
+    ),
+    (
+        ROWS,
+        Column("forerun", "mae", "", 4, competes=True),
+        Column("unslowed", "mae_rule_unslowed", "", 4, competes=True),
+        Column("fair share", "mae_rule_fair_share", "", 4, competes=True),
+        Column("median by neighbour", "mae_rule_neighbour_median", "", 4, competes=True),
+        Column("median of the application", "mae_rule_application_median", "", 4, competes=True),
         *INTERVALS,
     ),
 )
@@ -277,6 +304,7 @@ TABLES: Final[Mapping[str, FigureTable]] = {
     for table in (
         *(TIMM_BENCH, NEUSIGHT, TORCH_OP_ENERGY, GPUMEMNET, MLENERGY, MLPERF_INFERENCE),
         CONTENTION,
+        CLOUDPROPHET,
     )
 } | {"power": POWER}
 """Tables by name, which is their dataset's, but for `power`: all of torch_op_energy's protocols."""

@@ -1,6 +1,7 @@
 """Datasets that can be pulled, one file each."""
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.cloudprophet_runs import CloudProphetRuns
 from forerun.data.datasets.contention import Contention
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.deepbench import DeepBench
@@ -22,6 +23,7 @@ from forerun.data.datasets.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (
+    CloudProphetRuns,
     Contention,
     DeepBench,
     GpuMemNet,

@@ -55,10 +55,13 @@ def colocations(
             name: replace(one, p_cpu_beside_cache=_beside(runs[runs["victim"] == name]))
             for name, one in profiles.items()
         }
+    ratios = _reference_ratios(runs)
     found = []
     for row, victim in enumerate(runs["victim"].astype(str)):
         seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
-        found.append(Colocation(profiles[victim], HostWindow(names, seconds_of)))
+        window, ratio = HostWindow(names, seconds_of), float(ratios[row])
+        known = ratio if np.isfinite(ratio) else None
+        found.append(Colocation(profiles[victim], window, reference_ratio=known))
     return found
 
 
@@ -131,6 +134,18 @@ def _profiles(
         }
         found[str(victim)] = ProgramProfile(str(victim), window, empty, **facts)
     return found
+
+
+def _reference_ratios(runs: "pd.DataFrame") -> NDArray[np.float64]:
+    """CPU time of each run's reference over the median of its program's isolated runs, (n,).
+
+    Both are of isolated runs alone, so no co-located run is read; NaN where either is missing.
+    """
+    if "reference_cpu_s" not in runs.columns:
+        return np.full(len(runs), np.nan)
+    alone = runs[runs["neighbour"] == ISOLATED]
+    usual = runs["victim"].map(alone.groupby("victim")["cpu_s"].median())
+    return np.asarray(runs["reference_cpu_s"] / usual, dtype=np.float64)
 
 
 def _beside(runs: "pd.DataFrame") -> float | None:

@@ -9,6 +9,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli import (
     adapt,
     collect,
+    colocate,
     data,
     devices,
     evaluate,
@@ -33,6 +34,7 @@ app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
 app.command("rank")(rank.rank)
 app.command("sweep")(sweep.sweep)
+app.command("colocate")(colocate.colocate)
 app.add_typer(devices.app, name="devices")
 app.add_typer(data.app, name="data")
 app.add_typer(collect.app, name="collect")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream import RawFiles
+from tests.contracts.tiny_cloudprophet import cloudprophet_runs
 from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_kernel_benchmarks import deepbench, lambda_bench
@@ -152,6 +153,7 @@ def _plain(content: object) -> bytes:
 
 
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "cloudprophet_runs": cloudprophet_runs,
     "contention": contention,
     "deepbench": deepbench,
     "gpumemnet": gpumemnet,

@@ -13,13 +13,20 @@ from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, p
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
+from forerun.models.calibration import LogQuantiles
 from forerun.models.colocation import ColocationBoost, ProgramMean
 from forerun.models.colocation_forecast import Mixing, granted, put_together
 from forerun.models.colocation_held_out import told
-from forerun.models.colocation_limits import NEW, NO_WINDOW, PROFILED
+from forerun.models.colocation_limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.colocation_resources import dominant, gains
 from forerun.models.colocation_rows import ColocationRows, Levels, colocation_of
+from forerun.models.colocation_slowed import (
+    FEWEST_OF_EACH,
+    SLOWED_BELOW,
+    WIDEST_RATIO,
+    ClassErrors,
+)
 from forerun.models.contract import PredictorContract
 from forerun.models.window_network import WindowShape
 
@@ -250,6 +257,7 @@ def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
         levels={
             m: replace(one, shares={"scatter": (-0.5, 1.0)}) for m, one in boost().levels.items()
         },
+        errors={},
     )
     answers = fitted.predict(queries)
     steady, shaky = answers.high["p_cpu"] / answers.low["p_cpu"]
@@ -275,7 +283,7 @@ def test_one_load_tells_how_sensitive_a_new_program_is():
 
 
 def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met():
-    fitted = boost()
+    fitted = replace(boost(), errors={})
     assert set(fitted.ahead) == {"p_cpu", "p_wall"}
     rows = colocations(seed=1)
     pairs = rows.take(rows.groups["neighbour"] == "victim:chase")
@@ -338,3 +346,89 @@ def test_adapting_moves_the_program_and_no_other():
 def test_a_profile_of_nothing_is_answered():
     query = Query(Colocation(ProgramProfile("new"), asked().workload.window), GUEST)
     assert 0 < boost().predict([query]).values["p_cpu"][0] < 2
+
+
+def unsure(predictor):
+    """The same with intervals of new programs that are far too wide to decide by."""
+    width = LogQuantiles({"all": (-20.0, 20.0)})
+    widths = {key: width if key[1] == "new" else one for key, one in predictor.widths.items()}
+    errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in predictor.metrics}
+    return replace(predictor, widths=widths, errors=errors)
+
+
+def test_an_interval_too_wide_to_decide_by_is_a_class_with_its_error_rates():
+    new = asked(profile=replace(profile("chase"), program="never"))
+    queries = [new, asked()]
+    fitted = unsure(boost())
+    answers = fitted.predict(queries)
+    wide, known = answers[0].estimates["p_cpu"], answers[1].estimates["p_cpu"]
+    assert (wide.low, wide.high, wide.coverage) == (None, None, None)
+    assert known.high <= WIDEST_RATIO * known.low
+    first, second = fitted.slowed(queries, answers)["p_cpu"]
+    assert first.slowed == (wide.value < SLOWED_BELOW)
+    assert (first.errors.false_alarms, first.errors.misses) == (0.25, 0.125)
+    assert second is None
+
+
+def test_without_measured_error_rates_the_wide_interval_stands():
+    new = asked(profile=replace(profile("chase"), program="never"))
+    fitted = replace(unsure(boost()), errors={})
+    answers = fitted.predict([new])
+    assert answers.high["p_cpu"][0] > WIDEST_RATIO * answers.low["p_cpu"][0]
+    assert fitted.slowed([new], answers)["p_cpu"] == [None]
+
+
+def test_error_rates_are_measured_on_families_held_out():
+    fitted = boost()
+    assert {mode for _, mode in fitted.errors} >= {"known", "new"}
+    for rates in fitted.errors.values():
+        assert 0.0 <= rates.false_alarms <= 1.0
+        assert 0.0 <= rates.misses <= 1.0
+        assert rates.rows >= 2 * FEWEST_OF_EACH
+
+
+def test_error_rates_are_those_of_runs_without_an_interval_where_there_are_enough():
+    measured = np.repeat([0.5, 1.0, 0.5, 1.0], 20)
+    predicted = np.repeat([0.5, 1.0, 1.0, 1.0], 20)
+    ratio = np.repeat([1.5, 1.5, 9.0, 9.0], 20)
+    all_rows = ClassErrors.of(measured, predicted)
+    assert (all_rows.false_alarms, all_rows.misses, all_rows.rows) == (0.0, 0.5, 80)
+    wide = ClassErrors.where_wide(measured, predicted, ratio)
+    assert (wide.false_alarms, wide.misses, wide.rows) == (0.0, 1.0, 40)
+    few = np.where(np.arange(80) % 20 < 5, ratio, 1.5)
+    assert ClassErrors.where_wide(measured, predicted, few) == all_rows
+    assert ClassErrors.of(np.ones(50), np.ones(50)) is None
+
+
+def test_a_slower_reference_makes_the_relative_speed_as_much_higher():
+    for predictor in (boost(), network()):
+        queries = [asked(), asked(reference_ratio=1.2), asked(reference_ratio=None)]
+        usual, slower, unknown = predictor.predict(queries).values["p_cpu"]
+        assert slower == pytest.approx(1.2 * usual)
+        assert unknown == usual
+
+
+def test_a_program_that_waits_far_more_than_all_of_training_is_taken_as_not_slowed():
+    mine = replace(profile("chase"), program="never", cpu_share=0.1, cpu_spread=0.5)
+    fitted = boost()
+    levels = {m: replace(one, shares={"scatter": (-0.5, 1.0)}) for m, one in fitted.levels.items()}
+    waits = [asked(profile=mine), asked(profile=replace(mine, cpu_share=0.8))]
+    answers = replace(fitted, levels=levels).predict(waits)
+    assert answers.values["p_cpu"][0] == pytest.approx(1.0)
+    assert answers.values["p_cpu"][1] < 0.95
+    assert UNLIKE_ALL in answers.limits[0]
+    assert UNLIKE_ALL not in answers.limits[1]
+
+
+def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
+    fitted = boost()
+    fitted.save(tmp_path)
+    path = next(tmp_path.glob("*.json"))
+    content = json.loads(path.read_text())
+    known = content["parameters"]
+    for name in ("errors", "unit_power", "least_cpu_share"):
+        del known[name]
+    path.write_text(json.dumps(content))
+    again = ColocationBoost.load(tmp_path)
+    assert again.unit_power == 1.0
+    assert again.errors == {}

@@ -1,13 +1,16 @@
 """Endpoints about programs that share a host, answered by a predictor of a made-up one."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 from fastapi.testclient import TestClient
 
 from forerun.models.bundled import LoadedPredictor
+from forerun.models.calibration import LogQuantiles
 from forerun.models.chosen import Chosen
 from forerun.models.colocation import ColocationBoost
+from forerun.models.colocation_slowed import ClassErrors
 from forerun.models.roofline import Roofline
 from forerun.service.app import create_app
 from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile
@@ -48,6 +51,7 @@ def test_the_candidate_and_every_resident_are_answered_with_intervals(service):
         p = one["p_cpu"]
         assert p["low"] <= p["value"] <= p["high"]
         assert p["coverage"] == 0.9
+        assert p["slowed"] is None
     least = min(everyone, key=lambda one: one["p_cpu"]["value"])
     assert told["worst"] == least["program"]
     assert any("idle host" in line for line in told["assumed"])
@@ -246,3 +250,36 @@ def test_a_window_that_is_no_table_is_a_clear_problem(service, wrong):
     answer = service.post("/v1/colocation/now", json=asked)
     assert answer.status_code == 422
     assert "window" in answer.json()["detail"]
+
+
+def undecided():
+    """The same predictor with intervals of new programs that decide nothing."""
+    part = taught().predictor.parts[1]
+    width = LogQuantiles({"all": (-20.0, 20.0)})
+    widths = {key: width if key[1] == "new" else one for key, one in part.widths.items()}
+    errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in part.metrics}
+    return LoadedPredictor(Chosen((replace(part, widths=widths, errors=errors),)), "test", "", "")
+
+
+def test_an_interval_that_decides_nothing_is_a_class_with_its_error_rates(settings):
+    asked = {"candidate": program("chase") | {"name": "never"}}
+    asked["host"] = {"residents": [program("spin")]}
+    with TestClient(create_app(settings, undecided())) as client:
+        told = client.post("/v1/colocation", json=asked).json()
+        hosts = {"candidate": asked["candidate"], "hosts": [asked["host"]], "metric": "p_cpu"}
+        (ranked,) = client.post("/v1/colocation/rank", json=hosts).json()["hosts"]
+        live = {"program": asked["candidate"], "window": window(1.9, 0.8)}
+        now = client.post("/v1/colocation/now", json=live).json()["program"]
+    for answer in (told["candidate"]["p_cpu"], ranked["candidate"], now["p_cpu"]):
+        assert (answer["low"], answer["high"], answer["coverage"]) == (None, None, None)
+        rates = {"false_alarms": 0.25, "misses": 0.125, "runs": 40}
+        assert answer["slowed"] == {"slowed": answer["value"] < 0.9, **rates}
+    assert told["residents"][0]["p_cpu"]["slowed"] is None
+
+
+def test_a_slower_reference_makes_p_as_much_higher(service):
+    def value(**more):
+        live = {"program": program("chase", **more), "window": window(1.9, 0.8)}
+        return service.post("/v1/colocation/now", json=live).json()["program"]["p_cpu"]["value"]
+
+    assert value(reference_ratio=1.25) == pytest.approx(1.25 * value())

@@ -15,10 +15,16 @@ from forerun.features.readers.contention_tables import colocations, equal_second
 from forerun.features.windows import HOST_METRICS
 from forerun.models import colocation
 from forerun.models.colocation import ColocationBoost, ProgramMean
-from forerun.training.contention_scores import auc, contention_scores, noise
+from forerun.training.contention_scores import (
+    auc,
+    class_errors,
+    contention_scores,
+    noise,
+    repeated,
+)
 from forerun.training.evaluate import rows, sit_exam
 from forerun.training.tasks import examiner
-from forerun.training.tasks.contention import contention_measurements
+from forerun.training.tasks.contention import contention_measurements, steadiness
 from forerun.training.tasks.contention_pilot import PILOT_METRICS
 from tests.contracts import tiny_contention
 
@@ -42,6 +48,21 @@ def test_scores_of_p_are_on_its_own_scale_beside_noise_and_baselines():
     assert found["mae_of_repeats"] == pytest.approx(0.1 * np.sqrt(2.0))
     assert found["mae_mean"] == pytest.approx(2.8 / 4)
     assert found["auc_below_0.8"] == 1.0
+    assert found["repeated_rows"] == 2
+
+
+def test_a_class_is_judged_by_its_false_alarms_and_its_misses():
+    measured = np.array([0.5, 0.6, 0.7, 0.8, 0.95, 1.0])
+    answers = np.array([0.5, 0.95, 0.6, 1.0, 0.8, 1.0])
+    assert class_errors(measured, answers) == (50.0, 50.0)
+    assert class_errors(np.ones(3), np.ones(3)) == (0.0, None)
+    low = np.array([0.4, np.nan, 0.5, np.nan, 0.7, np.nan])
+    keys = np.arange(6).astype(str)
+    found = contention_scores(measured, answers, keys, {}, low)
+    assert (found["false_alarms"], found["misses"]) == (50.0, 50.0)
+    assert found["share_with_interval"] == 50.0
+    assert (found["false_alarms_of_class"], found["misses_of_class"]) == (0.0, 100.0)
+    assert found["repeated_rows"] == 0
 
 
 def test_the_noise_floor_is_that_of_an_answer_that_knows_the_truth():
@@ -119,7 +140,7 @@ def test_the_run_that_a_profile_is_made_of_is_not_judged(made_up):
     for protocol, tasks in all_tasks(made_up).items():
         for _, task in tasks:
             known = [q.workload.profile.p_cpu_beside_cache for q in task.judged.queries]
-            profiled = protocol.endswith("_profiled")
+            profiled = "_profiled" in protocol
             assert all((one is not None) == profiled for one in known)
             keys = task.judged.groups["repeated"]
             loads = [key for key in keys if "cache high other static" in key]
@@ -146,6 +167,7 @@ def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
         "pairs_ahead": "neighbour",
         "static_to_dynamic": "mode",
     }
+    keys |= {f"{protocol}_steady": key for protocol, key in keys.items()}
     tasks = all_tasks(made_up)
     assert set(tasks) == set(keys)
     for protocol, mine in tasks.items():
@@ -289,3 +311,40 @@ def test_the_median_baseline_knows_what_was_taught_alone(made_up):
             ):
                 mine = values[programs == name]
                 assert found == np.median(mine if len(mine) else values)
+
+
+def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone():
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    runs = bundle.table("runs")
+    unsteady = set(runs["victim"][steadiness(runs) == "unsteady"])
+    assert unsteady == {"chase4", "chase8"}
+    renamed = runs.assign(victim=runs["victim"].map(lambda name: f"x{name}"))
+    np.testing.assert_array_equal(steadiness(renamed), steadiness(runs))
+    beside = runs["neighbour"] != "none"
+    changed = runs.assign(cpu_s=runs["cpu_s"].where(~beside, 1e3 * runs.index))
+    np.testing.assert_array_equal(steadiness(changed), steadiness(runs))
+
+
+def test_the_noise_floor_of_our_own_runs_rests_on_162_of_621_rows():
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    rows = contention_measurements(bundle)
+    judged = np.zeros(len(rows), dtype=bool)
+    for split in Contention().splits(bundle):
+        if split.protocol.startswith("leave_one_family_out"):
+            judged |= split.judged
+    keys = rows.groups["repeated"][judged]
+    assert (repeated(keys).sum(), len(keys)) == (162, 621)
+
+
+def test_a_reference_is_over_the_usual_isolated_time_of_its_program(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    found = [one.reference_ratio for one in colocations(runs, samples)]
+    np.testing.assert_allclose(found, 1.0)
+    mine = runs["victim"] == "alu"
+    slower = runs.assign(
+        reference_cpu_s=runs["reference_cpu_s"].where(~mine, 1.5 * runs["reference_cpu_s"])
+    )
+    ratios = np.array([one.reference_ratio for one in colocations(slower, samples)])
+    np.testing.assert_allclose(ratios, np.where(mine, 1.5, 1.0))
+    bare = colocations(runs.drop(columns="reference_cpu_s"), samples)
+    assert {one.reference_ratio for one in bare} == {None}

@@ -1,6 +1,7 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
+from forerun.training.tasks.cloudprophet_runs import CloudProphetExaminer
 from forerun.training.tasks.contention import ContentionExaminer
 from forerun.training.tasks.contention_pilot import ContentionPilotExaminer
 from forerun.training.tasks.deepbench import DeepBenchExaminer
@@ -22,6 +23,7 @@ from forerun.training.tasks.wa_hls4ml import WaHls4mlExaminer
 from forerun.training.tasks.zeus_powercap import ZeusPowerCapExaminer
 
 EXAMINERS: tuple[type[Examiner], ...] = (
+    CloudProphetExaminer,
     ContentionExaminer,
     ContentionPilotExaminer,
     DeepBenchExaminer,

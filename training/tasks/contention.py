@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.contention import QUESTION, TARGETS, Contention
+from forerun.data.datasets.contention import ISOLATED, QUESTION, TARGETS, Contention
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -19,10 +20,20 @@ from forerun.models.colocation_held_out import MADE_OF_IT
 from forerun.models.colocation_network import ColocationNetwork
 from forerun.models.colocation_rows import Column, colocation_of, idle_window
 from forerun.models.predictor import Predictor
+from forerun.training.tasks.contention_rules import rules
 from forerun.training.tasks.task import Exam, Examiner, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GUEST: Final = Device(name="guest", vendor="unknown", kind="vm")
 """What is known of a guest is measured on it; it has no spec sheet."""
+STEADY: Final = "isolated_times"
+"""Grouping key: `steady` or `unsteady`, by MOST_VARIATION."""
+MOST_VARIATION: Final = 0.4
+"""Standard deviation over mean of a program's isolated CPU times above which its tasks are also
+given without it. Two of 18 programs exceed it (0.63 and 0.49, memory that just fits a cache shared
+with other guests); the next has 0.22, so any value between selects the same."""
 
 
 class ContentionExaminer(Examiner):
@@ -68,7 +79,7 @@ class ContentionExaminer(Examiner):
                 asked["pairs_ahead"] = ahead(asked[protocol], train, plain)
             tasks = [
                 task
-                for name, judged in asked.items()
+                for name, judged in with_steady(asked).items()
                 if len(judged)
                 for task in contention_tasks(name, train, judged)
             ]
@@ -93,10 +104,18 @@ class ContentionExaminer(Examiner):
                 yield from contention_tasks(protocol, None, rows.take(new))
 
 
+def with_steady(judged: Mapping[str, Measurements]) -> dict[str, Measurements]:
+    """The judged rows of each protocol, and as PROTOCOL_steady those of steady programs alone."""
+    found = dict(judged)
+    for name, rows in judged.items():
+        found[f"{name}_steady"] = rows.take(rows.groups[STEADY] == "steady")
+    return found
+
+
 def contention_tasks(
     protocol: str, train: Measurements | None, judged: Measurements
 ) -> Iterator[Task]:
-    """One task a metric, with baselines that know the program alone."""
+    """One task a metric, with rules and with baselines that know the program alone."""
     for metric in TARGETS:
         if not np.isfinite(judged.values[metric]).any():
             continue
@@ -105,6 +124,7 @@ def contention_tasks(
             mean = ProgramMean().fit(train).predict(judged.queries)
             baselines["program_mean"] = mean.values[metric]
             baselines["program_median"] = program_median(train, judged, metric)
+            baselines |= rules(train, judged, metric)
         repeats = judged.groups["repeated"]
         yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats)
 
@@ -157,6 +177,17 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
     groups["session"] = (runs["session"] + " " + runs["started_at"].str[:10]).to_numpy(np.str_)
     groups["repeated"] = runs[list(QUESTION)].astype(str).agg(" ".join, axis=1).to_numpy(np.str_)
     groups["cpus_shared"] = np.where(runs["placement"] == "same", "1", "2")
+    groups[STEADY] = steadiness(runs)
     groups["profile"] = np.where(beside_one_load(runs), MADE_OF_IT, "")
     values = {metric: runs[metric].to_numpy(dtype=np.float64) for metric in TARGETS}
     return Measurements(queries, values, groups)
+
+
+def steadiness(runs: "pd.DataFrame") -> NDArray[np.str_]:
+    """`steady` or `unsteady` by how much the isolated CPU times of each run's program vary, (n,).
+
+    A program with fewer than two isolated runs is `steady`: nothing was measured of its variation.
+    """
+    alone = runs[runs["neighbour"] == ISOLATED].groupby("victim")["cpu_s"]
+    variation = runs["victim"].map(alone.std() / alone.mean()).to_numpy(dtype=np.float64)
+    return np.where(variation > MOST_VARIATION, "unsteady", "steady")

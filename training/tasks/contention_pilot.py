@@ -94,6 +94,7 @@ def pilot_measurements(runs: pd.DataFrame) -> Measurements:
         "program": runs["victim"].to_numpy(dtype=np.str_),
         "family": runs["victim"].to_numpy(dtype=np.str_),
         "neighbour": runs["co"].to_numpy(dtype=np.str_),
+        "cpus_shared": np.where(runs["co"].str.endswith("_same"), "1", "2"),
         "repeated": (runs["victim"] + " " + runs["co"]).to_numpy(dtype=np.str_),
     }
     return Measurements(queries, measured, groups)

@@ -1,0 +1,150 @@
+"""Application runs on five virtual machines of one server: what each reached, and what ran then.
+
+One row of `runs` is one run; each machine runs one application after another, so neighbours change
+during a run. Source: esl-epfl/CloudProphet-Dataset, CC BY-SA 4.0 (CloudProphet, IEEE Transactions
+on Sustainable Computing 2024, arXiv 2309.16333). The hardware metrics of the paper are not here.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+RUNS: Final = "runs"
+APPLICATIONS: Final = (
+    "web_serving",
+    "media_streaming",
+    "inmem_analytics",
+    "data_serving",
+    "redis",
+)
+NEIGHBOURS: Final = tuple(f"co_{name}" for name in APPLICATIONS)
+"""Columns: sum over the other machines of the fraction of the run's time that they ran one."""
+NEIGHBOUR_COLUMNS: Final = (*NEIGHBOURS, "co_ws_users", "co_ds_ops", "co_busy_vms")
+"""Everything that the table tells of neighbours; these and the load may be features."""
+RESULTS: Final = (
+    *("duration_s", "end_unix_s", "perf_value", "ws_metric_ops_s", "ws_post_avg_ms"),
+    *("ws_post_max_ms", "ws_post_sd_ms", "ds_runtime_ms", "ds_ops_s", "ds_avg_lat_us"),
+    *("ms_req_rate_sum_s", "ms_net_io_kbs", "inmem_exec_ms", "redis_rps_mean"),
+)
+"""Columns that are known only after a run, none of which is a feature."""
+USERS_PER_BUCKET: Final = 2
+BUCKETS_PER_DECADE: Final = 5
+"""Loads are compared within buckets: two numbers of users, and a fifth of a decade of operations,
+which holds two of the twenty loads. So a bucket of one machine has ten rows in the median of all
+experiments (three at least), and the operations inside one differ by a tenth of a decade."""
+
+
+class CloudProphetRuns(PackagedDataset):
+    """An experiment left out, and an application left out."""
+
+    name = "cloudprophet_runs"
+    title = "application runs on five virtual machines of one server"
+    licence = "CC BY-SA 4.0, (c) the authors of CloudProphet"
+    citation = (
+        "CloudProphet, IEEE Transactions on Sustainable Computing 2024, arXiv 2309.16333; "
+        "github.com/esl-epfl/CloudProphet-Dataset"
+    )
+    published = (
+        "CloudProphet: worst-case error more than halved; it reads hardware metrics of each "
+        "second, which are not among the files"
+    )
+    origin = "application logs of esl-epfl/CloudProphet-Dataset at 29224430, parsed to a table"
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schema of `runs`."""
+        import pandera.pandas as pa
+
+        runs: dict[str, Any] = {name: text() for name in ("exp", "metric")}
+        runs["app"] = text(values=APPLICATIONS)
+        runs |= {name: number("int64", low=0) for name in ("vm", "start_unix_s", "end_unix_s")}
+        runs["duration_s"] = number("int64", above=0)
+        runs |= {name: number(above=0, nullable=True) for name in ("load_param", "perf_value")}
+        runs |= {name: number(low=0) for name in NEIGHBOUR_COLUMNS}
+        raw = set(RESULTS) - set(runs)
+        runs |= {name: number(low=0, nullable=True) for name in RESULTS if name in raw}
+        runs["ds_workload"] = text(nullable=True)
+        return {RUNS: pa.DataFrameSchema(runs)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`leave_one_experiment_out/EXP` and `leave_one_application_out/APP`.
+
+        Runs without a result take no part.
+        """
+        if not bundle.has(RUNS):
+            return []
+        runs = bundle.table(RUNS)
+        known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
+        found = _left_out("leave_one_experiment_out", runs, "exp", known)
+        return found + _left_out("leave_one_application_out", runs, "app", known)
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Runs without a result."""
+        runs = bundle.table(RUNS)
+        time_ms = np.where(np.isfinite(speeds(runs)), 1e3 * runs["duration_s"], np.nan)
+        return check(runs, Quantities(time_ms=time_ms))
+
+
+def speeds(runs: "pd.DataFrame") -> NDArray[np.float64]:
+    """Speed of each run, shape (n,): work over time in the application's own unit; NaN unknown.
+
+    Operations a second for each user of `web_serving`, operations a second of `data_serving`,
+    inverse execution time of `inmem_analytics`, requests a second of the others.
+    """
+    value = runs["perf_value"].to_numpy(dtype=np.float64)
+    load = runs["load_param"].to_numpy(dtype=np.float64)
+    app = runs["app"].astype(str).to_numpy()
+    rules = {
+        "web_serving": value / load,
+        "data_serving": 1e3 * load / value,
+        "inmem_analytics": 1e3 / value,
+    }
+    return np.select([app == name for name in rules], list(rules.values()), value)
+
+
+def load_buckets(runs: "pd.DataFrame") -> NDArray[np.int64]:
+    """Bucket of each run's load, shape (n,); 0 where the application has no load parameter."""
+    load = runs["load_param"].to_numpy(dtype=np.float64)
+    app = runs["app"].astype(str).to_numpy()
+    users = np.floor((load - 1.0) / USERS_PER_BUCKET)
+    # Loads are rounded tenths of decades (1,260 stands for 10 ** 3.1), so they are rounded first.
+    operations = np.floor(np.round(10.0 * np.log10(load)) * BUCKETS_PER_DECADE / 10.0)
+    found = np.select([app == "web_serving", app == "data_serving"], [users, operations], 0.0)
+    return np.asarray(np.nan_to_num(found), dtype=np.int64)
+
+
+def relative_speeds(runs: "pd.DataFrame", reference: Mask) -> NDArray[np.float64]:
+    """Speed of each run over the ideal one, shape (n,); NaN without an ideal speed.
+
+    No application was run alone. The ideal is the 95 % quantile of the speed of the reference rows
+    with the same application, machine and load bucket.
+
+    Args:
+        runs: n rows.
+        reference: n flags; the rows of the training experiments.
+    """
+    frame = runs[["app", "vm"]].assign(bucket=load_buckets(runs), speed=speeds(runs))
+    keys = ["app", "vm", "bucket"]
+    ideal = frame[reference].groupby(keys)["speed"].quantile(0.95).rename("ideal").reset_index()
+    found = frame.merge(ideal, on=keys, how="left")["ideal"].to_numpy(dtype=np.float64)
+    return np.asarray(frame["speed"].to_numpy(dtype=np.float64) / found, dtype=np.float64)
+
+
+def _left_out(protocol: str, runs: "pd.DataFrame", key: str, known: Mask) -> list[Split]:
+    values = runs[key].astype(str).to_numpy()
+    found = []
+    for value in np.unique(values[known]):
+        out = values == value
+        found.append(Split(f"{protocol}/{value}", RUNS, known & ~out, known & out, (key,)))
+    return found

@@ -1,0 +1,103 @@
+"""Whether a program is slowed, where the interval of its relative speed is too wide to decide by.
+
+An interval whose upper end is several times its lower end holds "not slowed" and "takes thrice as
+long" at once. There the answer is a class with the error rates that it had on held-out groups.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+SLOWED_BELOW: Final = 0.9
+"""Relative speed below which a program counts as slowed: the middle level at which evaluations
+report how well slowed runs are told from others (`auc_below_0.9`)."""
+WIDEST_RATIO: Final = 2.5
+"""Upper over lower end beyond which an interval is withheld. Given by the requirement that an
+answer should support a placement decision, not fitted."""
+FEWEST_OF_EACH: Final = 10
+"""Held-out runs that are slowed, and that are not, from which on error rates are given."""
+
+
+@dataclass(frozen=True)
+class ClassErrors:
+    """How often the class `slowed` was wrong on n held-out runs.
+
+    Attributes:
+        false_alarms: share of the runs that were not slowed which the class called slowed.
+        misses: share of the slowed runs which the class called not slowed.
+        rows: n.
+    """
+
+    false_alarms: float
+    misses: float
+    rows: int
+
+    @classmethod
+    def of(cls, measured: Column, predicted: Column) -> Self | None:
+        """Rates over n runs; None with fewer than FEWEST_OF_EACH runs of either class.
+
+        Args:
+            measured: relative speeds, shape (n,); NaN is left out.
+            predicted: answers of fits that did not see the group of the run, shape (n,).
+        """
+        known = np.isfinite(measured) & np.isfinite(predicted)
+        slowed, called = measured[known] < SLOWED_BELOW, predicted[known] < SLOWED_BELOW
+        if min(int(slowed.sum()), int((~slowed).sum())) < FEWEST_OF_EACH:
+            return None
+        return cls(float(called[~slowed].mean()), float((~called[slowed]).mean()), len(slowed))
+
+    @classmethod
+    def where_wide(cls, measured: Column, predicted: Column, ratio: Column) -> Self | None:
+        """Rates over runs whose interval is withheld; over all runs where those are too few.
+
+        Args:
+            measured: as in `of`.
+            predicted: as in `of`.
+            ratio: upper over lower end of each interval, shape (n,).
+        """
+        wide = ratio > WIDEST_RATIO
+        return cls.of(measured[wide], predicted[wide]) or cls.of(measured, predicted)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """The rates that `to_json` wrote."""
+        rates = float(content["false_alarms"]), float(content["misses"])
+        return cls(*rates, int(content["rows"]))
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """A class in place of an interval.
+
+    Attributes:
+        slowed: whether the relative speed is below SLOWED_BELOW.
+        errors: of this class on held-out runs.
+    """
+
+    slowed: bool
+    errors: ClassErrors
+
+
+def classes(
+    values: Column, low: Column, errors: Sequence[ClassErrors | None]
+) -> list[Slowed | None]:
+    """Classes of n answers; None where there is an interval, or no error rates were measured.
+
+    Args:
+        values: relative speeds, shape (n,).
+        low: lower ends of their intervals, NaN where these are withheld.
+        errors: n error rates.
+    """
+    rows = zip(values < SLOWED_BELOW, np.isnan(low), errors, strict=True)
+    return [
+        Slowed(bool(slowed), rates) if withheld and rates is not None else None
+        for slowed, withheld, rates in rows
+    ]

@@ -1,0 +1,97 @@
+"""`forerun colocate`: what programs that share a host would cost each other."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli import options as o
+from forerun.service.cli.output import print_json
+
+if TYPE_CHECKING:
+    from forerun.service.colocation_schemas import ProgramIn
+
+CLOCKS = {"p_cpu": "CPU time", "p_wall": "by the wall"}
+
+
+def colocate(
+    candidate: Annotated[
+        Path, typer.Argument(help="profile of the program, as `forerun collect program` writes it")
+    ],
+    resident: Annotated[
+        list[Path] | None, typer.Option(help="profile of a program that runs there; repeat")
+    ] = None,
+    cpus: Annotated[
+        int | None, typer.Option(help="CPUs that the programs share; 2 when absent", min=1)
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Relative speed of every program on a host, isolated over co-located time.
+
+    Where an interval is too wide to decide by, a class stands in its place: slowed or not, with the
+    error rates of that class on programs held out.
+    """
+    from forerun.service.colocation import colocate as answered
+    from forerun.service.colocation_schemas import ColocationIn, HostIn
+
+    residents = [_profile(path) for path in resident or ()]
+    asked = ColocationIn(candidate=_profile(candidate), host=HostIn(residents=residents, cpus=cpus))
+    _, in_use = o.answering()
+    found = answered(asked, in_use.loaded)
+    if json:
+        print_json(found)
+    else:
+        _show([found["candidate"], *found["residents"]])
+
+
+def _profile(path: Path) -> "ProgramIn":
+    """The profile in a file.
+
+    Raises:
+        InputError: there is no such file, or it holds no profile.
+    """
+    from pydantic import ValidationError
+
+    from forerun.service.colocation_schemas import ProgramIn
+
+    try:
+        return ProgramIn.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read {path}: {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise InputError(
+            f"{path} holds no profile of a program: {place}: {first['msg']}."
+        ) from error
+
+
+def _show(programs: list[dict[str, Any]]) -> None:
+    from forerun.service.cli.answer_table import table
+    from forerun.service.cli.output import screen
+
+    out = screen()
+    rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides")
+    for program in programs:
+        shown = [_text(program[metric]) for metric in CLOCKS]
+        rows.add_row(program["program"], *shown, program["dominant_resource"] or "")
+    out.print(rows)
+    for line in dict.fromkeys(line for program in programs for line in program["limits"]):
+        out.print("[yellow]to know:[/yellow]", end=" ")
+        out.print(line, markup=False)
+
+
+def _text(answer: dict[str, Any] | None) -> str:
+    """An answer as people read it: value and range, or value and class."""
+    if answer is None:
+        return ""
+    value = f"{answer['value']:.2f}"
+    if answer["low"] is not None:
+        return f"{value} ({answer['low']:.2f} to {answer['high']:.2f})"
+    rates = answer["slowed"]
+    if rates is None:
+        return value
+    word = "slowed" if rates["slowed"] else "not slowed"
+    wrong = f"false alarms {rates['false_alarms']:.0%}, misses {rates['misses']:.0%}"
+    return f"{value}, {word} ({wrong})"

@@ -1,0 +1,55 @@
+"""`forerun colocate`: profiles of programs in, relative speeds or classes out."""
+
+import json
+
+import pytest
+
+from forerun.service.cli.colocate import _text
+
+
+@pytest.fixture
+def profiles(tmp_path):
+    """Two files as `forerun collect program` writes them."""
+    paths = []
+    for name, share in (("mine", 1.0), ("other", 0.9)):
+        path = tmp_path / f"{name}.json"
+        alone = {"cpu.user_share": share, "probe.evicted": 0.1}
+        facts = {"cpu_share": share, "cpu_spread": 0.03, "working_set_mib": None}
+        path.write_text(json.dumps({"name": name, "alone": alone, **facts}))
+        paths.append(path)
+    return paths
+
+
+def test_every_program_on_the_host_is_answered(forerun, profiles):
+    mine, other = profiles
+    code, out, err = forerun("colocate", mine, "--resident", other, "--cpus", 1)
+    assert code == 0, err
+    assert "mine" in out
+    assert "other" in out
+    code, out, err = forerun("colocate", mine, "--resident", other, "--cpus", 1, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["candidate"]["p_wall"]["value"] < 0.7, "two programs share one CPU"
+    assert [one["program"] for one in found["residents"]] == ["other"]
+
+
+def test_a_class_is_shown_with_its_error_rates_and_an_interval_with_its_ends():
+    rates = {"slowed": True, "false_alarms": 0.25, "misses": 0.1, "runs": 40}
+    wide = {"value": 0.5, "low": None, "high": None, "slowed": rates}
+    assert _text(wide) == "0.50, slowed (false alarms 25%, misses 10%)"
+    assert _text(wide | {"slowed": rates | {"slowed": False}}).startswith("0.50, not slowed")
+    assert _text({"value": 0.5, "low": 0.4, "high": 0.6, "slowed": None}) == "0.50 (0.40 to 0.60)"
+    assert _text(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "Cannot read"), ("{}", "no profile of a program: name"), ("no json", "no profile")],
+)
+def test_a_file_that_is_no_profile_is_one_line(forerun, tmp_path, content, said):
+    path = tmp_path / "wrong.json"
+    if content is not None:
+        path.write_text(content)
+    code, out, err = forerun("colocate", path)
+    assert (code, out) == (2, "")
+    assert said in err
