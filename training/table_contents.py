@@ -98,6 +98,10 @@ TIMM_BENCH: Final = FigureTable(
         Line(
             "of these, other families, compiled", "unseen_device_few_models_and_families/compiled"
         ),
+        Line("unseen GPU and families, eager", "unseen_device_and_family/eager"),
+        Line("unseen GPU and families, compiled", "unseen_device_and_family/compiled"),
+        Line("unseen models, eager, three GPUs", "unseen_model/eager"),
+        Line("unseen models, compiled, three GPUs", "unseen_model/compiled"),
         Line("unseen families, eager, three GPUs", "unseen_family/eager"),
         Line("unseen families, compiled, three GPUs", "unseen_family/compiled"),
         Line("unseen families, training, eager", "unseen_family/eager_training"),
