@@ -83,6 +83,9 @@ class TrainingSetup:
             fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
         legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
             to zero (`zero_grad` frees them from 2.0 on), and softmax keeps its input, too.
+        sequence_parallel: whether the tensor-parallel devices also share, along the sequence, what
+            lies between the divided layers: norms, residuals, dropout, inputs of blocks
+            (Korthikanti et al. 2022, arXiv 2205.05198). Logits are divided with and without it.
     """
 
     optimizer: Optimizer = "adamw"
@@ -102,6 +105,7 @@ class TrainingSetup:
     adapter_precision: NumberFormat | None = None
     loss_chunks: int = 1
     legacy_pytorch: bool = False
+    sequence_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

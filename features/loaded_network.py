@@ -95,7 +95,7 @@ class LoadedNetwork:
             return [Place()] * n
         first, after = stretch(self.graph)
         stages = [BEFORE if i < first else AFTER if i >= after else WITHIN for i in range(n)]
-        divided = divided_results(self.graph)
+        divided = divided_results(self.graph, sequence_parallel=setup.sequence_parallel)
         return [Place(*pair) for pair in zip(divided, stages, strict=True)]
 
     def _differentiable(self) -> Iterator[bool]:

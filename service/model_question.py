@@ -99,6 +99,9 @@ class ModelQuestion(BaseModel):
     legacy_pytorch: bool | None = Field(
         default=None, description="of training: PyTorch before 1.11"
     )
+    sequence_parallel: bool | None = Field(
+        default=None, description="of training: tensor-parallel devices share norms, too"
+    )
     logits: Literal["all", "last"] | None = Field(
         default=None, description="of inference, of networks that generate text: positions"
     )

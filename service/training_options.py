@@ -102,6 +102,11 @@ class TrainingIn(BaseModel):
         description="PyTorch before 1.11: gradients are kept between steps, softmax keeps its "
         "input",
     )
+    sequence_parallel: bool = Field(
+        default=False,
+        description="whether tensor-parallel devices also share norms, residuals, dropout and "
+        "inputs of blocks",
+    )
 
 
 class InferenceIn(BaseModel):
@@ -153,6 +158,11 @@ def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> Trai
         raise BadTrainingSetup(
             f"zero_stage {given.zero_stage} shares among data-parallel devices; "
             "data_parallel says how many, and is 1."
+        )
+    if given.sequence_parallel and given.tensor_parallel == 1:
+        raise BadTrainingSetup(
+            "sequence_parallel divides among tensor-parallel devices; "
+            "tensor_parallel says how many, and is 1."
         )
     if not given.lora_rank:
         needless = sorted({"lora_targets", "frozen_weights", "adapter_precision"} & _said(given))

@@ -35,6 +35,7 @@ def predict(
     adapter_precision: o.AdapterPrecision = None,
     loss_chunks: o.LossChunks = None,
     legacy_pytorch: o.LegacyPytorch = None,
+    sequence_parallel: o.SequenceParallel = None,
     logits: o.Logits = None,
     cache_tokens: o.CacheTokens = None,
     cache_precision: o.CachePrecision = None,

@@ -247,7 +247,11 @@ def _torchao(row: Row) -> Described | str:
 
 
 def _torchtitan(row: Row) -> Described | str:
-    """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them."""
+    """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them.
+
+    Its tensor parallelism divides embeddings, norms and inputs of blocks along the sequence and the
+    loss by vocabulary (`apply_tp` of parallelize_llama.py; `disable_loss_parallel` is off).
+    """
     checkpointing = str(row["checkpointing"])
     if row["cp"] != 1:
         return CONTEXT_PARALLEL
@@ -265,6 +269,7 @@ def _torchtitan(row: Row) -> Described | str:
         tensor_parallel=int(row["tp"]),
         pipeline_parallel=int(row["pp"]),
         zero_stage=3,
+        sequence_parallel=row["tp"] > 1,
     )
     runtime: Runtime = "compiled" if row["compile"] == "True" else "eager"
     name = f"{graph}-{int(float(row['seq_or_resolution']))}"
