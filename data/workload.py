@@ -119,12 +119,16 @@ class InferenceSetup:
         cache_tokens: tokens of each sequence whose keys and values are kept, in networks that
             generate text; None for those of the graph, 0 for no cache.
         cache_precision: number format of keys and values; None for that of the run.
+        joined_cache: whether every step of generation joins old and new keys and values into new
+            tensors while it still holds the old ones and the last step's logits, as models of
+            transformers do that have no cache class; without effect where nothing is cached.
     """
 
     attention: Attention = "sdpa"
     logits: Literal["all", "last"] = "last"
     cache_tokens: int | None = None
     cache_precision: NumberFormat | None = None
+    joined_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)

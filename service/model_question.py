@@ -114,6 +114,9 @@ class ModelQuestion(BaseModel):
     cache_precision: NumberFormat | None = Field(
         default=None, description="of inference: number format of keys and values"
     )
+    joined_cache: bool | None = Field(
+        default=None, description="of inference: every step makes keys and values anew"
+    )
     power_limit_w: float | None = Field(
         default=None, gt=0, le=1e5, description="limit set on the device, W"
     )

@@ -129,6 +129,11 @@ class InferenceIn(BaseModel):
     cache_precision: NumberFormat | None = Field(
         default=None, description="number format of keys and values; that of the run when absent"
     )
+    joined_cache: bool = Field(
+        default=False,
+        description="whether every step joins old and new keys and values into new tensors, as "
+        "models of transformers without a cache class do",
+    )
 
 
 OPTIONS = tuple(TrainingIn.model_fields)

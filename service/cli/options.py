@@ -69,6 +69,9 @@ CacheTokens = Annotated[
     int | None, typer.Option(help="keys and values kept a sequence [those of the graph]", min=0)
 ]
 CachePrecision = Annotated[str | None, typer.Option(help="of keys and values [as the run]")]
+JoinedCache = Annotated[
+    bool | None, typer.Option(help="every step of generation makes keys and values anew")
+]
 PowerLimit = Annotated[float | None, typer.Option(help="limit set on the device, W", min=1.0)]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 

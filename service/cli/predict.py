@@ -39,6 +39,7 @@ def predict(
     logits: o.Logits = None,
     cache_tokens: o.CacheTokens = None,
     cache_precision: o.CachePrecision = None,
+    joined_cache: o.JoinedCache = None,
     power_limit: o.PowerLimit = None,
     json: o.Json = False,
 ) -> None:

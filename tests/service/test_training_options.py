@@ -68,7 +68,7 @@ def test_devices_are_counted_along_all_directions():
 def test_every_option_of_inference_can_be_given_and_has_its_default():
     assert set(INFERENCE_OPTIONS) == {field.name for field in fields(InferenceSetup)}
     assert inference_of("inference", InferenceIn()) == InferenceSetup()
-    given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8"}
+    given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8", "joined_cache": True}
     setup = inference_of("inference", inference_in(given))
     assert setup == InferenceSetup(**given)
     assert inference_out(Network(GRAPH, 8, inference=setup)) == InferenceIn(**given)

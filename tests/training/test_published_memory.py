@@ -144,6 +144,7 @@ def test_generation_keeps_the_prompt_and_what_follows():
     row = {"model": "EleutherAI/pythia-410m-deduped", "task": "generate, 100 new tokens"}
     found = described("transformers", {**USUAL, **row})
     assert found.inference.cache_tokens == 356
+    assert found.inference.joined_cache
 
 
 @pytest.mark.parametrize(

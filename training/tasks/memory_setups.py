@@ -136,9 +136,10 @@ def _transformers(row: Row) -> Described | str:
         forward = InferenceSetup(attention, "all")
         precision: NumberFormat = "fp32" if row["model"] in IN_FP32 else "fp16"
         return Described("transformers_attention", graph, batch, precision, inference=forward)
-    # Releases of that time made the logits of every position of the prompt.
+    # Releases of that time made the logits of every position of the prompt, in the run's precision,
+    # and GPT-NeoX had no cache class (`GPTNeoXForCausalLM.forward`, `_attn_projections_and_rope`).
     tokens = int(row["seq_or_resolution"]) + 100
-    setups = InferenceSetup(attention, "all", cache_tokens=tokens)
+    setups = InferenceSetup(attention, "all", cache_tokens=tokens, joined_cache=True)
     return Described("transformers_generation", graph, batch, "fp16", inference=setups)
 
 
