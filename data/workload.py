@@ -83,6 +83,9 @@ class TrainingSetup:
             fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
         legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
             to zero (`zero_grad` frees them from 2.0 on), and softmax keeps its input, too.
+        sequence_parallel: whether the tensor-parallel devices also share, along the sequence, what
+            lies between the divided layers: norms, residuals, dropout, inputs of blocks
+            (Korthikanti et al. 2022, arXiv 2205.05198). Logits are divided with and without it.
     """
 
     optimizer: Optimizer = "adamw"
@@ -102,6 +105,7 @@ class TrainingSetup:
     adapter_precision: NumberFormat | None = None
     loss_chunks: int = 1
     legacy_pytorch: bool = False
+    sequence_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +119,16 @@ class InferenceSetup:
         cache_tokens: tokens of each sequence whose keys and values are kept, in networks that
             generate text; None for those of the graph, 0 for no cache.
         cache_precision: number format of keys and values; None for that of the run.
+        joined_cache: whether every step of generation joins old and new keys and values into new
+            tensors while it still holds the old ones and the last step's logits, as models of
+            transformers do that have no cache class; without effect where nothing is cached.
     """
 
     attention: Attention = "sdpa"
     logits: Literal["all", "last"] = "last"
     cache_tokens: int | None = None
     cache_precision: NumberFormat | None = None
+    joined_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,9 @@ def inference_requests(
         setup: how it runs; None for the graph as it stands, all results and no cache.
     """
     walk = Walk(graph, precision, inference=setup)
-    walk.forward(range(len(graph)), {}, None)
+    where: dict[int, int] = {}
+    leaving = walk.forward(range(len(graph)), where, None)
+    walk.join_cache([where[place] for place in leaving])
     return walk.tape.requests()
 
 

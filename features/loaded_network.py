@@ -12,6 +12,7 @@ from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
 from forerun.features.attention_memory import cached_elements, is_causal
 from forerun.features.dropout import dropped
 from forerun.features.graph_weights import graph_weights, head_of
+from forerun.features.joined_cache import first_pass_elements, prompt_tokens, steps_after
 from forerun.features.network_blocks import stretch
 from forerun.features.norm_upcast import in_full_precision, norm_chains
 from forerun.features.operand_edges import copied_operands, with_operand_edges
@@ -63,6 +64,7 @@ class LoadedNetwork:
         self._wide: dict[int, int] = {}
         self._pieces = self._head_pieces(setup)
         self._cached = self._cache_tokens()
+        self._joined: list[int] = []
         self._places = self._marked(setup)
         self.differentiable = list(self._differentiable())
         self._load()
@@ -95,7 +97,7 @@ class LoadedNetwork:
             return [Place()] * n
         first, after = stretch(self.graph)
         stages = [BEFORE if i < first else AFTER if i >= after else WITHIN for i in range(n)]
-        divided = divided_results(self.graph)
+        divided = divided_results(self.graph, sequence_parallel=setup.sequence_parallel)
         return [Place(*pair) for pair in zip(divided, stages, strict=True)]
 
     def _differentiable(self) -> Iterator[bool]:
@@ -147,12 +149,40 @@ class LoadedNetwork:
         return float(sum(map(prod, op.output_shapes)) * (op.repeat if self._training else 1))
 
     def _keep_cache(self, op: Operator) -> None:
-        """Keys and values of all tokens that the cache will hold, from the beginning."""
+        """Keys and values of all tokens that the cache will hold, from the beginning.
+
+        Those of the prompt alone, where later steps join them with new ones.
+        """
         assert self._inference is not None
-        known = self._inference.cache_precision
-        item = ELEMENT_BYTES[known] if known else (2.0 if self.autocast else self.item)
-        elements = cached_elements(op, self.graph.operators) * self._cached * op.repeat
-        self.tape.new(elements, item, CACHE, op.batched)
+        operators = self.graph.operators
+        elements = cached_elements(op, operators) * self._cached
+        if self._inference.joined_cache:
+            elements = first_pass_elements(op, operators)
+        made = self.tape.new(elements * op.repeat, self._cache_item(), CACHE, op.batched)
+        self._joined.append(made)
+
+    def _cache_item(self) -> float:
+        """Bytes of an element of keys and values."""
+        known = self._inference.cache_precision if self._inference is not None else None
+        return ELEMENT_BYTES[known] if known else (2.0 if self.autocast else self.item)
+
+    def join_cache(self, results: list[int]) -> None:
+        """Steps of generation after the first pass, where they join old and new keys and values.
+
+        Args:
+            results: tensors of the first pass, released once the second step is done.
+        """
+        if self._inference is None or not self._inference.joined_cache or not self._joined:
+            return
+        attentions = [op for op in self.graph.operators if op.kind == "attention"]
+        prompt = max(map(prompt_tokens, attentions))
+        for tokens in steps_after(prompt, self._cached):
+            made = []
+            for op in attentions:
+                elements = cached_elements(op, self.graph.operators) * tokens * op.repeat
+                made.append(self.tape.new(elements, self._cache_item(), CACHE, op.batched))
+            self.tape.release(*self._joined, *results)
+            self._joined, results = made, []
 
 
 def _rotates(graph: OperatorGraph) -> bool:

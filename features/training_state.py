@@ -154,7 +154,8 @@ def device_shares(asked: Requests, setup: TrainingSetup, stage: int) -> NDArray[
     """(tensors,) part of each tensor that one device of a pipeline's stage holds.
 
     Tensor parallelism divides the weights of linear layers and embeddings and the results between
-    two linear layers, not norms, dropout and residuals (Korthikanti et al. 2022, arXiv 2205.05198).
+    two linear layers; norms, dropout and residuals only with sequence parallelism (Korthikanti et
+    al. 2022, arXiv 2205.05198).
     Pipeline parallelism divides the repeated blocks; what stands before them is the first stage's,
     what stands after them the last one's. With one forward and one backward pass in turn, the first
     stage keeps the activations of as many micro-batches as there are stages, the last one of one.

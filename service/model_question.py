@@ -99,6 +99,9 @@ class ModelQuestion(BaseModel):
     legacy_pytorch: bool | None = Field(
         default=None, description="of training: PyTorch before 1.11"
     )
+    sequence_parallel: bool | None = Field(
+        default=None, description="of training: tensor-parallel devices share norms, too"
+    )
     logits: Literal["all", "last"] | None = Field(
         default=None, description="of inference, of networks that generate text: positions"
     )
@@ -110,6 +113,9 @@ class ModelQuestion(BaseModel):
     )
     cache_precision: NumberFormat | None = Field(
         default=None, description="of inference: number format of keys and values"
+    )
+    joined_cache: bool | None = Field(
+        default=None, description="of inference: every step makes keys and values anew"
     )
     power_limit_w: float | None = Field(
         default=None, gt=0, le=1e5, description="limit set on the device, W"

@@ -102,6 +102,11 @@ class TrainingIn(BaseModel):
         description="PyTorch before 1.11: gradients are kept between steps, softmax keeps its "
         "input",
     )
+    sequence_parallel: bool = Field(
+        default=False,
+        description="whether tensor-parallel devices also share norms, residuals, dropout and "
+        "inputs of blocks",
+    )
 
 
 class InferenceIn(BaseModel):
@@ -123,6 +128,11 @@ class InferenceIn(BaseModel):
     )
     cache_precision: NumberFormat | None = Field(
         default=None, description="number format of keys and values; that of the run when absent"
+    )
+    joined_cache: bool = Field(
+        default=False,
+        description="whether every step joins old and new keys and values into new tensors, as "
+        "models of transformers without a cache class do",
     )
 
 
@@ -153,6 +163,11 @@ def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> Trai
         raise BadTrainingSetup(
             f"zero_stage {given.zero_stage} shares among data-parallel devices; "
             "data_parallel says how many, and is 1."
+        )
+    if given.sequence_parallel and given.tensor_parallel == 1:
+        raise BadTrainingSetup(
+            "sequence_parallel divides among tensor-parallel devices; "
+            "tensor_parallel says how many, and is 1."
         )
     if not given.lora_rank:
         needless = sorted({"lora_targets", "frozen_weights", "adapter_precision"} & _said(given))

@@ -61,11 +61,17 @@ FrozenWeights = Annotated[
 AdapterPrecision = Annotated[str | None, typer.Option(help="of adapters [as the run]")]
 LossChunks = Annotated[int | None, typer.Option(help="parts of logits and loss", min=1)]
 LegacyPytorch = Annotated[bool | None, typer.Option(help="trained by PyTorch before 1.11")]
+SequenceParallel = Annotated[
+    bool | None, typer.Option(help="devices that share a layer share norms and residuals, too")
+]
 Logits = Annotated[str | None, typer.Option(help="last (default of text generators), all")]
 CacheTokens = Annotated[
     int | None, typer.Option(help="keys and values kept a sequence [those of the graph]", min=0)
 ]
 CachePrecision = Annotated[str | None, typer.Option(help="of keys and values [as the run]")]
+JoinedCache = Annotated[
+    bool | None, typer.Option(help="every step of generation makes keys and values anew")
+]
 PowerLimit = Annotated[float | None, typer.Option(help="limit set on the device, W", min=1.0)]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
 

@@ -1,6 +1,6 @@
 """`forerun predict`: what will this network cost on these devices?"""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,22 +35,30 @@ def predict(
     adapter_precision: o.AdapterPrecision = None,
     loss_chunks: o.LossChunks = None,
     legacy_pytorch: o.LegacyPytorch = None,
+    sequence_parallel: o.SequenceParallel = None,
     logits: o.Logits = None,
     cache_tokens: o.CacheTokens = None,
     cache_precision: o.CachePrecision = None,
+    joined_cache: o.JoinedCache = None,
     power_limit: o.PowerLimit = None,
     json: o.Json = False,
 ) -> None:
     """Latency, memory, power and energy with 90 % intervals, and whether the memory is enough."""
-    about = o.query_of(locals())
-    from forerun.service.answer_content import answer_of
+    answers = _answers(locals())
     from forerun.service.cli.answer_table import show
-    from forerun.service.question import question_about
 
-    devices, in_use = o.answering()
-    chosen = [devices.get(name) for listed in device for name in listed.split(",")]
-    answers = [answer_of(question_about(about(one)), in_use) for one in chosen]
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
     else:
         show(source.name, answers)
+
+
+def _answers(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """One answer for each device, in the order given."""
+    from forerun.service.answer_content import answer_of
+    from forerun.service.question import question_about
+
+    about = o.query_of(given)
+    devices, in_use = o.answering()
+    chosen = [devices.get(name) for listed in given["device"] for name in listed.split(",")]
+    return [answer_of(question_about(about(one)), in_use) for one in chosen]

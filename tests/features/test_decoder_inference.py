@@ -1,11 +1,15 @@
 """Generation keeps keys and values by batch and context, and makes logits of the last position."""
 
+import numpy as np
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import InferenceSetup, Network
 from forerun.features.attention_memory import is_causal
+from forerun.features.joined_cache import first_pass_elements
+from forerun.features.liveness import inference_requests
 from forerun.features.memory_plan import memory_plan
+from forerun.features.tape import WEIGHTS
 from tests.features.configurations import HEADS, LAYERS, TOKENS, VOCABULARY, WIDTH, traced
 
 KEYS = {"llama": 2 * WIDTH // HEADS, "gpt2": WIDTH}
@@ -38,6 +42,38 @@ def test_generation_makes_logits_of_the_last_position_alone(family):
     assert whole.live > last.live
     assert whole.live >= logits
     assert last.parts["weights"] == whole.parts["weights"]
+
+
+def test_a_joined_cache_is_held_twice_in_the_last_step():
+    batch, tokens = 64, 4096
+    found = plan("llama", batch, cache_tokens=tokens, joined_cache=True)
+    once = 2 * LAYERS * KEYS["llama"] * batch * 2 / 2**20
+    assert found.parts["cache"] == pytest.approx(once * (2 * tokens - 1))
+
+
+def test_the_second_step_holds_two_caches_and_the_prompts_logits():
+    batch = 512
+    options = {"logits": "all", "cache_tokens": TOKENS + 1, "joined_cache": True}
+    requests = inference_requests(traced("llama"), "bf16", InferenceSetup(**options))
+    sizes = requests.sizes(float(batch))
+    asked = np.where(requests.category == WEIGHTS, 0.0, sizes)
+    cache = 2 * LAYERS * KEYS["llama"] * batch * 2
+    logits = batch * TOKENS * VOCABULARY * 2
+    assert requests.live(asked).max() == pytest.approx(cache * (2 * TOKENS + 1) + logits, rel=0.01)
+
+
+def test_views_of_a_fused_product_keep_all_of_it():
+    """The value is a view of queries, keys and values together; rotated keys are their own."""
+    linear = Operator("linear", "qkv", ((1, 8, 4),), ((1, 8, 24),))
+    turned = [Operator("copy", "cat", ((1, 2, 8, 4),), ((1, 2, 8, 4),), inputs=(0,))] * 2
+    shapes = ((1, 2, 8, 4),) * 3
+    rotary = Operator("attention", "sdpa", shapes, shapes[:1], inputs=(0, 1, 2))
+    assert first_pass_elements(rotary, [linear, *turned, rotary]) == 8 * (24 + 8)
+    plain = Operator("attention", "sdpa", shapes, shapes[:1], inputs=(0,))
+    assert first_pass_elements(plain, [linear, plain]) == 8 * 24
+    apart = [Operator("linear", "k", ((1, 8, 4),), ((1, 8, 8),))] * 3
+    alone = Operator("attention", "sdpa", shapes, shapes[:1], inputs=(0, 1, 2))
+    assert first_pass_elements(alone, [*apart, alone]) == 8 * (8 + 8)
 
 
 def test_encoders_have_neither_cache_nor_last_position():

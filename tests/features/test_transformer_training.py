@@ -82,6 +82,34 @@ def test_a_layer_keeps_what_korthikanti_et_al_say(devices):
     assert kept_by_a_layer(setup) - STATISTICS == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_with_sequence_parallelism_a_layer_keeps_an_equal_part_of_everything(devices):
+    """Sbh / t (34 + 5 a s / h) bytes in 16 bits (arXiv 2205.05198, equation 4)."""
+    setup = replace(
+        STEP, attention="eager", dropout=0.1, tensor_parallel=devices, sequence_parallel=True
+    )
+    expected = TOKENS * WIDTH / devices * (34 + 5 * HEADS * TOKENS / WIDTH)
+    assert kept_by_a_layer(setup) - STATISTICS / devices == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_sequence_parallelism_divides_the_inputs_that_checkpointing_keeps(devices):
+    """Logits are divided by vocabulary without it, too."""
+
+    def step(layers, **options):
+        setup = replace(STEP, checkpoint_blocks=True, tensor_parallel=devices, **options)
+        asked = training_requests(traced("llama", layers), "fp16", setup)
+        sizes = asked.sizes(256.0, device_shares(asked, setup, 0))
+        return asked.live(np.where(asked.category == ACTIVATIONS, sizes, 0.0)).max()
+
+    inputs = 3 * 256 * 2 * TOKENS * WIDTH
+    assert step(6) - step(3) == pytest.approx(inputs)
+    parts = step(6, sequence_parallel=True) - step(3, sequence_parallel=True)
+    assert parts == pytest.approx(inputs / devices)
+    logits = 256 * TOKENS * VOCABULARY / devices
+    assert step(3) < (2 + 4 * 4) * logits + 6 * inputs
+
+
 def test_fused_attention_keeps_no_scores_and_dropout_its_masks():
     """Dao et al. 2022; without dropout the masks of two residuals go, a byte an element."""
     eager = kept_by_a_layer(replace(STEP, attention="eager", dropout=0.1))

@@ -33,6 +33,7 @@ OTHER = {
         "adapter_precision": "fp32",
         "loss_chunks": 8,
         "legacy_pytorch": True,
+        "sequence_parallel": True,
     },
     Operation: {"device_count": 2, "power_limit_w": 60.0},
     Network: {

@@ -45,6 +45,7 @@ def test_what_is_given_reaches_the_workload_and_comes_back():
         ("training", {"zero_stage": 2}, "data_parallel says how many"),
         ("training", {"optimizer": "adamx"}, "optimizer 'adamx'"),
         ("training", {"zero_stage": 4}, "zero_stage 4"),
+        ("training", {"sequence_parallel": True}, "tensor_parallel says how many"),
         ("training", {"tensor_parallel": 0}, "tensor_parallel 0"),
         ("training", {"dropout": 1.0}, "dropout 1.0"),
         ("training", {"frozen_weights": "nf4"}, "frozen_weights is about adapters"),
@@ -67,7 +68,7 @@ def test_devices_are_counted_along_all_directions():
 def test_every_option_of_inference_can_be_given_and_has_its_default():
     assert set(INFERENCE_OPTIONS) == {field.name for field in fields(InferenceSetup)}
     assert inference_of("inference", InferenceIn()) == InferenceSetup()
-    given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8"}
+    given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8", "joined_cache": True}
     setup = inference_of("inference", inference_in(given))
     assert setup == InferenceSetup(**given)
     assert inference_out(Network(GRAPH, 8, inference=setup)) == InferenceIn(**given)

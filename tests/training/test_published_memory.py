@@ -117,6 +117,7 @@ def test_one_row_has_one_metric(measured):
             {"lora_rank": 32, "lora_targets": "query_value", "adapter_precision": "fp32"},
         ),
         ("torchtitan", TITAN, "llama_3.1_70b-8192", {"tensor_parallel": 8, "zero_stage": 3}),
+        ("torchtitan", TITAN, "llama_3.1_70b-8192", {"sequence_parallel": True}),
     ],
 )
 def test_a_set_up_follows_from_what_the_table_says(source, row, graph, setup):
@@ -143,6 +144,7 @@ def test_generation_keeps_the_prompt_and_what_follows():
     row = {"model": "EleutherAI/pythia-410m-deduped", "task": "generate, 100 new tokens"}
     found = described("transformers", {**USUAL, **row})
     assert found.inference.cache_tokens == 356
+    assert found.inference.joined_cache
 
 
 @pytest.mark.parametrize(

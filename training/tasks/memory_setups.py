@@ -136,9 +136,10 @@ def _transformers(row: Row) -> Described | str:
         forward = InferenceSetup(attention, "all")
         precision: NumberFormat = "fp32" if row["model"] in IN_FP32 else "fp16"
         return Described("transformers_attention", graph, batch, precision, inference=forward)
-    # Releases of that time made the logits of every position of the prompt.
+    # Releases of that time made the logits of every position of the prompt, in the run's precision,
+    # and GPT-NeoX had no cache class (`GPTNeoXForCausalLM.forward`, `_attn_projections_and_rope`).
     tokens = int(row["seq_or_resolution"]) + 100
-    setups = InferenceSetup(attention, "all", cache_tokens=tokens)
+    setups = InferenceSetup(attention, "all", cache_tokens=tokens, joined_cache=True)
     return Described("transformers_generation", graph, batch, "fp16", inference=setups)
 
 
@@ -247,7 +248,11 @@ def _torchao(row: Row) -> Described | str:
 
 
 def _torchtitan(row: Row) -> Described | str:
-    """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them."""
+    """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them.
+
+    Its tensor parallelism divides embeddings, norms and inputs of blocks along the sequence and the
+    loss by vocabulary (`apply_tp` of parallelize_llama.py; `disable_loss_parallel` is off).
+    """
     checkpointing = str(row["checkpointing"])
     if row["cp"] != 1:
         return CONTEXT_PARALLEL
@@ -265,6 +270,7 @@ def _torchtitan(row: Row) -> Described | str:
         tensor_parallel=int(row["tp"]),
         pipeline_parallel=int(row["pp"]),
         zero_stage=3,
+        sequence_parallel=row["tp"] > 1,
     )
     runtime: Runtime = "compiled" if row["compile"] == "True" else "eager"
     name = f"{graph}-{int(float(row['seq_or_resolution']))}"
