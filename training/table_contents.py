@@ -86,18 +86,18 @@ def _against(**baselines: str) -> tuple[Column, ...]:
     return (ROWS, ERROR, *others, *INTERVALS)
 
 
+PRO_6000: Final = "rtx-pro-6000-max-q"
+FEW_MODELS: Final = "unseen_device_few_models"
 TIMM_BENCH: Final = FigureTable(
     "timm_bench",
     "judged",
     (
         Line("unseen GPU, eager", "unseen_device/eager"),
         Line("unseen GPU, compiled", "unseen_device/compiled"),
-        Line("the same, ten models measured, eager", "unseen_device_few_models/eager"),
-        Line("the same, ten models measured, compiled", "unseen_device_few_models/compiled"),
-        Line("of these, other families, eager", "unseen_device_few_models_and_families/eager"),
-        Line(
-            "of these, other families, compiled", "unseen_device_few_models_and_families/compiled"
-        ),
+        Line("it, ten models measured, eager", f"{FEW_MODELS}/eager", PRO_6000),
+        Line("it, ten models measured, compiled", f"{FEW_MODELS}/compiled", PRO_6000),
+        Line("of these, other families, eager", f"{FEW_MODELS}_and_families/eager", PRO_6000),
+        Line("of these, other families, compiled", f"{FEW_MODELS}_and_families/compiled", PRO_6000),
         Line("unseen GPU and families, eager", "unseen_device_and_family/eager"),
         Line("unseen GPU and families, compiled", "unseen_device_and_family/compiled"),
         Line("unseen models, eager, three GPUs", "unseen_model/eager"),
