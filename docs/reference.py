@@ -1,6 +1,8 @@
 """Write docs/reference.md from the code's own tables: `python docs/reference.py`."""
 
+import importlib
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,12 +138,29 @@ def endpoints() -> str:
 def problems() -> str:
     """Table of errors that the asker can mend."""
     from forerun.data.errors import InputError
+    from forerun.service.problems import STATUSES
 
-    rows = [
-        [f"`{error.slug}`", str(error.status), _first_line(error.__doc__ or "")]
+    modules = set(_modules_with_problems())
+    for name in sorted(modules):
+        importlib.import_module(name)
+    found = {
+        error.slug: [str(error.status), _first_line(error.__doc__ or "")]
         for error in _tree(InputError)
-    ]
+        if error.__module__ in modules
+    }
+    for status, (slug, title) in STATUSES.items():
+        found[slug] = [str(status), f"{title}."]
+    rows = [[f"`{slug}`", *found[slug]] for slug in sorted(found)]
     return _table(["slug", "status", "meaning"], rows)
+
+
+def _modules_with_problems() -> Iterator[str]:
+    """Names of the modules that define errors with a slug of their own."""
+    package = Path(__file__).parents[1] / "src" / "forerun"
+    for room in ("data", "features", "models", "training", "service"):
+        for file in (package / room).rglob("*.py"):
+            if re.search(r"^    slug\b", file.read_text(encoding="utf-8"), re.MULTILINE):
+                yield "forerun." + ".".join(file.relative_to(package).with_suffix("").parts)
 
 
 def verbs() -> str:
@@ -187,8 +206,7 @@ def _tree(error: type) -> Iterator[Any]:
     yield error
     children: list[type] = error.__subclasses__()
     for child in children:
-        if child.__module__ == "forerun.data.errors":
-            yield from _tree(child)
+        yield from _tree(child)
 
 
 def _first_line(text: str) -> str:

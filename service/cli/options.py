@@ -23,7 +23,8 @@ Phase = Annotated[str, typer.Option(help="inference or training")]
 UsualRuntime = Annotated[
     str | None,
     typer.Option(
-        help="eager, compiled, onnxruntime [onnxruntime for ONNX files on processors, else eager]"
+        help="eager, compiled, reduce-overhead, torchscript, tensorrt, onnxruntime "
+        "[onnxruntime for ONNX files on processors, else eager]"
     ),
 ]
 Threads = Annotated[
