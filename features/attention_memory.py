@@ -39,7 +39,7 @@ def write_scores(
         item: bytes of an element of its operands.
         upcast: whether softmax runs in 32 bits whatever the operands.
         dropout: whether probabilities are dropped.
-        legacy: whether softmax keeps its input beside its result, as PyTorch's did before 1.11.
+        legacy: whether softmax keeps its input as well as its result, as PyTorch's did before 1.11.
 
     Returns:
         Tensors that backward needs, and the second product's operand; each with a holder.

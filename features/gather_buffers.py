@@ -20,7 +20,7 @@ _HALF = {"amp", "amp_bf16"}
 
 
 def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> int:
-    """Bytes of whole weights and gradients on one device beside its own part; 0 below stage 2."""
+    """Bytes of gathered weights and gradients on a device on top of its shard; 0 below stage 2."""
     if setup.zero_stage < 2 or setup.data_parallel == 1:
         return 0
     weights, gradients = _largest(key, precision, setup)

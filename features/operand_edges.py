@@ -50,7 +50,7 @@ def _readers(operators: Sequence[Operator]) -> list[int]:
 
 
 def _other_operand(operators: Sequence[Operator], op: Operator, last: int) -> int | None:
-    """What a product reads beside the copy before it: of the size of its other operand."""
+    """What a product reads in addition to the copy before it: of the size of its other operand."""
     sizes = [prod(shape) for shape in op.input_shapes]
     mine = _elements(operators[last])
     if mine not in sizes:

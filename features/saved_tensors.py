@@ -197,8 +197,8 @@ def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
     for place, op in enumerate(graph.operators):
         if op.kind != "attention" or len(op.input_shapes) < 2:
             continue
-        beside = [*(graph.operators[i] for i in op.inputs), *after.get(place, ())]
-        copied = [s.output_shapes[0] for s in beside if s.kind == "copy" and s.output_shapes]
+        neighbours = [*(graph.operators[i] for i in op.inputs), *after.get(place, ())]
+        copied = [s.output_shapes[0] for s in neighbours if s.kind == "copy" and s.output_shapes]
         if any(len(shape) == FUSED_DIMENSIONS + 1 for shape in (*copied, *op.input_shapes)):
             yield place
 

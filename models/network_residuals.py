@@ -51,11 +51,13 @@ class Residuals:
     def of(cls, places: Matrix, residuals: Column) -> Self:
         """The process given k residuals in log units."""
         from scipy.linalg import solve
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         rounded = np.round(np.clip(places, -FARTHEST, FARTHEST) / STEP) * STEP
         covariance = cls(rounded, np.zeros(len(rounded)))._correlation(rounded)
         covariance[np.diag_indices_from(covariance)] += NOISE
-        found = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
+        with threadpool_limits(1):
+            found = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
         return cls(rounded, np.round(found / STEP) * STEP)
 
     def at(self, places: Matrix) -> Column:

@@ -166,10 +166,10 @@ class AtenGraph:
         drops = self.marks and call.name in DROPOUTS
         probability = call.arguments.get("p") if drops else None
         if sources and isinstance(probability, float) and probability > 0.0:
-            # Traced in evaluation mode: what training drops is told by an attribute.
+            # Traced in evaluation mode: an attribute holds the probability of dropout.
             op = self._operators[sources[-1]]
-            told = {**op.attributes, DROPOUT: probability}
-            self._operators[sources[-1]] = replace(op, attributes=told)
+            marked = {**op.attributes, DROPOUT: probability}
+            self._operators[sources[-1]] = replace(op, attributes=marked)
         constant = bool(names) and all(n in self._constant for n in names)
         for output in call.outputs:
             self._producers[output] = sources

@@ -43,7 +43,7 @@ def joined_table(bundle: Bundle, name: str, dataset: str, remedy: str = "") -> "
 
 
 def companion(bundle: Bundle, dataset: str) -> Bundle | None:
-    """The bundle of another dataset: beside this one's folder, pulled, or of reference.
+    """The bundle of another dataset: next to this one's folder, pulled, or of reference.
 
     Args:
         bundle: rows to evaluate.
