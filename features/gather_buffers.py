@@ -19,6 +19,16 @@ GATHERED_AT_ONCE = 2
 _HALF = {"amp", "amp_bf16"}
 
 
+def casts_when_gathered(precision: NumberFormat, setup: TrainingSetup | None) -> bool:
+    """Whether weights are cast to 16 bits as they are gathered, which takes the place of autocast.
+
+    FSDP's `MixedPrecisionPolicy(param_dtype=bfloat16)`, as torchtitan uses it, and ZeRO stage 3 in
+    16 bits gather copies of 32-bit shards; whatever is computed from them, norms and residuals
+    too, is in 16 bits, while autocast leaves those in 32.
+    """
+    return precision in _HALF and setup is not None and setup.zero_stage == 3
+
+
 def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> int:
     """Bytes of gathered weights and gradients on a device on top of its shard; 0 below stage 2."""
     if setup.zero_stage < 2 or setup.data_parallel == 1:

@@ -13,7 +13,9 @@ from math import prod
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, NumberFormat
 from forerun.features.attention_memory import write_scores
+from forerun.features.execution import EAGER, Execution
 from forerun.features.loaded_network import LoadedNetwork
+from forerun.features.recomputation import is_fused
 from forerun.features.saved_tensors import Saved, kept_operands
 from forerun.features.tape import (
     ACTIVATIONS,
@@ -33,7 +35,10 @@ _TRUTHS = frozenset(
 
 
 def inference_requests(
-    graph: OperatorGraph, precision: NumberFormat = "fp32", setup: InferenceSetup | None = None
+    graph: OperatorGraph,
+    precision: NumberFormat = "fp32",
+    setup: InferenceSetup | None = None,
+    execution: Execution = EAGER,
 ) -> Requests:
     """Requests of one forward pass without gradients.
 
@@ -41,8 +46,9 @@ def inference_requests(
         graph: forward operators.
         precision: of the run.
         setup: how it runs; None for the graph as it stands, all results and no cache.
+        execution: compiled or not, and how images lie in memory.
     """
-    walk = Walk(graph, precision, inference=setup)
+    walk = Walk(graph, precision, inference=setup, execution=execution)
     where: dict[int, int] = {}
     leaving = walk.forward(range(len(graph)), where, None)
     walk.join_cache([where[place] for place in leaving])
@@ -126,13 +132,32 @@ class Walk(LoadedNetwork):
         out = tape.new(elements, self._out_item(place, read), ACTIVATIONS, op.batched)
         if scores is not None:
             tape.release(scores)
+        if self._turns_layout(op, read, out):
+            tape.release(*(tape.like(t) for t in (*read, out)))
         if keeping and self.differentiable[place]:
             held += self._keep(place, rule, read, out)
         out = self._adapted(place, read, out, held)
         out = self._finished(place, out, held)
+        if keeping and place in self._kept_again:
+            held.append(tape.hold(out))
         copies += weights
         tape.release(*made, *opened)
         return out, held
+
+    def _turns_layout(self, op: Operator, read: list[int], out: int) -> bool:
+        """Whether cuDNN copies a convolution's input and result to another layout.
+
+        Tensor cores read 16-bit images with their channels last. For images in PyTorch's default
+        layout cuDNN takes a workspace for both ("Tensor Core operations", cuDNN's documentation:
+        NCHW tensors are transposed to NHWC and back). In training, workspaces are part of the map
+        from a plan to the device's peak, which is fitted (`forerun.models.memory`).
+        """
+        if self._training or self.execution.channels_last or op.kind != "conv":
+            return False
+        kernel = op.attributes.get("kernel", (1,))
+        spatial = isinstance(kernel, tuple) and prod(kernel) > 1
+        plain = op.attributes.get("groups", 1) == 1
+        return spatial and plain and bool(read) and self.tape.items[out] == 2.0
 
     def _finished(self, place: int, out: int, held: list[int]) -> int:
         """The result once it is dropped, or turned back from 32 bits."""
@@ -143,7 +168,8 @@ class Walk(LoadedNetwork):
             out = narrow
         if self.dropped[place] and self.graph.operators[place].kind != "attention":
             after = tape.like(out)
-            held.append(tape.like(out, 1.0))
+            if not self.execution.compiled:
+                held.append(tape.like(out, 1.0))
             tape.release(out)
             out = after
         return out
@@ -188,6 +214,10 @@ class Walk(LoadedNetwork):
 
     def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:
         op, tape = self.graph.operators[place], self.tape
+        if self.execution.compiled and is_fused(op):
+            # Statistics of norms are kept; masks of dropout are drawn again from their seed.
+            kept = rule.extra_bytes if op.kind != "elementwise" else 0
+            return [tape.new(kept * op.repeat, 1.0, ACTIVATIONS, op.batched)] if kept else []
         held = []
         if rule.inputs:
             trained = any(w.trained and not w.adapter for w in self.weights[place])
@@ -257,5 +287,8 @@ class Walk(LoadedNetwork):
         if op.kind in _CAST_DOWN:
             return 2.0
         if op.kind in _CAST_UP or not read:
+            return 4.0
+        if op.kind == "elementwise" and any(w.item == 4.0 for w in self.weights[place]):
+            # Sums and products with weights in 32 bits are in 32 bits (type promotion).
             return 4.0
         return max(self.tape.items[t] for t in read)

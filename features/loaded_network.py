@@ -11,11 +11,14 @@ from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
 from forerun.features.attention_memory import cached_elements, is_causal
 from forerun.features.dropout import dropped
+from forerun.features.execution import EAGER, Execution
+from forerun.features.gather_buffers import casts_when_gathered
 from forerun.features.graph_weights import graph_weights, head_of
 from forerun.features.joined_cache import first_pass_elements, prompt_tokens, steps_after
 from forerun.features.network_blocks import stretch
 from forerun.features.norm_upcast import in_full_precision, norm_chains
 from forerun.features.operand_edges import copied_operands, with_operand_edges
+from forerun.features.recomputation import kept_results
 from forerun.features.roofline import ELEMENT_BYTES
 from forerun.features.saved_tensors import saved_tensors
 from forerun.features.tape import ACTIVATIONS, AFTER, BEFORE, CACHE, WEIGHTS, WITHIN, Place, Tape
@@ -31,6 +34,7 @@ class LoadedNetwork:
         precision: of the run.
         setup: of a training run; None for inference.
         inference: of a forward pass; None for the graph as it stands.
+        execution: compiled or not, and how images lie in memory.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class LoadedNetwork:
         precision: NumberFormat,
         setup: TrainingSetup | None = None,
         inference: InferenceSetup | None = None,
+        execution: Execution = EAGER,
     ) -> None:
         graph = with_operand_edges(graph)
         self.graph, self.tape = graph, Tape()
@@ -46,8 +51,10 @@ class LoadedNetwork:
         drop = setup.dropout if setup is not None else 0.0
         self.rules = saved_tensors(graph, dropout=drop != 0.0)
         self.weights = graph_weights(graph, precision, setup)
-        self.autocast = precision in ("amp", "amp_bf16")
-        self.item = 4.0 if self.autocast else ELEMENT_BYTES[precision]
+        self.execution = execution
+        mixed = precision in ("amp", "amp_bf16")
+        self.autocast = mixed and not casts_when_gathered(precision, setup)
+        self.item = 4.0 if self.autocast else 2.0 if mixed else ELEMENT_BYTES[precision]
         self._training, self._inference = setup is not None, inference
         self.dropped = dropped(graph, drop)
         how = setup or inference
@@ -57,7 +64,8 @@ class LoadedNetwork:
         # Softmax runs in 32 bits under autocast, and in models with written-out norms or rotary
         # embeddings (`softmax(..., dtype=torch.float32)` of Llama, GPT-NeoX and those like them).
         self.upcast = bool(chains) or self.autocast or _rotates(graph)
-        half = self.item == 2.0
+        # A compiled norm is one kernel: nothing in 32 bits is written within it.
+        half = self.item == 2.0 and not execution.compiled
         self._norms = {chain.first: chain for chain in chains} if half else {}
         self._ends = {chain.last for chain in self._norms.values()}
         self._full = in_full_precision(chains, graph) if half else {}
@@ -67,7 +75,15 @@ class LoadedNetwork:
         self._joined: list[int] = []
         self._places = self._marked(setup)
         self.differentiable = list(self._differentiable())
+        self._kept_again = self._kept_results()
         self._load()
+
+    def _kept_results(self) -> frozenset[int]:
+        """Results that a compiled backward pass computes fused operators from."""
+        if not self.execution.compiled or not self._training:
+            return frozenset()
+        trained = [any(w.trained and not w.adapter for w in weights) for weights in self.weights]
+        return kept_results(self.graph, self.rules, self.differentiable, trained)
 
     def _head_pieces(self, setup: TrainingSetup | None) -> dict[int, float]:
         """Position of the layer that gives logits -> share of them that exists at a time."""
@@ -121,6 +137,10 @@ class LoadedNetwork:
                 if weight.owner is None:
                     part = 1.0 if weight.adapter else share
                     self.tape.new(weight.elements * part, weight.item, WEIGHTS, False)
+        if total is not None and total > known:
+            # Weights that no operator of this graph reads: an autoencoder's encoder in a decoder.
+            self.tape.place = Place()
+            self.tape.new(total - known, 4.0 if self.autocast else self.item, WEIGHTS, False)
         self.tape.place = Place(
             stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from forerun.data.graph import Operator
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.allocator import Peaks, Replay, peaks
+from forerun.features.execution import EAGER, Execution
 from forerun.features.gather_buffers import gathered_bytes
 from forerun.features.liveness import inference_requests
 from forerun.features.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.roofline import ELEMENT_BYTES
-from forerun.features.tape import Requests
+from forerun.features.tape import GRADIENTS, Requests
 from forerun.features.training_state import device_shares
 from forerun.features.training_walk import training_requests
 
@@ -112,16 +113,23 @@ def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
 Setup = TrainingSetup | InferenceSetup
 
 
+class Allocation(NamedTuple):
+    """How a run's operators execute, and how the allocator takes memory."""
+
+    execution: Execution
+    expandable_segments: bool
+
+
 @lru_cache(maxsize=4 * GRAPHS_KEPT)
 def _planned(
-    key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, expandable: bool
+    key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, how: Allocation
 ) -> MemoryPlan:
     if isinstance(setup, TrainingSetup):
         factor = batch_size / key.graph.batch_size / setup.accumulation
-        peak, parts = _training_peaks(key, factor, precision, setup, expandable)
+        peak, parts = _training_peaks(key, factor, precision, setup, how)
     else:
         factor = batch_size / key.graph.batch_size
-        peak, parts = _inference_peaks(key, factor, precision, setup, expandable)
+        peak, parts = _inference_peaks(key, factor, precision, setup, how)
     reserved = peak.reserved / MIB
     spatial, all_spatial, traits = _traits(key, factor, ELEMENT_BYTES[precision] / MIB)
     whole = max(reserved, 1.0)
@@ -148,26 +156,27 @@ def _looks_up(key: GraphKey) -> bool:
 
 
 def _inference_peaks(
-    key: GraphKey, factor: float, precision: NumberFormat, setup: InferenceSetup, expandable: bool
+    key: GraphKey, factor: float, precision: NumberFormat, setup: InferenceSetup, how: Allocation
 ) -> tuple[Peaks, dict[str, float]]:
-    asked = _requests(key, precision, setup)
+    asked = _requests(key, precision, setup, how.execution)
     sizes = asked.sizes(factor)
-    loaded, count = _loaded(key, precision, setup, expandable)
+    loaded, count = _loaded(key, precision, setup, how)
     events = asked.events[count:].tolist()
     return loaded.copy().run(events, sizes.astype(np.int64).tolist()), _parts_mib(asked, sizes)
 
 
 def _training_peaks(
-    key: GraphKey, factor: float, precision: NumberFormat, setup: TrainingSetup, expandable: bool
+    key: GraphKey, factor: float, precision: NumberFormat, setup: TrainingSetup, how: Allocation
 ) -> tuple[Peaks, dict[str, float]]:
     """Peaks of the device that holds most: of the pipeline's first stage or of its last."""
-    asked = _requests(key, precision, _unscaled(setup))
+    asked = _requests(key, precision, _unscaled(setup), how.execution)
     events = asked.events.tolist()
     found = []
     for stage in sorted({0, setup.pipeline_parallel - 1}):
         sizes = asked.sizes(factor, device_shares(asked, setup, stage))
-        whole_bytes = sizes.astype(np.int64).tolist()
-        peak = peaks(events, whole_bytes, expandable_segments=expandable)
+        peak = _replayed(events, sizes, how)
+        if setup.zero_stage == 3 and setup.data_parallel > 1:
+            peak = replace(peak, reserved=_reserved_by_stream(asked, sizes, how))
         found.append((peak, _parts_mib(asked, sizes)))
     peak, parts = max(found, key=lambda one: one[0].live)
     gathered = gathered_bytes(key, precision, setup)
@@ -177,55 +186,78 @@ def _training_peaks(
     return peak, parts
 
 
+def _replayed(events: list[int], sizes: Column, how: Allocation) -> Peaks:
+    whole_bytes = sizes.astype(np.int64).tolist()
+    return peaks(events, whole_bytes, expandable_segments=how.expandable_segments)
+
+
+def _reserved_by_stream(asked: Requests, sizes: Column, how: Allocation) -> int:
+    """Bytes reserved where gradients come from a stream of their own.
+
+    FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
+    torch/distributed/fsdp), and the caching allocator has a pool for each stream: what gradients
+    leave between two steps is not given to activations, nor the other way round.
+    """
+    events, scattered = asked.events.tolist(), asked.category == GRADIENTS
+    pools = (np.where(scattered, sizes, 0.0), np.where(scattered, 0.0, sizes))
+    return sum(_replayed(events, pool, how).reserved for pool in pools)
+
+
 def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:
     return {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
 
 
-def memory_plan(network: Network, *, expandable_segments: bool = False) -> MemoryPlan:
+def memory_plan(
+    network: Network, *, execution: Execution = EAGER, expandable_segments: bool = False
+) -> MemoryPlan:
     """The plan of a run, kept for the networks asked last.
 
     Args:
         network: a forward graph in inference or in training.
+        execution: compiled or not, and how images lie in memory.
         expandable_segments: as in `forerun.features.allocator`.
     """
     setup: Setup = network.inference or InferenceSetup()
     if network.phase == "training":
         setup = network.training or TrainingSetup()
     key = GraphKey(network.graph)
-    return _planned(key, network.batch_size, network.precision, setup, expandable_segments)
+    how = Allocation(execution, expandable_segments)
+    return _planned(key, network.batch_size, network.precision, setup, how)
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
-def _requests(key: GraphKey, precision: NumberFormat, setup: Setup) -> Requests:
+def _requests(
+    key: GraphKey, precision: NumberFormat, setup: Setup, execution: Execution
+) -> Requests:
     if isinstance(setup, InferenceSetup):
-        return inference_requests(key.graph, precision, setup)
-    return training_requests(key.graph, precision, setup)
+        return inference_requests(key.graph, precision, setup, execution)
+    return training_requests(key.graph, precision, setup, execution)
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
 def _loaded(
-    key: GraphKey, precision: NumberFormat, setup: InferenceSetup, expandable: bool
+    key: GraphKey, precision: NumberFormat, setup: InferenceSetup, how: Allocation
 ) -> tuple[Replay, int]:
     """The allocator once weights are loaded, the same for every batch size, and their requests."""
-    asked = _requests(key, precision, setup)
+    asked = _requests(key, precision, setup, how.execution)
     freed, grows = asked.events < 0, asked.batched > 0
     changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
     count = int(np.argmax(changes)) if changes.any() else len(changes)
-    replay = Replay(expandable_segments=expandable)
+    replay = Replay(expandable_segments=how.expandable_segments)
     replay.run(asked.events[:count].tolist(), asked.sizes(1.0).astype(np.int64).tolist())
     return replay, count
 
 
 def _unscaled(setup: TrainingSetup) -> TrainingSetup:
     """The part of a set-up that changes which requests are made, not only their sizes."""
-    shared = setup.tensor_parallel * setup.pipeline_parallel > 1
     return replace(
         setup,
         accumulation=min(setup.accumulation, 2),
         data_parallel=1,
-        tensor_parallel=2 if shared else 1,
-        pipeline_parallel=1,
-        zero_stage=0,
+        tensor_parallel=min(setup.tensor_parallel, 2),
+        pipeline_parallel=min(setup.pipeline_parallel, 2),
+        # Stage 3 casts weights as it gathers them, which changes what is in 16 bits.
+        zero_stage=3 if setup.zero_stage == 3 else 0,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import NumberFormat, TrainingSetup
 from forerun.features.attention_memory import is_causal, write_score_gradients
+from forerun.features.execution import EAGER, Execution
 from forerun.features.graph_weights import head_of
 from forerun.features.liveness import Walk
 from forerun.features.network_blocks import Part, parts, spans
@@ -25,10 +26,13 @@ CAUSAL_LOSS_BYTES: Final = 4.0
 
 
 def training_requests(
-    graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup
+    graph: OperatorGraph,
+    precision: NumberFormat,
+    setup: TrainingSetup,
+    execution: Execution = EAGER,
 ) -> Requests:
     """Requests of two training steps from a forward graph."""
-    steps = Steps(graph, precision, setup)
+    steps = Steps(graph, precision, setup, execution)
     for _ in range(STEPS):
         steps.step()
     return steps.walk.tape.requests()
@@ -41,10 +45,17 @@ class Steps:
         graph: forward operators.
         precision: of the run.
         setup: optimizer, checkpointing, accumulation, adapters.
+        execution: compiled or not.
     """
 
-    def __init__(self, graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup) -> None:
-        self.walk = Walk(graph, precision, setup)
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        precision: NumberFormat,
+        setup: TrainingSetup,
+        execution: Execution = EAGER,
+    ) -> None:
+        self.walk = Walk(graph, precision, setup, execution=execution)
         graph = self.walk.graph
         self._graph, self._setup, self._tape = graph, setup, self.walk.tape
         self._parts = _recomputed(graph, setup)
@@ -80,8 +91,9 @@ class Steps:
             for part in self._parts
         ]
         self._tape.release(*cached)
+        results = {place: where[place] for place in ends[-1]}
         flowing = {
-            place: self._loss_gradient(place, where[place])
+            place: self._loss_gradient(place, results)
             for place in ends[-1]
             if self.walk.differentiable[place]
         }
@@ -96,10 +108,16 @@ class Steps:
                 self._tape.release(*(where[place] for place in leaving))
             self._backward(part.span, kept, flowing)
         # Whoever called the network holds its results until the step is done.
-        self._tape.release(*(where[place] for place in ends[-1]), *flowing.values())
+        self._tape.release(*results.values(), *flowing.values())
 
-    def _loss_gradient(self, place: int, result: int) -> int:
-        """Gradient of a result of the network; of logits over a vocabulary by cross-entropy."""
+    def _loss_gradient(self, place: int, results: dict[int, int]) -> int:
+        """Gradient of a result of the network; of logits over a vocabulary by cross-entropy.
+
+        Training loops of networks that generate text let go of logits before the backward pass
+        (`del logits` in torchtune's recipes, `del pred` in torchtitan's train.py; the Trainer of
+        transformers returns the loss alone).
+        """
+        result = results[place]
         if place != self._head:
             return self._tape.like(result)
         tape = self._tape
@@ -110,12 +128,21 @@ class Steps:
         wide = tape.hold(result) if full else tape.like(result, item)
         logarithms = tape.like(result, item)
         tape.release(wide)
-        picked = tape.like(result, item)
+        narrow_item = tape.items[result]
+        if is_causal(self._graph):
+            tape.release(results.pop(place))
+        picked = [tape.like(result, item)]
+        if self._setup.tensor_parallel > 1:
+            # `(grad_input + torch.exp(x)) * grad_output` of PyTorch's loss that is divided by
+            # vocabulary (torch/distributed/tensor/parallel/loss.py): one sum more than alone.
+            exponentials = tape.like(result, item)
+            picked.append(tape.like(result, item))
+            tape.release(exponentials)
         gradient = tape.like(result, item)
-        tape.release(logarithms, picked)
+        tape.release(logarithms, *picked)
         if full:
             return gradient
-        narrow = tape.like(result)
+        narrow = tape.like(gradient, narrow_item)
         tape.release(gradient)
         return narrow
 

@@ -19,6 +19,8 @@ from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.execution import execution
+from forerun.features.library_workspaces import cublas_workspace_mib
 from forerun.features.memory_plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact import read_content, write_content
@@ -165,12 +167,13 @@ class Memory:
         plans = [_plan(query) for query in queries]
         shift = self.shares.correction([q.device for q in queries], [_phase(q) for q in queries])
         mapped = self._peaks(queries, plans)
-        reserved = np.array([plan.reserved for plan in plans])
+        libraries = np.array([_libraries_mib(query) for query in queries])
+        reserved = np.array([plan.reserved for plan in plans]) + libraries
         peak = np.maximum(mapped + shift, reserved)
         outside = [self._why_outside(*pair) for pair in zip(queries, plans, strict=True)]
         low, high = self._range(queries, plans, peak, outside)
-        live = np.array([plan.live for plan in plans])
-        lasting = np.array([min(plan.lasting, plan.live) for plan in plans])
+        live = np.array([plan.live for plan in plans]) + libraries
+        lasting = np.array([min(plan.lasting, plan.live) for plan in plans]) + libraries
         share = np.array([np.nan if why else 0.9 for why in outside])
         return Predictions(
             {PEAK: peak, RESERVED: reserved, ALLOCATED: live},
@@ -312,7 +315,14 @@ def _stratum(plan: MemoryPlan) -> str:
 def _plan(query: Query) -> MemoryPlan:
     network = query.workload
     assert isinstance(network, Network)
-    return memory_plan(network)
+    return memory_plan(network, execution=execution(query.software))
+
+
+def _libraries_mib(query: Query) -> float:
+    """Workspaces of libraries in the allocator; the map to the device's peak holds its own."""
+    network = query.workload
+    assert isinstance(network, Network)
+    return cublas_workspace_mib(network, query.device)
 
 
 def _phase(query: Query) -> str:
