@@ -210,7 +210,11 @@ class Walk(LoadedNetwork):
         ops = self.graph.operators
         read = {i for op in ops for i in op.inputs}
         later = {i for op in ops[span.stop :] for i in op.inputs}
-        return {place for place in span if place in later or place not in read}
+        return {
+            place
+            for place in span
+            if place in later or place not in read or place in self.summed_results
+        }
 
     def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:
         op, tape = self.graph.operators[place], self.tape

@@ -56,6 +56,7 @@ class LoadedNetwork:
         self.autocast = mixed and not casts_when_gathered(precision, setup)
         self.item = 4.0 if self.autocast else 2.0 if mixed else ELEMENT_BYTES[precision]
         self._training, self._inference = setup is not None, inference
+        self.summed_results = _summed_results(graph) if self._training else frozenset()
         self.dropped = dropped(graph, drop)
         how = setup or inference
         self.eager = how is not None and how.attention == "eager"
@@ -203,6 +204,17 @@ class LoadedNetwork:
                 made.append(self.tape.new(elements, self._cache_item(), CACHE, op.batched))
             self.tape.release(*self._joined, *results)
             self._joined, results = made, []
+
+
+def _summed_results(graph: OperatorGraph) -> frozenset[int]:
+    """Results of a network that its graph sums to one number a sample, in place of a loss.
+
+    Whoever calls the network holds them until the step is done.
+    """
+    last = graph.operators[-1] if graph.operators else None
+    if last is None or last.kind != "reduce" or not last.output_shapes:
+        return frozenset()
+    return frozenset(last.inputs if prod(last.output_shapes[0]) == graph.batch_size else ())
 
 
 def _rotates(graph: OperatorGraph) -> bool:

@@ -95,7 +95,7 @@ class Steps:
         flowing = {
             place: self._loss_gradient(place, results)
             for place in ends[-1]
-            if self.walk.differentiable[place]
+            if self.walk.differentiable[place] and place not in self.walk.summed_results
         }
         for number in reversed(range(len(self._parts))):
             part, leaving = self._parts[number], ends[number]

@@ -322,7 +322,7 @@ def _libraries_mib(query: Query) -> float:
     """Workspaces of libraries in the allocator; the map to the device's peak holds its own."""
     network = query.workload
     assert isinstance(network, Network)
-    return cublas_workspace_mib(network, query.device)
+    return cublas_workspace_mib(network)
 
 
 def _phase(query: Query) -> str:

@@ -1,6 +1,7 @@
 """Rows of published memory tables as measured networks, and why the others are none."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network, Phase
+from forerun.features.roofline import ELEMENT_BYTES
 from forerun.training.tasks.memory_setups import NO_GRAPH, Described, described
 
 METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
@@ -120,6 +122,10 @@ def out_of_memory(
 
 def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
     phase: Phase = "inference" if one.training is None else "training"
+    if one.stored_bytes and graph.parameter_elements is not None:
+        # The plan keeps weights that no operator reads as they are stored.
+        unread = int(one.stored_bytes / ELEMENT_BYTES[one.precision])
+        graph = replace(graph, parameter_elements=graph.parameter_elements + unread)
     run = (graph, one.batch_size, one.precision, phase, one.training, one.inference)
     return Query(Network(*run), device, Software(runtime=one.runtime))
 
