@@ -8,10 +8,15 @@ scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's whole 
 from collections.abc import Iterable
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forerun.data.workload import NumberFormat, TrainingSetup
+from forerun.features.allocator import peaks
 from forerun.features.graph_weights import graph_weights
 from forerun.features.network_blocks import parts
 from forerun.features.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.tape import GRADIENTS, Requests
 from forerun.features.tensor_parallel import divided_weights
 
 GATHERED_AT_ONCE = 2
@@ -36,6 +41,31 @@ def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup)
     weights, gradients = _largest(key, precision, setup)
     copies = GATHERED_AT_ONCE if setup.zero_stage == 3 else 0
     return int(copies * weights + gradients)
+
+
+def reserved_by_stream(
+    asked: Requests, sizes: NDArray[np.float64], *, expandable_segments: bool = False
+) -> int:
+    """Bytes that the allocator reserves where gradients come from a stream of their own.
+
+    FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
+    torch/distributed/fsdp), and the caching allocator has a pool for each stream: what gradients
+    leave between two steps is not given to activations, nor the other way round.
+
+    Args:
+        asked: requests of one device.
+        sizes: (tensors,) bytes of each.
+        expandable_segments: as in `forerun.features.allocator`.
+    """
+    events, scattered = asked.events.tolist(), asked.category == GRADIENTS
+    return sum(
+        peaks(
+            events,
+            np.where(mine, sizes, 0.0).astype(np.int64).tolist(),
+            expandable_segments=expandable_segments,
+        ).reserved
+        for mine in (scattered, ~scattered)
+    )
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)

@@ -132,8 +132,9 @@ class Walk(LoadedNetwork):
         out = tape.new(elements, self._out_item(place, read), ACTIVATIONS, op.batched)
         if scores is not None:
             tape.release(scores)
-        if self._turns_layout(op, read, out):
-            tape.release(*(tape.like(t) for t in (*read, out)))
+        if self._turns_layout(op, out):
+            image = float(sum(map(prod, op.input_shapes)))
+            tape.release(tape.new(image, 2.0, ACTIVATIONS, op.batched), tape.like(out))
         if keeping and self.differentiable[place]:
             held += self._keep(place, rule, read, out)
         out = self._adapted(place, read, out, held)
@@ -144,7 +145,7 @@ class Walk(LoadedNetwork):
         tape.release(*made, *opened)
         return out, held
 
-    def _turns_layout(self, op: Operator, read: list[int], out: int) -> bool:
+    def _turns_layout(self, op: Operator, out: int) -> bool:
         """Whether cuDNN copies a convolution's input and result to another layout.
 
         Tensor cores read 16-bit images with their channels last. For images in PyTorch's default
@@ -157,7 +158,7 @@ class Walk(LoadedNetwork):
         kernel = op.attributes.get("kernel", (1,))
         spatial = isinstance(kernel, tuple) and prod(kernel) > 1
         plain = op.attributes.get("groups", 1) == 1
-        return spatial and plain and bool(read) and self.tape.items[out] == 2.0
+        return spatial and plain and self.tape.items[out] == 2.0
 
     def _finished(self, place: int, out: int, held: list[int]) -> int:
         """The result once it is dropped, or turned back from 32 bits."""

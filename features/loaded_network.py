@@ -138,10 +138,11 @@ class LoadedNetwork:
                 if weight.owner is None:
                     part = 1.0 if weight.adapter else share
                     self.tape.new(weight.elements * part, weight.item, WEIGHTS, False)
-        if total is not None and total > known:
+        read = max(known, sum(op.parameter_elements for op in self.graph.operators))
+        if total is not None and total > read:
             # Weights that no operator of this graph reads: an autoencoder's encoder in a decoder.
             self.tape.place = Place()
-            self.tape.new(total - known, 4.0 if self.autocast else self.item, WEIGHTS, False)
+            self.tape.new(total - read, 4.0 if self.autocast else self.item, WEIGHTS, False)
         self.tape.place = Place(
             stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN
         )

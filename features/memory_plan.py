@@ -14,11 +14,11 @@ from forerun.data.graph import Operator
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.allocator import Peaks, Replay, peaks
 from forerun.features.execution import EAGER, Execution
-from forerun.features.gather_buffers import gathered_bytes
+from forerun.features.gather_buffers import gathered_bytes, reserved_by_stream
 from forerun.features.liveness import inference_requests
 from forerun.features.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.roofline import ELEMENT_BYTES
-from forerun.features.tape import GRADIENTS, Requests
+from forerun.features.tape import Requests
 from forerun.features.training_state import device_shares
 from forerun.features.training_walk import training_requests
 
@@ -174,9 +174,11 @@ def _training_peaks(
     found = []
     for stage in sorted({0, setup.pipeline_parallel - 1}):
         sizes = asked.sizes(factor, device_shares(asked, setup, stage))
-        peak = _replayed(events, sizes, how)
+        whole_bytes = sizes.astype(np.int64).tolist()
+        peak = peaks(events, whole_bytes, expandable_segments=how.expandable_segments)
         if setup.zero_stage == 3 and setup.data_parallel > 1:
-            peak = replace(peak, reserved=_reserved_by_stream(asked, sizes, how))
+            apart = reserved_by_stream(asked, sizes, expandable_segments=how.expandable_segments)
+            peak = replace(peak, reserved=apart)
         found.append((peak, _parts_mib(asked, sizes)))
     peak, parts = max(found, key=lambda one: one[0].live)
     gathered = gathered_bytes(key, precision, setup)
@@ -184,23 +186,6 @@ def _training_peaks(
         parts["gathered"] = gathered / MIB
         peak = Peaks(*(size + gathered for size in (peak.live, peak.reserved, peak.requested)))
     return peak, parts
-
-
-def _replayed(events: list[int], sizes: Column, how: Allocation) -> Peaks:
-    whole_bytes = sizes.astype(np.int64).tolist()
-    return peaks(events, whole_bytes, expandable_segments=how.expandable_segments)
-
-
-def _reserved_by_stream(asked: Requests, sizes: Column, how: Allocation) -> int:
-    """Bytes reserved where gradients come from a stream of their own.
-
-    FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
-    torch/distributed/fsdp), and the caching allocator has a pool for each stream: what gradients
-    leave between two steps is not given to activations, nor the other way round.
-    """
-    events, scattered = asked.events.tolist(), asked.category == GRADIENTS
-    pools = (np.where(scattered, sizes, 0.0), np.where(scattered, 0.0, sizes))
-    return sum(_replayed(events, pool, how).reserved for pool in pools)
 
 
 def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:

@@ -16,7 +16,7 @@ COMPILED = Execution(compiled=True)
 
 
 def gated(width=64, inner=256):
-    """x -> norm -> (silu(a(x)) * b(x)) -> c, and a residual sum: the second half of a Llama block.
+    """A norm, a gated pair of layers, and a residual sum: the second half of a Llama block.
 
     The first operator stands for the block before.
     """
