@@ -44,7 +44,7 @@ def takes_set_up(verb: Verb) -> Verb:
     signature = inspect.signature(verb)
     given = dict(signature.parameters)
     if "set_up" not in given:
-        raise ValueError(f"{verb.__name__} takes no **set_up")
+        raise ValueError(f"{verb.__qualname__} takes no **set_up")
     del given["set_up"]
     kind = inspect.Parameter.KEYWORD_ONLY
     options = (
