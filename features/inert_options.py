@@ -14,7 +14,7 @@ from forerun.features.attention_memory import is_causal
 from forerun.features.dropout import dropped, has_dropout_operators
 from forerun.features.graph_weights import head_of
 
-NO_ATTENTION: Final = "has no attention"
+NO_ATTENTION: Final = "has no attention operator"
 NO_DROPOUT: Final = "has nothing to drop"
 NO_LOGITS: Final = "gives no logits of tokens"
 NO_TEXT: Final = "generates no text"

@@ -152,6 +152,6 @@ def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitte
     assert plain.in_domain
     assert asked.in_domain
     assert set(asked.limits) - set(plain.limits) == {
-        f"memory: `attention` {NO_EFFECT}, which has no attention",
+        f"memory: `attention` {NO_EFFECT}, which has no attention operator",
         f"memory: `loss_chunks` {NO_EFFECT}, which gives no logits of tokens",
     }

@@ -197,7 +197,7 @@ def test_an_option_without_effect_is_noted_and_changes_neither_answer_nor_domain
     assert asked["metrics"] == plain["metrics"]
     assert asked["in_domain"] == plain["in_domain"]
     assert [line for line in asked["limits"] if line not in plain["limits"]] == [
-        "memory: `attention` without effect on this network, which has no attention"
+        "memory: `attention` without effect on this network, which has no attention operator"
     ]
 
 
