@@ -1,12 +1,10 @@
-"""Memory with ranges calibrated on published set-ups: conformal prediction by group.
+"""Peak memory with ranges calibrated on published set-ups where `Memory` has none of its own.
 
-`Memory` answers from an analytic plan, and its ranges were calibrated on one kind of network on one
-GPU. Here the residuals |log(measured / predicted)| of set-ups that others published, whole tables
-at a time, give one width for everything else. A table is one group: its rows share a script, a
-network and a framework, so that each counts as one sample of what a new table would show
-(hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few
-and deviate to one side each, so that a new one may deviate to either: the range is symmetric in the
-logarithm.
+`Memory` answers from an analytic plan. Its ranges were calibrated on training of perceptrons and of
+vision networks on one GPU; where those runs speak for a question, they stay. Everywhere else ranges
+come from set-ups that others published (`forerun.models.published_ranges`). Coverage is claimed
+where published set-ups of such a network, with such options and of such a size, measured the
+metric; where none did, the range is the wider one of the two and makes no claim.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,31 +17,29 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
+from forerun.features.memory_plan import MemoryPlan
 from forerun.models.artifact import load_part, read_content, write_content
-from forerun.models.memory import Memory
+from forerun.models.memory import ENGINEERING, PEAK, REFUSAL, RESERVED, Memory, plan_of, refusals
+from forerun.models.memory_domain import concerning
 from forerun.models.prediction import Predictions
+from forerun.models.published_ranges import COVERAGE, PublishedRanges, stratum_of
 
 Column = NDArray[np.float64]
-COVERAGE = 0.9
-ONE, SEVERAL = "one", "several"
-FEWEST_GROUPS = 4
-"""Groups from which on ranges are calibrated; with fewer those of `Memory` stay."""
+CONTEXT = "; what the device takes beside the allocator is an engineering range"
 
 
 @dataclass(frozen=True)
 class CalibratedMemory:
-    """`Memory`'s answers in ranges that held other groups of published set-ups.
+    """`Memory`'s answers, in ranges of published set-ups where its own are not calibrated.
 
     Attributes:
-        base: answers values, limits and breakdowns.
-        widths: `one` or `several` devices -> |log(measured / predicted)| that the range holds, of
-            every metric of memory; empty before `fit`.
+        base: answers values, breakdowns, and the ranges of its own domain.
+        ranges: of published set-ups; without widths before `fit`.
         name: in artifacts.
     """
 
     base: Memory = field(default_factory=Memory)
-    widths: Mapping[str, float] = field(default_factory=dict)
+    ranges: PublishedRanges = field(default_factory=PublishedRanges)
     name: ClassVar[str] = "calibrated_memory"
 
     @property
@@ -56,42 +52,52 @@ class CalibratedMemory:
         return self.base.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Widths from rows with any metric of memory; `base` stays as it is.
-
-        Group `part` says which rows belong together; without it every row is a group. How a network
-        is divided among devices is a further source of error, so that runs on one device are
-        calibrated on their like, and runs on several on all.
-        """
-        left = self._residuals(measurements)
-        groups = measurements.groups.get("part", np.arange(len(left)).astype(np.str_))
-        alone = np.array([_devices(q) == ONE for q in measurements.queries], dtype=np.bool_)
-        known, widths = ~np.isnan(left), {}
-        for devices, rows in ((ONE, known & alone), (SEVERAL, known)):
-            if len(np.unique(groups[rows])) >= FEWEST_GROUPS:
-                widths[devices] = group_width(left[rows], groups[rows])
-        return replace(self, widths=widths)
+        """Ranges from published rows with any metric of memory; `base` stays as it is."""
+        if not len(measurements):
+            return replace(self, ranges=PublishedRanges())
+        plans = [plan_of(query) for query in measurements.queries]
+        answered = self.base.predict_planned(measurements.queries, plans)
+        residuals = {
+            metric: np.log(measurements.values[metric] / answered.values[metric])
+            for metric in self.metrics
+            if metric in measurements.values
+        }
+        return replace(self, ranges=PublishedRanges.of(measurements, residuals, plans))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """`base` adapted to a device; widths stay."""
+        """`base` adapted to a device; published ranges stay."""
         return replace(self, base=self.base.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """`Memory`'s answers, in ranges of `widths` where they are calibrated."""
-        found = self.base.predict(queries)
-        width = np.array([self.widths.get(_devices(q), np.nan) for q in queries])
-        known, factor = np.isfinite(width), np.exp(width)
-        if not known.any():
+        """`Memory`'s answers; ranges outside its domain are those of published set-ups."""
+        plans = [plan_of(query) for query in queries]
+        found = self.base.predict_planned(queries, plans)
+        if not self.ranges.widths:
             return found
-        low, high = dict(found.low), dict(found.high)
-        for metric in self.metrics:
-            value = found.values[metric]
-            low[metric] = np.where(known, value / factor, low[metric])
-            high[metric] = np.where(known, value * factor, high[metric])
-        return replace(found, low=low, high=high, coverage=COVERAGE if known.all() else None)
+        low = {metric: column.copy() for metric, column in found.low.items()}
+        high = {metric: column.copy() for metric, column in found.high.items()}
+        share = {metric: np.full(len(queries), np.nan) for metric in self.metrics}
+        share[PEAK] = found.row_coverage[PEAK].copy()
+        limits = list(found.limits)
+        for row in np.flatnonzero(np.isnan(share[PEAK])).tolist():
+            query, plan = concerning(queries[row]), plans[row]
+            why = self.ranges.why_silent(query, plan)
+            for metric, (least, most) in self._range(query, plan, found, row).items():
+                if why is not None:
+                    least = min(least, found.low[metric][row])
+                    most = max(most, found.high[metric][row])
+                elif metric in self._measured(query):
+                    share[metric][row] = COVERAGE
+                low[metric][row], high[metric][row] = least, most
+            limits[row] = self._limits(query, why, low[PEAK][row], found.limits[row])
+        coverage = {name: None if np.isnan(own).any() else COVERAGE for name, own in share.items()}
+        return replace(
+            found, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
+        )
 
     def save(self, folder: Path) -> None:
-        """`base` in a folder of its own, widths as JSON."""
-        write_content(folder, self.name, {"widths": dict(self.widths)})
+        """`base` in a folder of its own, ranges as JSON."""
+        write_content(folder, self.name, {"ranges": self.ranges.to_json()})
         self.base.save(folder / self.base.name)
 
     @classmethod
@@ -101,46 +107,37 @@ class CalibratedMemory:
         Raises:
             BadArtifact: the folder is damaged, or holds another predictor.
         """
-        widths = read_content(folder, cls.name)["widths"]
+        ranges = PublishedRanges.from_json(read_content(folder, cls.name)["ranges"])
         base = load_part(folder / Memory.name)
         assert isinstance(base, Memory)
-        return cls(base, {devices: float(width) for devices, width in widths.items()})
+        return cls(base, ranges)
 
-    def _residuals(self, measurements: Measurements) -> Column:
-        """|log(measured / predicted)| of n rows, NaN where no metric was measured."""
-        left = np.full(len(measurements), np.nan)
-        if not len(measurements):
-            return left
-        answered = self.base.predict(measurements.queries)
-        for metric in self.metrics:
-            measured = measurements.values.get(metric)
-            if measured is not None:
-                ratio = np.abs(np.log(measured / answered.values[metric]))
-                left = np.where(np.isnan(ratio), left, ratio)
-        return left
+    def _measured(self, query: Query) -> tuple[str, ...]:
+        return self.ranges.metrics.get(stratum_of(query), ())
 
+    def _range(
+        self, query: Query, plan: MemoryPlan, found: Predictions, row: int
+    ) -> Mapping[str, tuple[float, float]]:
+        """Metric -> range of published set-ups.
 
-def group_width(residuals: Column, groups: NDArray[np.str_]) -> float:
-    """Width that holds `COVERAGE` of the rows of a new group, as far as groups allow.
+        In inference nobody published what a device takes beside the allocator, so that the range of
+        the peak has room for that of `Memory` as well.
+        """
+        factor = float(np.exp(self.ranges.widths[stratum_of(query)]))
+        values = {metric: float(found.values[metric][row]) for metric in self.metrics}
+        ranges = {metric: (value / factor, value * factor) for metric, value in values.items()}
+        if stratum_of(query) == "inference" and PEAK not in self._measured(query):
+            reserved, (least, most) = values[RESERVED], ranges[PEAK]
+            own_least, own_most = self.base.own_range(query, values[PEAK] - plan.reserved)
+            least = min(least, reserved / factor + own_least)
+            ranges[PEAK] = (least, max(most, reserved * factor + own_most))
+        return ranges
 
-    Every group weighs the same however many rows it has. With k groups a quantile above k / (k + 1)
-    is not known; the greatest residual takes its place.
-
-    Args:
-        residuals: n absolute values without NaN.
-        groups: of each row.
-    """
-    names, place, count = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(residuals)
-    weights = np.cumsum((1.0 / count[place])[order])
-    reached = np.flatnonzero(weights >= COVERAGE * (len(names) + 1) - 1e-9)
-    return float(residuals[order][reached[0] if len(reached) else -1])
-
-
-def _devices(query: Query) -> str:
-    assert isinstance(query.workload, Network)
-    setup = query.workload.training
-    if setup is None:
-        return ONE
-    shared = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
-    return ONE if shared == 1 else SEVERAL
+    def _limits(
+        self, query: Query, why: str | None, least_mib: float, before: Sequence[str]
+    ) -> tuple[str, ...]:
+        line = self.ranges.line(query, why)
+        if why is None and PEAK not in self._measured(query):
+            line += CONTEXT
+        kept = [one for one in before if not one.startswith((ENGINEERING, REFUSAL))]
+        return (*refusals(query, least_mib), line, *kept)

@@ -29,7 +29,7 @@ from forerun.models.calibration import LogQuantiles, held_out_folds, held_out_re
 from forerun.models.domain import Sheet, same_sheet, sheet
 from forerun.models.memory_affine import MemoryMap
 from forerun.models.memory_boosters import FittedPeaks, booster_features
-from forerun.models.memory_domain import MemoryDomain, set_up_notes
+from forerun.models.memory_domain import MemoryDomain, concerning, inert_notes, set_up_notes
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -64,9 +64,12 @@ device's own share is known from a few rows."""
 FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
-NOT_CALIBRATED = "memory: an engineering range, no inference memory was measured for it"
-NOT_TAUGHT = "memory: an engineering range, this predictor was taught no training peaks"
-OUTSIDE = "memory: an engineering range, {why}"
+ENGINEERING = "memory: an engineering range"
+NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
+NOT_TAUGHT = f"{ENGINEERING}, this predictor was taught no training peaks"
+OUTSIDE = f"{ENGINEERING}, {{why}}"
+REFUSAL = "memory: at least"
+"""How the limit begins that says that a run cannot fit."""
 ELSEWHERE = "memory: training was measured on another device; a few rows of this one would tell"
 
 
@@ -121,7 +124,7 @@ class Memory:
         if not len(rows):
             return self
         measured, at_least = _column(rows, PEAK), _column(rows, AT_LEAST)
-        plans = [_plan(query) for query in rows.queries]
+        plans = [plan_of(query) for query in rows.queries]
         known = np.flatnonzero(~np.isnan(measured))
         families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
 
@@ -156,7 +159,7 @@ class Memory:
     def adapt(self, measurements: Measurements) -> Self:
         """Each device's own share from its rows with `peak_memory_mib`, shrunk to the default."""
         queries = measurements.queries
-        beyond = _column(measurements, PEAK) - self._peaks(queries, [_plan(q) for q in queries])
+        beyond = _column(measurements, PEAK) - self._peaks(queries, [plan_of(q) for q in queries])
         devices = [q.device for q in queries]
         return replace(
             self, shares=self.shares.updated(beyond, devices, [_phase(q) for q in queries])
@@ -164,7 +167,12 @@ class Memory:
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Plans, mapped to the device, plus the device's own share."""
-        plans = [_plan(query) for query in queries]
+        return self.predict_planned(queries, [plan_of(query) for query in queries])
+
+    def predict_planned(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Predictions:
+        """`predict` of n queries whose n plans, those of `plan_of`, are at hand."""
+        notes = [inert_notes(query) for query in queries]
+        queries = [concerning(query) for query in queries]
         shift = self.shares.correction([q.device for q in queries], [_phase(q) for q in queries])
         mapped = self._peaks(queries, plans)
         libraries = np.array([_libraries_mib(query) for query in queries])
@@ -184,7 +192,10 @@ class Memory:
                 ALLOCATED: lasting + ALLOCATED_HIGH * (live - lasting),
             },
             {PEAK: None if any(outside) else 0.9, RESERVED: None, ALLOCATED: None},
-            [self._limits(*row) for row in zip(queries, low, outside, strict=True)],
+            [
+                self._limits(*row) + said
+                for *row, said in zip(queries, low, outside, notes, strict=True)
+            ],
             breakdowns_mib=[
                 self._breakdown(query, plan, whole)
                 for query, plan, whole in zip(queries, plans, peak, strict=True)
@@ -277,13 +288,21 @@ class Memory:
         return np.minimum(low, peak), np.maximum(high, peak)
 
     def _inference_range(self, query: Query, plan: MemoryPlan, peak: float) -> tuple[float, float]:
-        own = peak - plan.reserved
-        least, most = min(own, CONTEXT_LOW_MIB), max(own, CONTEXT_HIGH_MIB)
-        if self.shares.rows(query.device) >= ADAPTED_ROWS:
-            least, most = own - ADAPTED_SPREAD_MIB, own + ADAPTED_SPREAD_MIB
+        least, most = self.own_range(query, peak - plan.reserved)
         lasting = min(plan.lasting, plan.reserved)
         slack = SLACK_HIGH * (plan.reserved - lasting)
-        return plan.live + max(least, 0.0), lasting + slack + most
+        return plan.live + least, lasting + slack + most
+
+    def own_range(self, query: Query, own_mib: float) -> tuple[float, float]:
+        """What a device may take beside the allocator in inference, MiB: least and most.
+
+        Args:
+            query: of inference.
+            own_mib: the estimate.
+        """
+        if self.shares.rows(query.device) >= ADAPTED_ROWS:
+            return max(own_mib - ADAPTED_SPREAD_MIB, 0.0), own_mib + ADAPTED_SPREAD_MIB
+        return max(min(own_mib, CONTEXT_LOW_MIB), 0.0), max(own_mib, CONTEXT_HIGH_MIB)
 
     def _breakdown(self, query: Query, plan: MemoryPlan, peak: float) -> Mapping[str, float]:
         found = dict(plan.parts)
@@ -294,10 +313,7 @@ class Memory:
         return found
 
     def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[str, ...]:
-        lines = []
-        held = query.device.memory_gib
-        if held is not None and least_mib > held * 1024.0:
-            lines.append(f"memory: at least {least_mib:,.0f} MiB, the device has {held:g} GiB")
+        lines = list(refusals(query, least_mib))
         if outside is not None:
             lines.append(outside)
         elif not self.shares.rows(query.device):
@@ -307,13 +323,27 @@ class Memory:
         return (*lines, *set_up_notes(query))
 
 
+def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
+    """The line that says that even the least peak is more than the device has; none where it fits.
+
+    Args:
+        query: on a device.
+        least_mib: lower end of the range of the device's peak.
+    """
+    held = query.device.memory_gib
+    if held is None or least_mib <= held * 1024.0:
+        return ()
+    return (f"{REFUSAL} {least_mib:,.0f} MiB, the device has {held:g} GiB",)
+
+
 def _stratum(plan: MemoryPlan) -> str:
     kind = "spatial" if plan.convolutions > 0 else "other"
     return f"{kind}/{int(np.searchsorted(SIZES_MIB, plan.reserved))}"
 
 
-def _plan(query: Query) -> MemoryPlan:
-    network = query.workload
+def plan_of(query: Query) -> MemoryPlan:
+    """The plan of a query about a network."""
+    network = concerning(query).workload
     assert isinstance(network, Network)
     return memory_plan(network, execution=execution(query.software))
 

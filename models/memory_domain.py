@@ -6,7 +6,7 @@ of neither kind; nor is anything larger, in another precision or trained in anot
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +16,10 @@ from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.attention_memory import is_causal
 from forerun.features.dropout import says_of_dropout
+from forerun.features.inert_options import without_inert
 from forerun.features.memory_plan import MemoryPlan
 from forerun.models.domain import FeatureRange
+from forerun.models.prediction import NO_EFFECT
 
 Matrix = NDArray[np.float64]
 BEYOND = 1.1
@@ -123,6 +125,25 @@ class MemoryDomain:
             for kind, one in content["ranges"].items()
         }
         return cls(dict(content["largest_mib"]), ranges, tuple(content["precisions"]))
+
+
+def concerning(query: Query) -> Query:
+    """A query about a network without the options that change nothing for it."""
+    network = query.workload
+    assert isinstance(network, Network)
+    bare, _ = without_inert(network)
+    return query if bare is network else replace(query, workload=bare)
+
+
+def inert_notes(query: Query) -> tuple[str, ...]:
+    """Which options change nothing for a network, one line for each thing that it lacks."""
+    network = query.workload
+    assert isinstance(network, Network)
+    lacks = without_inert(network)[1]
+    return tuple(
+        f"memory: {', '.join(f'`{name}`' for name in names)} {NO_EFFECT}, which {why}"
+        for why, names in lacks.items()
+    )
 
 
 def set_up_notes(query: Query) -> tuple[str, ...]:

@@ -17,6 +17,15 @@ not fitted. Of the stored evaluations it concerns mostly designs of programs wit
 design, and results in MLPerf Inference without a history."""
 
 
+NO_EFFECT: Final = "without effect on this network"
+"""What a line among limits says that only informs: an option that was given changes nothing."""
+
+
+def is_note(line: str) -> bool:
+    """Whether a line among limits only informs, and speaks against no answer."""
+    return NO_EFFECT in line
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """One metric's answer: `low` <= `value` <= `high`, and how often the truth lies between.
@@ -55,7 +64,7 @@ class Prediction:
     Attributes:
         estimates: metric name -> estimate; without those that are withheld.
         in_domain: False when an input lies outside what training saw.
-        limits: one line per input that does, saying which and how far.
+        limits: one line per input that does, saying which and how far, and notes (`is_note`).
         breakdown_ms: operator class -> milliseconds; empty when the predictor gives none.
         breakdown_mib: weights, activations, context, ... -> MiB; likewise.
         withheld: metric name -> why it is not answered although there is a best estimate: its
@@ -120,7 +129,7 @@ class Predictions:
         limits = self.limits[row] if self.limits else ()
         return Prediction(
             estimates={name: one for name, one in estimates.items() if name not in withheld},
-            in_domain=not limits,
+            in_domain=all(map(is_note, limits)),
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
             breakdown_mib=self.breakdowns_mib[row] if self.breakdowns_mib else {},

@@ -13,7 +13,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.roofline import COMPUTE_PRECISION
 from forerun.models.chosen import Chosen
-from forerun.models.prediction import Estimate, Prediction
+from forerun.models.prediction import Estimate, Prediction, is_note
 from forerun.models.predictor import Predictor
 from forerun.models.roofline import Roofline
 from forerun.service.adaptation import InUse
@@ -21,7 +21,7 @@ from forerun.service.limit_lines import limit_line
 from forerun.service.memory_fit import fits
 from forerun.service.power_facts import power_facts
 from forerun.service.question import UNITS, Question
-from forerun.service.set_up_limits import beyond_measured, not_known, set_up_lines
+from forerun.service.set_up_limits import not_known, set_up_lines
 
 PEAK = "peak_memory_mib"
 
@@ -122,9 +122,6 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
         )
     hidden = not_known(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    calibrated = not beyond_measured(query)
-    if PEAK in estimates and not calibrated:
-        estimates[PEAK] = replace(estimates[PEAK], coverage=None)
     unknown = unknown_operators(query.run)
     limits = _limits(case, prediction, unknown)
     told = {
@@ -138,7 +135,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
             for name in question.metrics
             if name not in estimates
         },
-        "in_domain": not told,
+        "in_domain": all(map(is_note, told)),
         "limits": [line for line in limits if line in told],
         "fits": fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
         "power": power_facts(query, estimates.get("energy_j")),
@@ -226,15 +223,15 @@ def _estimate(
 ) -> dict[str, Any] | None:
     if estimate is None:
         return None
-    taught = metric == PEAK and estimate.coverage is not None
+    known = metric.endswith("_mib") and estimate.coverage is not None
     return {
         "value": estimate.value,
         "low": estimate.low,
         "high": estimate.high,
         "coverage": estimate.coverage,
-        "p95": estimate.high if taught else None,
+        "p95": estimate.high if known else None,
         "unit": UNITS[metric],
-        "in_domain": not limits_of(metric, limits),
+        "in_domain": all(map(is_note, limits_of(metric, limits))),
     }
 
 

@@ -207,7 +207,7 @@ class EstimateOut(BaseModel):
         description="share of truths the interval is calibrated to hold, null where it is not"
     )
     p95: float | None = Field(
-        description="of peak_memory_mib where calibrated: 95 % of runs stay below, in `unit`"
+        description="of metrics of memory where calibrated: 95 % of runs stay below, in `unit`"
     )
     unit: str = Field(description="ms, MiB, W, J")
     in_domain: bool = Field(

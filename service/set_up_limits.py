@@ -5,8 +5,6 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.models.cap_response import too_low
 
 TIMES = ("latency_ms", "utilisation")
-MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
-"""Of the calibrated runs: Adam and SGD with momentum, and those whose states are the same."""
 DRAWN = ("power_w", "energy_j")
 
 
@@ -30,7 +28,7 @@ def _below_limits(query: Query) -> dict[str, str]:
 
 
 def set_up_lines(query: Query) -> list[str]:
-    """Limits that follow from the set-up alone; those about memory begin with `memory:`."""
+    """Limits of the time that follow from the set-up alone."""
     setup = _setup(query)
     if setup is None:
         return []
@@ -45,18 +43,7 @@ def set_up_lines(query: Query) -> list[str]:
         lines.append(f"the time is of one batch, not of {setup.accumulation} micro-batches")
     if setup.lora_rank:
         lines.append("the time is of training all weights, not adapters")
-    if beyond_measured(query):
-        lines.append("memory: this set-up is calculated; the range was measured on simpler ones")
     return lines
-
-
-def beyond_measured(query: Query) -> bool:
-    """Whether the peak's range was calibrated on simpler set-ups than this."""
-    setup = _setup(query)
-    if setup is None:
-        return False
-    plain = TrainingSetup(optimizer=setup.optimizer, accumulation=setup.accumulation)
-    return setup != plain or setup.optimizer not in MEASURED_OPTIMIZERS
 
 
 def _setup(query: Query) -> TrainingSetup | None:

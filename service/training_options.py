@@ -80,7 +80,7 @@ class TrainingIn(BaseModel):
     checkpoint_blocks: bool = Field(
         default=False,
         description="whether every repeated block is computed again in the backward pass, as "
-        "gradient_checkpointing_enable of Hugging Face does",
+        "gradient_checkpointing_enable of Hugging Face does; in place of checkpoint_segments",
     )
     optimizer_kernel: Literal["foreach", "fused"] = Field(
         default="foreach", description="foreach copies weights in a step of Adam, fused does not"
@@ -163,6 +163,10 @@ def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> Trai
         raise BadTrainingSetup(
             f"zero_stage {given.zero_stage} shares among data-parallel devices; "
             "data_parallel says how many, and is 1."
+        )
+    if given.checkpoint_blocks and given.checkpoint_segments:
+        raise BadTrainingSetup(
+            "checkpoint_blocks and checkpoint_segments both say what is computed again; give one."
         )
     if given.sequence_parallel and given.tensor_parallel == 1:
         raise BadTrainingSetup(

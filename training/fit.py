@@ -15,6 +15,7 @@ from forerun.models.architecture import ArchitectureLatency
 from forerun.models.artifact import Manifest, check, load_part, read_content, seal
 from forerun.models.benchmark import BenchmarkBoost
 from forerun.models.benchmark_history import BenchmarkHistory
+from forerun.models.calibrated_memory import CalibratedMemory
 from forerun.models.chosen import Chosen
 from forerun.models.colocation import ColocationBoost
 from forerun.models.cpu_latency import CpuLatency
@@ -40,6 +41,7 @@ from forerun.training.tasks.ncpp import NcppExaminer
 from forerun.training.tasks.neusight import NeuSightExaminer
 from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer
 from forerun.training.tasks.power_networks import DiffusionPower, ZeusNetworkPower
+from forerun.training.tasks.published_memory import PublishedMemoryExaminer
 from forerun.training.tasks.published_networks import PublishedNetworksExaminer
 from forerun.training.tasks.task import Examiner
 from forerun.training.tasks.timm_bench import TimmBenchExaminer
@@ -84,13 +86,14 @@ COURSES: tuple[Course, ...] = (
     Course(BenchmarkHistory(), MlperfInferenceExaminer()),
     Course(BenchmarkHistory(), LambdaBenchExaminer()),
     Course(Memory(), GpuMemNetExaminer()),
+    Course(CalibratedMemory(), PublishedMemoryExaminer()),
     Course(ColocationBoost(), ContentionExaminer()),
     Course(ServingPower(), MlEnergyExaminer()),
     Course(PowerCap(), ZeusPowerCapExaminer()),
 )
 """In the order of preference in which the fitted predictors are asked.
 
-`NetworkLatency` takes in the predictors of `DEVICE_TIMES`, which are fitted before it.
+The predictors of `COMPOSED` take in those that they are made of, which are fitted before them.
 
 Of deepbench only convolutions train, which NeuSight has of one window alone: its products, of
 libraries of 2015 to 2017, made those of newer GPUs that are left out worse (docs/protocols.md).
@@ -99,6 +102,11 @@ libraries of 2015 to 2017, made those of newer GPUs that are left out worse (doc
 
 DEVICE_TIMES = (NetworkBoost.name, OperatorBoost.name)
 """Predictors that `NetworkLatency` is composed of."""
+COMPOSED: Mapping[str, tuple[str, ...]] = {
+    NetworkLatency.name: DEVICE_TIMES,
+    CalibratedMemory.name: (Memory.name,),
+}
+"""Predictor -> those that it is composed of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ def train(
         BadArtifact: `base` is damaged.
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
-    courses = courses_of(names, composed=base is not None and _holds_device_times(base))
+    courses = courses_of(names, composable(base))
     names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     catalog = DeviceCatalog.load()
@@ -165,9 +173,7 @@ def train(
             taught = sum(parts_of_rows[1:], parts_of_rows[0])
             sources = " and ".join(examiner.dataset for examiner in course.examiners)
             progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {sources}")
-            unfitted = course.predictor
-            if isinstance(unfitted, NetworkLatency):
-                unfitted, fitted = _composed(unfitted, fitted)
+            unfitted, fitted = _composed(course.predictor, fitted)
             fitted.append(unfitted.fit(taught))
         elif before is not None:
             fitted.append(before)
@@ -185,28 +191,39 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
         kind = name.partition("-")[2]
         if kind not in fitted_anew:
             kept.append(name)
-        elif kind == NetworkLatency.name:
-            kept += [f"{name}/{part}" for part in DEVICE_TIMES if part not in fitted_anew]
+        else:
+            parts = COMPOSED.get(kind, ())
+            kept += [f"{name}/{part}" for part in parts if part not in fitted_anew]
     return [load_part(base / name) for name in kept]
 
 
-def _composed(
-    latency: NetworkLatency, fitted: Sequence[Predictor]
-) -> tuple[NetworkLatency, list[Predictor]]:
-    """The predictor of networks around those of the device's time, and what else was fitted."""
-    parts = {part.name: part for part in fitted if part.name in DEVICE_TIMES}
-    networks, operators = (parts[name] for name in DEVICE_TIMES)
-    assert isinstance(networks, NetworkBoost)
-    assert isinstance(operators, OperatorBoost)
-    rest = [part for part in fitted if part.name not in DEVICE_TIMES]
-    return replace(latency, networks=networks, operators=operators).without_published(), rest
+def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor, list[Predictor]]:
+    """A predictor around those that it is composed of, and what else was fitted."""
+    names = COMPOSED.get(whole.name, ())
+    parts = {part.name: part for part in fitted if part.name in names}
+    rest = [part for part in fitted if part.name not in names]
+    if isinstance(whole, NetworkLatency):
+        networks, operators = (parts[name] for name in DEVICE_TIMES)
+        assert isinstance(networks, NetworkBoost)
+        assert isinstance(operators, OperatorBoost)
+        return replace(whole, networks=networks, operators=operators).without_published(), rest
+    if isinstance(whole, CalibratedMemory):
+        base = parts[Memory.name]
+        assert isinstance(base, Memory)
+        return replace(whole, base=base), rest
+    return whole, rest
 
 
-def _holds_device_times(base: Path) -> bool:
+def composable(base: Path | None) -> frozenset[str]:
+    """Predictors of `COMPOSED` whose parts an artifact holds, alone or composed already."""
+    if base is None:
+        return frozenset()
     check(base)
     folders = read_content(base, Chosen.name)["parts"] if _is_chosen(base) else []
     kinds = {name.partition("-")[2] for name in folders}
-    return NetworkLatency.name in kinds or set(DEVICE_TIMES) <= kinds
+    return frozenset(
+        whole for whole, parts in COMPOSED.items() if whole in kinds or set(parts) <= kinds
+    )
 
 
 def _is_chosen(folder: Path) -> bool:
@@ -214,13 +231,13 @@ def _is_chosen(folder: Path) -> bool:
     return bool(content["name"] == Chosen.name)
 
 
-def courses_of(names: Sequence[str], composed: bool) -> list[Course]:
+def courses_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Course]:
     """The courses of these names; what is composed of a predictor is fitted with it.
 
     Args:
         names: predictors asked for; all when empty.
-        composed: whether an earlier artifact holds the predictors of `DEVICE_TIMES`, so that
-            those not asked for need not be fitted again.
+        composed: predictors of `COMPOSED` whose parts an earlier artifact holds, so that those not
+            asked for need not be fitted again.
 
     Raises:
         InputError: an unknown predictor.
@@ -230,10 +247,11 @@ def courses_of(names: Sequence[str], composed: bool) -> list[Course]:
     if strange:
         raise InputError(f"No predictor named {strange[0]!r}; there are {', '.join(known)}.")
     wanted = set(names)
-    if set(DEVICE_TIMES) <= wanted or (composed and wanted & set(DEVICE_TIMES)):
-        wanted.add(NetworkLatency.name)
-    elif NetworkLatency.name in wanted and not composed:
-        wanted |= set(DEVICE_TIMES)
+    for whole, parts in COMPOSED.items():
+        if set(parts) <= wanted or (whole in composed and wanted & set(parts)):
+            wanted.add(whole)
+        elif whole in wanted and whole not in composed:
+            wanted |= set(parts)
     return [c for c in COURSES if not names or c.predictor.name in wanted]
 
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.data.query import Query
-from forerun.models.memory import PEAK
+from forerun.models.memory import PEAK, REFUSAL
 from forerun.models.predictor import Predictor
-
-REFUSAL = "memory: at least"
-"""How the limit begins that says that a run cannot fit (`forerun.models.memory`)."""
 
 
 @dataclass(frozen=True)

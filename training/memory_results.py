@@ -3,7 +3,8 @@
     python -m forerun.training.memory_results [--data DIR]
 
 prints errors by source and kind of set-up under each protocol, which rows are not judged and why,
-and how many set-ups that ran are said not to fit their own card.
+and how many set-ups that ran are said not to fit their own card (by `Memory`, whose ranges none of
+these set-ups calibrated).
 """
 
 import argparse
@@ -26,9 +27,9 @@ from forerun.training.tasks.memory_rows import memory_measurements, out_of_memor
 from forerun.training.tasks.published_memory import bundled_memory, graphs_of
 
 PROTOCOLS: Final[Mapping[str, str]] = {
-    "published": "the bundled predictor, which no row of these tables trained",
-    "unseen_source": "ranges calibrated on the other sources",
-    "unseen_model": "ranges calibrated on the other architecture families",
+    "published": "estimates as bundled; ranges of `Memory`, before any published set-up is used",
+    "unseen_source": "estimates as bundled; ranges calibrated on the other sources",
+    "unseen_model": "estimates as bundled; ranges calibrated on the other architecture families",
 }
 """Protocol -> what is asked there."""
 

@@ -16,7 +16,7 @@ from forerun.training.answered import Answered
 from forerun.training.breakdown import conditional_coverage
 from forerun.training.card import Card, package_versions, taught_by
 from forerun.training.evaluate import rows, sit_exams
-from forerun.training.fit import COURSES, Course, Trained, courses_of, train
+from forerun.training.fit import COURSES, Course, Trained, composable, courses_of, train
 from forerun.training.record import TrainingRecord
 from forerun.training.tasks import examiner
 
@@ -31,7 +31,8 @@ ANSWERS = (
     "`architecture_latency`",
     "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
     "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
-    "peak memory on GPUs, by `memory`: training as measured on one device, inference analytic",
+    "peak memory on GPUs, by `memory`: training as measured on one device, all else analytic; "
+    "ranges of all else were calibrated on published set-ups, by `calibrated_memory`",
     "power and throughput of generative models that serve requests, by `serving_power`",
     "power and time of training jobs at a power limit, by `power_cap`, and how a limit acts on any "
     "network",
@@ -78,7 +79,7 @@ def release(
         MissingData: a bundle is not here.
         MissingExtra: tracking without the train extra.
     """
-    chosen = courses_of(names, composed=base is not None)
+    chosen = courses_of(names, composable(base))
     needed = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
     folders = {name: data / name for name in needed} if data is not None else {}
     judged = _judged_datasets(chosen) if judge else []

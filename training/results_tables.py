@@ -20,6 +20,7 @@ from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.training.leaderboard import HIGHER_IS_BETTER
 from forerun.training.leaderboard_rows import score_of
 from forerun.training.table_contents import (
+    HELD,
     INTERVALS,
     MEDIAN,
     ROWS,
@@ -174,6 +175,7 @@ def _task_table(dataset: str, rows: Evaluations) -> FigureTable:
         Column("forerun", score, "%" if percent else "", 1 if percent else 3, competes=True),
         *((MEDIAN,) if medians else ()),
         *baselines,
+        *(HELD if any(row.get("below_high") is not None for row in rows) else ()),
         *INTERVALS,
     )
     return FigureTable(dataset, "task", tuple(lines.values()), columns)

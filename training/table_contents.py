@@ -72,6 +72,11 @@ INTERVALS: Final = (
     Column("90 % intervals hold", "coverage_90"),
     Column("high / low", "mean_interval_ratio", "", 2),
 )
+HELD: Final = (
+    Column("measured <= high", "below_high"),
+    Column("over-allocated", "over_allocation"),
+)
+"""Of what must fit: how often the upper end is enough, and how much too much it is on average."""
 ROWS: Final = Column("n", "n", "", 0)
 ERROR: Final = Column("forerun", "mape", competes=True)
 MEDIAN: Final = Column("its median", "median_ape")
@@ -208,8 +213,7 @@ def published_memory(protocol: str) -> FigureTable:
         tuple(Line(words, f"{protocol}/{part}") for words, part in _SET_UPS),
         (
             *(ROWS, ERROR, MEDIAN),
-            Column("below the upper end", "below_high"),
-            Column("over-allocated", "over_allocation"),
+            *HELD,
             *INTERVALS,
         ),
     )

@@ -6,8 +6,10 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
+from forerun.service.cli.set_up import takes_set_up
 
 
+@takes_set_up
 def predict(
     source: o.Source,
     device: Annotated[list[str], typer.Option(help="name; repeat for several")],
@@ -18,33 +20,12 @@ def predict(
     threads: o.Threads = None,
     layout: o.Layout = "nchw",
     sequence_length: o.SequenceLength = None,
-    optimizer: o.Optimizer = None,
-    checkpoint_segments: o.Segments = None,
-    accumulation: o.Accumulation = None,
-    lora_rank: o.LoraRank = None,
-    data_parallel: o.DataParallel = None,
-    tensor_parallel: o.TensorParallel = None,
-    pipeline_parallel: o.PipelineParallel = None,
-    zero_stage: o.ZeroStage = None,
-    attention: o.AttentionKind = None,
-    dropout: o.Dropout = None,
-    checkpoint_blocks: o.CheckpointBlocks = None,
-    optimizer_kernel: o.OptimizerKernel = None,
-    lora_targets: o.LoraTargets = None,
-    frozen_weights: o.FrozenWeights = None,
-    adapter_precision: o.AdapterPrecision = None,
-    loss_chunks: o.LossChunks = None,
-    legacy_pytorch: o.LegacyPytorch = None,
-    sequence_parallel: o.SequenceParallel = None,
-    logits: o.Logits = None,
-    cache_tokens: o.CacheTokens = None,
-    cache_precision: o.CachePrecision = None,
-    joined_cache: o.JoinedCache = None,
     power_limit: o.PowerLimit = None,
     json: o.Json = False,
+    **set_up: Any,
 ) -> None:
     """Latency, memory, power and energy with 90 % intervals, and whether the memory is enough."""
-    answers = _answers(locals())
+    answers = _answers({**locals(), **set_up})
     from forerun.service.cli.answer_table import show
 
     if json:

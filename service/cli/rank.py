@@ -10,11 +10,13 @@ from forerun.data.errors import InputError
 from forerun.data.workload import Network
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
+from forerun.service.cli.set_up import takes_set_up
 
 if TYPE_CHECKING:
     from forerun.service.device_store import DeviceStore
 
 
+@takes_set_up
 def rank(
     source: o.Source,
     device: Annotated[
@@ -37,19 +39,12 @@ def rank(
     threads: o.Threads = None,
     layout: o.Layout = "nchw",
     sequence_length: o.SequenceLength = None,
-    optimizer: o.Optimizer = None,
-    checkpoint_segments: o.Segments = None,
-    accumulation: o.Accumulation = None,
-    lora_rank: o.LoraRank = None,
-    data_parallel: o.DataParallel = None,
-    tensor_parallel: o.TensorParallel = None,
-    pipeline_parallel: o.PipelineParallel = None,
-    zero_stage: o.ZeroStage = None,
     power_limit: o.PowerLimit = None,
     json: o.Json = False,
+    **set_up: Any,
 ) -> None:
     """Devices that meet the limits in order of an objective, and why the others do not."""
-    given = locals()
+    given = {**locals(), **set_up}
     found = _ranked(given)
     if json:
         print_json(found)

@@ -13,6 +13,7 @@ from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.memory_plan import memory_plan
 from forerun.models.memory import CONTEXT_HIGH_MIB, NOT_CALIBRATED, PEAK, RESERVED, Memory
 from forerun.models.memory_domain import GENERATES, MemoryDomain, kind_of
+from forerun.models.prediction import NO_EFFECT
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +141,17 @@ def test_a_domain_survives_saving(fitted, tmp_path):
     fitted.save(tmp_path / "memory")
     assert Memory.load(tmp_path / "memory").domain.to_json() == fitted.domain.to_json()
     assert MemoryDomain.from_json(fitted.domain.to_json()).largest_mib == fitted.domain.largest_mib
+
+
+def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitted):
+    """A scheduler sends the same options with every job."""
+    given = TrainingSetup("sgd", attention="eager", loss_chunks=8)
+    plain, asked = fitted.predict([train(4, 1024, 512), training(tower(4, 1024), 512, setup=given)])
+    assert asked.estimates == plain.estimates
+    assert asked.estimates[PEAK].coverage == 0.9
+    assert plain.in_domain
+    assert asked.in_domain
+    assert set(asked.limits) - set(plain.limits) == {
+        f"memory: `attention` {NO_EFFECT}, which has no attention operator",
+        f"memory: `loss_chunks` {NO_EFFECT}, which gives no logits of tokens",
+    }

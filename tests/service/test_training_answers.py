@@ -5,10 +5,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.models.bundled import LoadedPredictor
+from forerun.models.calibrated_memory import CalibratedMemory
 from forerun.models.calibration import LogQuantiles
 from forerun.models.chosen import Chosen
 from forerun.models.memory import Memory
 from forerun.models.memory_domain import MemoryDomain
+from forerun.models.published_ranges import PublishedRanges, SeenKind
 from forerun.models.roofline import Roofline
 from forerun.service.app import create_app
 from tests.service.conftest import GRAPH
@@ -187,3 +189,46 @@ def test_options_of_inference_are_of_inference(client):
     )
     assert refused.status_code == 422
     assert "options of inference" in refused.json()["detail"]
+
+
+def test_an_option_without_effect_is_noted_and_changes_neither_answer_nor_domain(client):
+    plain = ask(client, training={"optimizer": "sgd"})
+    asked = ask(client, training={"optimizer": "sgd", "attention": "eager"})
+    assert asked["metrics"] == plain["metrics"]
+    assert asked["in_domain"] == plain["in_domain"]
+    assert [line for line in asked["limits"] if line not in plain["limits"]] == [
+        "memory: `attention` without effect on this network, which has no attention operator"
+    ]
+
+
+def test_a_ranking_takes_the_options_of_memory(client):
+    network = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64, "phase": "training"}
+    for training in ({"optimizer_kernel": "fused"}, {"checkpoint_blocks": True}, {"dropout": 0.1}):
+        body = {"workload": network | {"training": training}, "devices": ["l4"]}
+        found = client.post("/v1/rank", json=body).json()
+        peak = found["ranked"][0]["metrics"][PEAK]
+        assert peak["value"] == ask(client, training=training)["metrics"][PEAK]["value"]
+    both = network | {"training": {"checkpoint_blocks": True, "checkpoint_segments": 2}}
+    refused = client.post("/v1/rank", json={"workload": both, "devices": ["l4"]})
+    assert refused.status_code == 422
+    assert "give one" in refused.json()["detail"]
+
+
+def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
+    """Tensors of inference were published, what the device takes beside them was not."""
+    ranges = PublishedRanges(
+        {"inference": 0.2},
+        {"inference": 12},
+        {"inference": 3},
+        {"inference": ("allocated_memory_mib",)},
+        {"inference/dense": SeenKind(2, 1e6, frozenset({"fp32", "runtime eager"}))},
+    )
+    chosen = Chosen((Roofline(), CalibratedMemory(Memory(), ranges)))
+    loaded = LoadedPredictor(chosen, "test", "2026-01-01", "")
+    with TestClient(create_app(settings, loaded)) as client:
+        body = ask(client, phase="inference", batch_size=8)
+    allocated, peak = body["metrics"]["allocated_memory_mib"], body["metrics"][PEAK]
+    assert allocated["p95"] == allocated["high"]
+    assert allocated["coverage"] == 0.9
+    assert peak["p95"] is peak["coverage"] is None
+    assert any("12 published inference set-ups of 3 sources" in line for line in body["limits"])

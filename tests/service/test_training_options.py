@@ -46,6 +46,7 @@ def test_what_is_given_reaches_the_workload_and_comes_back():
         ("training", {"optimizer": "adamx"}, "optimizer 'adamx'"),
         ("training", {"zero_stage": 4}, "zero_stage 4"),
         ("training", {"sequence_parallel": True}, "tensor_parallel says how many"),
+        ("training", {"checkpoint_blocks": True, "checkpoint_segments": 2}, "give one"),
         ("training", {"tensor_parallel": 0}, "tensor_parallel 0"),
         ("training", {"dropout": 1.0}, "dropout 1.0"),
         ("training", {"frozen_weights": "nf4"}, "frozen_weights is about adapters"),

@@ -12,6 +12,7 @@ from forerun.data.datasets.deepbench import DeepBench
 from forerun.data.datasets.gpumemnet import GpuMemNet
 from forerun.data.datasets.lambda_bench import LambdaBench
 from forerun.data.datasets.ncpp import Ncpp
+from forerun.data.datasets.published_memory import PublishedMemory
 from forerun.data.datasets.wa_hls4ml import WaHls4ml
 from forerun.data.errors import BadArtifact, InputError
 from forerun.models.artifact import check, load_part
@@ -23,8 +24,8 @@ from forerun.training.fit import (
     DEVICE_TIMES,
     Course,
     _composed,
-    _holds_device_times,
     _parts,
+    composable,
     courses_of,
     train,
 )
@@ -34,14 +35,14 @@ from forerun.training.tasks.deepbench import DeepBenchExaminer
 from forerun.training.tasks.lambda_bench import LambdaBenchExaminer
 from tests.contracts.tiny_upstream import tiny_upstream
 
-MEMORY, SUITES = "memory", "benchmark_boost"
+MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
 
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
-    """Made-up rows of three datasets, a folder each."""
+    """Made-up rows of four datasets, a folder each."""
     folder = tmp_path_factory.mktemp("bundles")
-    for dataset in (WaHls4ml(), Ncpp(), GpuMemNet()):
+    for dataset in (WaHls4ml(), Ncpp(), GpuMemNet(), PublishedMemory()):
         tables = dataset.tidy(tiny_upstream(dataset.name, folder / f"{dataset.name}-upstream"))
         Bundle.write(folder / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
     return folder
@@ -55,7 +56,7 @@ def artifact(bundles, tmp_path_factory):
 
 
 def data(bundles):
-    return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet")}
+    return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")}
 
 
 def test_what_was_taught_is_on_record(artifact):
@@ -68,10 +69,11 @@ def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, 
     made = tmp_path / "made"
     release(made, names=[MEMORY], base=artifact, data=bundles, judge=False, track=False)
     kept, parts = load_part(artifact).parts, load_part(made).parts
-    assert [p.name for p in parts] == [*(p.name for p in kept), MEMORY]
+    assert [p.name for p in parts] == [*(p.name for p in kept), RANGES]
+    assert parts[-1].base.name == MEMORY
     assert [p.laws for p in parts[:-1]] == [p.laws for p in kept]
     record = TrainingRecord.read(made)
-    assert set(record.rows) == {"wa_hls4ml", "ncpp", "gpumemnet"}
+    assert set(record.rows) == {"wa_hls4ml", "ncpp", "gpumemnet", "published_memory"}
     assert record.keys["ncpp"] == TrainingRecord.read(artifact).keys["ncpp"]
     scores = json.loads((made / "scores.json").read_text())
     assert scores == json.loads((artifact / "scores.json").read_text())
@@ -99,28 +101,39 @@ def test_an_unknown_predictor_is_named(bundles, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def names_of(names, composed):
+def test_ranges_of_memory_are_calibrated_anew_around_the_memory_of_an_artifact(bundles, tmp_path):
+    whole = train(tmp_path / "whole", names=[MEMORY], data=data(bundles))
+    assert composable(whole.folder) == {RANGES}
+    again = train(tmp_path / "again", names=[RANGES], base=whole.folder, data=data(bundles))
+    assert again.manifest.version == whole.manifest.version
+    (part,) = load_part(again.folder).parts
+    assert part.name == RANGES
+
+
+def names_of(names, composed=()):
     return [course.predictor.name for course in courses_of(names, composed)]
 
 
 def test_what_is_composed_of_a_predictor_is_fitted_with_it():
     parts, whole = list(DEVICE_TIMES), "network_latency"
-    assert names_of(parts, composed=False) == [*parts, whole]
-    assert names_of(parts[:1], composed=True) == [parts[0], whole]
-    assert names_of(parts[:1], composed=False) == parts[:1]
-    assert names_of([MEMORY], composed=True) == [MEMORY]
+    assert names_of(parts) == [*parts, whole]
+    assert names_of(parts[:1], {whole}) == [parts[0], whole]
+    assert names_of(parts[:1]) == parts[:1]
+    assert names_of([MEMORY], {whole}) == [MEMORY, RANGES]
 
 
 def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
     parts, whole = list(DEVICE_TIMES), "network_latency"
-    assert names_of([whole], composed=False) == [*parts, whole]
-    assert names_of([whole], composed=True) == [whole]
+    assert names_of([whole]) == [*parts, whole]
+    assert names_of([whole], {whole}) == [whole]
+    assert names_of([RANGES]) == [MEMORY, RANGES]
+    assert names_of([RANGES], {RANGES}) == [RANGES]
 
 
 def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
-    assert not _holds_device_times(artifact)
+    assert not composable(artifact)
     pretrained = Path(str(files("forerun.models") / "pretrained"))
-    assert _holds_device_times(pretrained)
+    assert composable(pretrained) == {NetworkLatency.name, RANGES}
     kept = _parts(pretrained, {NetworkLatency.name, DEVICE_TIMES[0]})
     names = [part.name for part in kept]
     assert DEVICE_TIMES[1] in names

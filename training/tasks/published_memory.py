@@ -1,4 +1,9 @@
-"""published_memory: peaks of published set-ups, as bundled, and with a model or source left out."""
+"""published_memory: peaks of published set-ups, no range of which they calibrated.
+
+The bundled ranges were calibrated on these very rows (`CalibratedMemory`), so that the bundled
+predictor as it ships is never judged by them: its estimates are, which no row trained, and its ways
+of calibration, with the source or the family of what is judged left out.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -40,7 +45,9 @@ class PublishedMemoryExaminer(Examiner):
         return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 
     def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
-        """`published`: nothing is fitted; then one exam a family and one a source left out."""
+        """`published`: ranges of `Memory`, without any of these rows; then those of a bundle that
+        was calibrated without the family, or the source, of what is judged.
+        """
         table = bundle.table("table")
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
         nothing = measured.take(np.array([], dtype=np.intp))

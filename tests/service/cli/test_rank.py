@@ -1,10 +1,15 @@
 """`forerun rank`: devices in order, the others with their reasons."""
 
+import inspect
 import json
 
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.service.cli.predict import predict
+from forerun.service.cli.rank import rank
+from forerun.service.cli.set_up import SET_UP, takes_set_up
+from forerun.service.training_options import INFERENCE_OPTIONS, OPTIONS
 from tests.service.conftest import GRAPH
 
 
@@ -52,3 +57,26 @@ def test_wrong_words_are_one_line(forerun, graph, words, said):
     code, out, err = forerun("rank", graph, *words)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_every_option_of_a_set_up_is_one_of_predict_and_of_rank():
+    assert set(SET_UP) == {*OPTIONS, *INFERENCE_OPTIONS}
+    for verb in (predict, rank):
+        assert set(SET_UP) <= set(inspect.signature(verb).parameters)
+    with pytest.raises(ValueError, match="set_up"):
+        takes_set_up(lambda source: None)
+
+
+def test_options_of_memory_reach_the_ranking(forerun, graph):
+    words = ("rank", graph, "--device", "l4", "--batch-size", 4096, "--phase", "training", "--json")
+    peaks = []
+    for options in ((), ("--optimizer-kernel", "fused"), ("--optimizer", "none")):
+        code, out, err = forerun(*words, *options)
+        assert code == 0, err
+        peaks.append(json.loads(out)["ranked"][0]["metrics"]["peak_memory_mib"]["value"])
+    assert peaks[0] >= peaks[1] > peaks[2]
+    code, _, err = forerun(*words, "--checkpoint-blocks", "--checkpoint-segments", 2)
+    assert code == 2
+    assert "give one" in err
+    code, _, err = forerun(*words[:6], "--cache-tokens", 64, "--dropout", 0.1)
+    assert (code, "dropout: options of training" in err) == (2, True)
