@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.golden.compare import NETWORK_TOLERANCE, TOLERANCE, Comparison, compared
+from tests.golden.compare import TOLERANCE, TOLERANCES, Comparison, compared
 from tests.golden.in_python import answers_in_python
 from tests.golden.over_http import answers_over_http
 from tests.golden.refits import REFITS, answers_of_refits
@@ -16,11 +16,6 @@ def all_kinds() -> list[str]:
     return [*kinds(), *REFITS]
 
 
-def tolerance_of(kind: str) -> float:
-    """Largest relative change that counts as none."""
-    return NETWORK_TOLERANCE if kind == "refits_of_neural_networks" else TOLERANCE
-
-
 def answers_of(kind: str) -> dict[str, Any]:
     """Question -> today's answer."""
     if kind in REFITS:
@@ -29,13 +24,26 @@ def answers_of(kind: str) -> dict[str, Any]:
     return THROUGH[content["through"]](content)
 
 
-def comparison_of(kind: str) -> Comparison:
-    """Today's answers against those stored."""
-    return compared(kind, stored_answers(kind), answers_of(kind), tolerance_of(kind))
+def comparison_of(kind: str, tolerance: float | None = None) -> Comparison:
+    """Today's answers against those stored.
+
+    Args:
+        kind: of workload, or a group of refits.
+        tolerance: largest relative change that counts as none; that of the kind when None.
+    """
+    return _compared(kind, answers_of(kind), tolerance)
 
 
-def renewed(kind: str) -> Comparison:
+def renewed(kind: str, tolerance: float | None = None) -> Comparison:
     """The same, and today's answers are stored in place of the others."""
-    before, after = stored_answers(kind), answers_of(kind)
+    after = answers_of(kind)
+    comparison = _compared(kind, after, tolerance)
     store(kind, after)
-    return compared(kind, before, after, tolerance_of(kind))
+    return comparison
+
+
+def _compared(kind: str, after: dict[str, Any], tolerance: float | None) -> Comparison:
+    allowed = TOLERANCES.get(kind, (TOLERANCE, TOLERANCE))
+    if tolerance is not None:
+        allowed = (tolerance, tolerance)
+    return compared(kind, stored_answers(kind), after, *allowed)

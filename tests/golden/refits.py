@@ -98,12 +98,12 @@ def _network_questions() -> list[Query]:
         ask(TEACHERS[1], 32, 2, 100, eager),
         ask(TEACHERS[1], 64, 4, 100, compiled, "bf16"),
         ask(TEACHERS[0], 100, 3, 8, compiled),
-        ask(TEACHERS[0], 256, 8, 8, eager),
+        ask(TEACHERS[0], 128, 6, 8, eager),
         ask(STRANGER, 128, 3, 64, compiled),
         ask(STRANGER, 24, 1, 1, eager, "fp16"),
         ask(STRANGER, 48, 6, 512, eager),
         ask(STRANGER, 16, 1, 256, compiled, "fp16"),
-        ask(TEACHERS[1], 16, 1, 1, eager, "fp32"),
+        ask(TEACHERS[1], 48, 2, 256, eager, "fp16"),
     ]
 
 
@@ -339,32 +339,21 @@ def _power_cap_questions() -> list[Query]:
 
 
 REFITS: dict[str, dict[str, Callable[[], Refit]]] = {
-    "refits": {
-        refit.__name__: refit
-        for refit in (
-            *(constant, roofline, operators, operators_adapted, networks, network_latency),
-            *(
-                network_latency_adapted,
-                processors,
-                processors_adapted,
-                power,
-                power_of_operators,
-                architectures,
+    group: {refit.__name__: refit for refit in refits}
+    for group, refits in (
+        (
+            "refits",
+            (
+                *(constant, roofline, operators, operators_adapted, processors),
+                *(processors_adapted, power, power_of_operators, architectures),
+                *(architectures_adapted, designs, designs_adapted, benchmarks),
+                *(benchmarks_adapted, benchmark_history, history_of_training_rates, memory),
+                *(memory_unfitted, calibrated_memory, colocation, program_mean, neighbours),
+                *(serving, power_cap, power_cap_adapted),
             ),
-            *(architectures_adapted, designs, designs_adapted, benchmarks, benchmarks_adapted),
-            *(
-                benchmark_history,
-                history_of_training_rates,
-                memory,
-                memory_unfitted,
-                calibrated_memory,
-                colocation,
-            ),
-            *(program_mean, neighbours, serving, power_cap, power_cap_adapted),
-        )
-    },
-    "refits_of_neural_networks": {
-        refit.__name__: refit for refit in (graph_network, colocation_network)
-    },
+        ),
+        ("refits_of_networks", (networks, network_latency, network_latency_adapted)),
+        ("refits_of_neural_networks", (graph_network, colocation_network)),
+    )
 }
-"""Group -> predictor -> its refit."""
+"""Group -> predictor -> its refit. A group has one tolerance, in `compare.TOLERANCES`."""

@@ -56,6 +56,13 @@ def test_the_tolerance_separates_rounding_from_a_change(new):
     assert not compared("networks", STORED, new, tolerance=1e-3).differences
 
 
+def test_ends_of_intervals_may_have_a_tolerance_of_their_own(new):
+    for field in ("value", "low"):
+        latency(new)[field] *= 1.01
+    (one,) = compared("refits", STORED, new, 5e-3, 5e-2).differences
+    assert one.field == "metrics/latency_ms/value"
+
+
 def test_a_number_that_was_zero_is_a_difference_when_it_is_not(new):
     before = {"one": {"util_bram": 0.0}}
     (one,) = compared("designs", before, {"one": {"util_bram": 1e-9}}).differences
