@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
 
-.PHONY: serve test lint types train figures bench clean
+.PHONY: serve test lint types train figures golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -27,6 +27,12 @@ train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 figures: $(VENV)/.dev  ## renew the tables and example answers of README and docs
 	$(BIN)/python -m forerun.training.results_tables
 	$(BIN)/python docs/examples.py
+
+golden: $(VENV)/.dev  ## store today's answers of all predictors as those to keep
+	$(BIN)/python -m tests.golden renew
+
+golden-diff: $(VENV)/.dev  ## how today's answers differ from those stored
+	$(BIN)/python -m tests.golden compare
 
 bench: $(VENV)/.dev  ## timed benchmarks, apart from the tests
 	$(BIN)/python -m tests.benchmarks

@@ -1,0 +1,11 @@
+"""The bundled predictors, loaded once in a process."""
+
+from functools import cache
+
+from forerun.models.bundled import LoadedPredictor, bundled
+
+
+@cache
+def predictors() -> LoadedPredictor:
+    """The predictors under `models/pretrained`."""
+    return bundled()
