@@ -11,13 +11,13 @@ class OnColumns(Kernel):
     def __init__(self, kernel, first, after):
         self.kernel, self.first, self.after = kernel, first, after
 
-    def __call__(self, X, Y=None, eval_gradient=False):
-        other = None if Y is None else Y[:, self.first : self.after]
-        found = self.kernel(X[:, self.first : self.after], other)
+    def __call__(self, rows, others=None, eval_gradient=False):
+        other = None if others is None else others[:, self.first : self.after]
+        found = self.kernel(rows[:, self.first : self.after], other)
         return (found, np.zeros((*found.shape, 0))) if eval_gradient else found
 
-    def diag(self, X):
-        return self.kernel.diag(X[:, self.first : self.after])
+    def diag(self, rows):
+        return self.kernel.diag(rows[:, self.first : self.after])
 
     def is_stationary(self):
         return False
@@ -29,13 +29,13 @@ class SameCode(Kernel):
     def __init__(self, column):
         self.column = column
 
-    def __call__(self, X, Y=None, eval_gradient=False):
-        other = X if Y is None else Y
-        found = (X[:, self.column, None] == other[None, :, self.column]).astype(float)
+    def __call__(self, rows, others=None, eval_gradient=False):
+        other = rows if others is None else others
+        found = (rows[:, self.column, None] == other[None, :, self.column]).astype(float)
         return (found, np.zeros((*found.shape, 0))) if eval_gradient else found
 
-    def diag(self, X):
-        return np.ones(len(X))
+    def diag(self, rows):
+        return np.ones(len(rows))
 
     def is_stationary(self):
         return False

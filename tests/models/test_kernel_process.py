@@ -107,7 +107,7 @@ def test_experts_that_were_too_sure_are_widened():
 
 
 def test_answers_take_the_inflation_that_left_out_rows_asked_for():
-    """An expert whose variance is a third of the truth: what they say together is as wide as their errors are."""
+    """An expert whose variance is a third of the truth: the answer is as wide as its errors."""
     random = np.random.default_rng(0)
     truth, fresh = random.normal(0.0, 1.0, (2, 400))
     sure = Answer(np.zeros(400), np.full(400, 0.3))

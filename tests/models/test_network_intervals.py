@@ -30,7 +30,8 @@ def without_errors(used, held):
 
 def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_known():
     """All errors are zero: what is left is how sustained rates of GPUs scatter, once more for the
-    two devices that training has and that scatter themselves."""
+    two devices that training has and that scatter themselves.
+    """
     taught = training_rows()
     found = intervals_of(taught, np.zeros(len(taught)), np.ones(len(taught)), without_errors)
     wanted = norm.ppf(0.5 + COVERAGE / 2) * SHIFT * np.sqrt(1.0 + 1.0 / 2)
