@@ -2,9 +2,9 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.features.test_allocator import runs
 
 from forerun.features.allocator import Peaks, peaks
+from tests.features.test_allocator import runs
 
 MIB = 2**20
 

@@ -32,7 +32,8 @@ def graphs(draw):
 
 def counted(graph, precision):
     """Most bytes alive: while an operator runs, its operands, their casts, its result, and copies
-    of weights in 16 bits from all dense layers so far, which autocast keeps to the end."""
+    of weights in 16 bits from all dense layers so far, which autocast keeps to the end.
+    """
     ops, item, auto = graph.operators, ITEM[precision], precision == "amp"
     loaded = item * sum(op.parameter_elements for op in ops)
     fed = {s: max(op.input_shapes.count(s) for op in ops) for op in ops for s in op.input_shapes}
