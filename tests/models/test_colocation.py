@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, profile, truth
 
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
@@ -432,3 +433,14 @@ def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
     again = ColocationBoost.load(tmp_path)
     assert again.unit_power == 1.0
     assert again.errors == {}
+
+
+@pytest.mark.parametrize(("count", "least", "most"), [(1, 0.05, 0.5), (30, 0.8, 0.99)])
+def test_one_run_moves_a_program_less_than_half_the_way_and_thirty_nearly_all(count, least, most):
+    rows = colocations(4)
+    spin = np.flatnonzero(rows.groups["program"] == "spin")[:1]
+    answers = boost().predict([rows.queries[spin[0]]] * count).values
+    faster = Measurements([rows.queries[spin[0]]] * count, {m: 0.5 * v for m, v in answers.items()})
+    adapted = boost().adapt(faster).predict(faster.queries).values["p_cpu"]
+    moved = np.log(adapted / answers["p_cpu"]) / np.log(0.5)
+    assert (least < moved).all() and (moved < most).all()

@@ -262,3 +262,24 @@ def test_features_of_other_strata_count_only_where_they_are_comparable():
         gram = Gram.between(np.array(["training"]), support.features[:1], support)
         smooth = gram.covariance(OPERATOR_EXPERTS[-1]) - gram.covariance(OPERATOR_EXPERTS[1])
         assert (np.abs(smooth).max() > 1e-3) == comparable
+
+
+def test_a_device_of_the_training_set_is_taken_to_have_no_level_until_rows_insist():
+    """Experts with a free level weigh a tenth before any row; clear errors bring them back."""
+
+    def share_with_level(size, known):
+        errors = size * np.array([1.0, -0.5, 0.33, 1.0])
+        rows = SupportSet.of(errors, ["linear"] * 4, np.arange(8.0).reshape(4, 2))
+        process = DeviceError(SHEET, rows, known)._fit.process
+        pairs = zip(process.weights, process.experts, strict=True)
+        return sum(float(weight) for weight, expert in pairs if expert.level >= 0.04)
+
+    assert share_with_level(0.02, known=True) < 0.4 * share_with_level(0.02, known=False)
+    assert share_with_level(0.5, known=True) > 3 * share_with_level(0.02, known=True)
+
+
+def test_a_level_that_all_rows_of_a_known_device_show_is_believed():
+    errors, strata, features, keys = models(20, 0, lambda x, mode: 0.4, noise=0.02)
+    rows = SupportSet.of(errors, strata, features, keys, comparable=True)
+    mean, _ = DeviceError(SHEET, rows, known=True).at(["eager"], features[:1] + 0.1, ["new"])
+    assert mean[0] == pytest.approx(0.4, abs=0.08)

@@ -106,6 +106,19 @@ def test_experts_that_were_too_sure_are_widened():
     assert 0.5 < Stacking.of([honest], truth).inflation < 1.5
 
 
+def test_answers_take_the_inflation_that_left_out_rows_asked_for():
+    """An expert whose variance is a third of the truth: the answer is as wide as its errors."""
+    random = np.random.default_rng(0)
+    truth, fresh = random.normal(0.0, 1.0, (2, 400))
+    sure = Answer(np.zeros(400), np.full(400, 0.3))
+    stacked = Stacking.of([sure], truth)
+    answer = stacked.combine([sure])
+    np.testing.assert_allclose(answer.variance, 0.3 * stacked.inflation)
+    inside = np.abs(fresh) <= stacked.half_width(answer)
+    # Squares of standardised errors are clipped at 9, which leaves it a little narrow.
+    assert 0.8 < inside.mean() < 0.95
+
+
 @given(SEEDS)
 @settings(max_examples=20)
 def test_factors_keep_what_a_matrix_of_their_rank_says(seed):
