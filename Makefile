@@ -17,6 +17,8 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	$(BIN)/vulture
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
