@@ -204,6 +204,7 @@ def test_a_mode_that_was_not_measured_keeps_the_width_too():
     assert np.isinf(found.at(["training"], features[:1], ["new"])[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 10, 20])
 def test_nine_in_ten_new_models_lie_inside(count):
     inside = []

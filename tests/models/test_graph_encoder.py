@@ -46,6 +46,7 @@ def exported() -> tuple[Any, Any, bytes, bytes]:
     return encode.eval(), answer.eval(), *files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(150, 220, 100), (1, 0, 1), (7, 6, 2)])
 def test_exported_parts_answer_as_torch_does(size: tuple[int, int, int]) -> None:
     import torch

@@ -25,6 +25,7 @@ def training(graph, batch=1, precision="fp32", setup=None):
     return Query(Network(graph, batch, precision, "training", known), CATALOG.get(A100))
 
 
+@pytest.mark.slow
 def test_networks_like_those_measured_keep_their_coverage(fitted):
     answer = fitted.predict([train(4, 1024, 512)])[0]
     assert answer.estimates[PEAK].coverage == 0.9

@@ -152,6 +152,7 @@ def test_what_was_taught_about_limits_serves_other_workloads():
     assert Chosen(()).response == CapResponse()
 
 
+@pytest.mark.slow
 def test_fitting_makes_intervals_by_what_is_known_of_a_device(monkeypatch):
     monkeypatch.setattr(power_cap_errors, "SHOTS", (4,))
     monkeypatch.setattr(power_cap_errors, "DRAWS", 1)
