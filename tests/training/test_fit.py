@@ -117,6 +117,7 @@ def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
     assert names_of([whole], composed=True) == [whole]
 
 
+@pytest.mark.slow
 def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
     assert not _holds_device_times(artifact)
     pretrained = Path(str(files("forerun.models") / "pretrained"))
