@@ -10,8 +10,8 @@ FOLDERS = ("data", "features", "models", "training", "service", "tests")
 def nearest_tests(root, path):
     """The test file that mirrors a file of code, and those that import it directly.
 
-    Where no test does either, those that import a module that imports it, and so on. Of several
-    importers only those of its own floor count, where there are any.
+    Where there is none, those of the modules that import it, and so on. Of several only those of
+    its own floor count, where there are any.
 
     Args:
         root: of the repository.
@@ -20,25 +20,23 @@ def nearest_tests(root, path):
     Returns:
         Test files from the root, the mirror first, then those of the same folder.
     """
-    importers = _importers(str(root))
-    layer, seen = [_module(path)], {_module(path)}
-    mirror = _mirror(path)
+    importers, mirror = _importers(str(root)), _mirror(_module(path))
     folder, floor = str(Path(mirror).parent), f"tests/{Path(path).parts[0]}/"
+    layer = seen = {_module(path)}
     while layer:
-        layer = sorted({by for module in layer for by in importers.get(module, ())} - seen)
-        seen.update(layer)
-        tests = {f"{module.replace('.', '/')}.py" for module in layer if _is_test(module)}
-        if (Path(root) / mirror).is_file():
-            tests.add(mirror)
+        mirrors = {found for module in layer if (Path(root) / (found := _mirror(module))).is_file()}
+        layer = {by for module in layer for by in importers.get(module, ())} - seen
+        seen = seen | layer
+        tests = mirrors | {f"{module.replace('.', '/')}.py" for module in layer if _is_test(module)}
         if tests:
             near = {test for test in tests if test.startswith(floor)} or tests
             return sorted(near, key=lambda t: (t != mirror, not t.startswith(folder), t))
     return []
 
 
-def _mirror(path):
-    whole = Path("tests") / path
-    return (whole.parent / f"test_{whole.name}").as_posix()
+def _mirror(module):
+    *folders, name = module.split(".")
+    return "/".join(["tests", *folders[1:], f"test_{name}.py"])
 
 
 def _module(path):
