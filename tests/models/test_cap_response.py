@@ -181,6 +181,7 @@ def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
     assert part.seen == (2.0, 2.0)
 
 
+@pytest.mark.slow
 def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     response = fit_response(runs())
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
@@ -188,6 +189,7 @@ def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     assert response.limits(other) == BORROWED
 
 
+@pytest.mark.slow
 def test_a_response_written_down_is_the_same():
     response = fit_response(runs())
     assert CapResponse.from_json(response.to_json()) == response

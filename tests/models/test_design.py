@@ -153,6 +153,7 @@ def test_suggested_designs_are_different_ones_and_follow_the_seed():
     assert chosen != fitted().suggest(queries, 20, seed=4)
 
 
+@pytest.mark.slow
 def test_what_was_shown_survives_the_file(tmp_path):
     adapted = fitted().adapt(measured(NEW).take(range(12)))
     adapted.save(tmp_path)

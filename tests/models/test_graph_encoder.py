@@ -79,6 +79,7 @@ def test_files_are_small() -> None:
     assert max(map(len, exported()[2:])) < 2**20
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     measured = lessons()
     taught = TaughtRows.of(measured)

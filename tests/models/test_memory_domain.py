@@ -137,6 +137,7 @@ def test_ranges_of_gpus_are_for_gpus(fitted, device, phase):
     assert not fitted.answers(query)
 
 
+@pytest.mark.slow
 def test_a_domain_survives_saving(fitted, tmp_path):
     fitted.save(tmp_path / "memory")
     assert Memory.load(tmp_path / "memory").domain.to_json() == fitted.domain.to_json()

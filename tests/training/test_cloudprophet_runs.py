@@ -133,6 +133,7 @@ def test_the_evaluation_reports_the_rules(packaged):
     assert row["repeated_rows"] == 0
 
 
+@pytest.mark.slow
 def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
     """The leakage test: what is passed over would answer, so that it is passed over matters."""
     judge = examiner("cloudprophet_runs")

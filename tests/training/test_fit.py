@@ -58,6 +58,7 @@ def data(bundles):
     return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet")}
 
 
+@pytest.mark.slow
 def test_what_was_taught_is_on_record(artifact):
     record = TrainingRecord.read(artifact)
     assert set(record.digests) == set(record.rows) == {"wa_hls4ml", "ncpp"}
@@ -85,6 +86,7 @@ def test_a_damaged_base_is_refused(bundles, artifact, tmp_path):
         train(tmp_path / "new", names=[MEMORY], base=damaged, data=data(bundles))
 
 
+@pytest.mark.slow
 def test_parts_of_one_name_are_replaced_together_in_their_order(bundles, tmp_path):
     first = train(tmp_path / "first", names=[SUITES], data=data(bundles))
     again = train(tmp_path / "again", names=[SUITES], base=first.folder, data=data(bundles))
@@ -134,6 +136,7 @@ def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
     assert len(rest) + 1 == len(bundled().predictor.parts)
 
 
+@pytest.mark.slow
 def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
     made = train(tmp_path / "made", names=[SUITES], data=data(bundles))
     assert check(made.folder).version == made.manifest.version
