@@ -13,6 +13,7 @@ from forerun.features.network_features import (
     DEVICE_RATIOS,
     NETWORK_FEATURES,
     Chip,
+    _intensities,
     assumed,
     chip_of,
     device_ratios,
@@ -124,3 +125,10 @@ def test_a_wave_fills_as_many_units_as_it_has_tiles(rows: int, fill: float) -> N
     graph = OperatorGraph((layer,), source="torch_export")
     found = next(lower(graph, (lowering_mode(graph, "fp16", SOFTWARE),)))
     assert row(1, found=found)[0]["wave_fill"] == pytest.approx(fill, rel=0.01)
+
+
+def test_quantiles_of_intensity_are_of_time_and_stop_where_kernels_only_move_bytes():
+    compute, memory = np.array([1.0, 0.0, 4.0]), np.array([1.0, 1.0, 1.0])
+    found = _intensities(compute, memory, np.array([0.3, 0.4, 0.3]))
+    # 40 % of the time at the floor, 30 % balanced, 30 % with four times as much arithmetic.
+    np.testing.assert_allclose(found, [-6.0, -6.0, 0.0, np.log(4.0), np.log(4.0)], atol=1e-6)

@@ -85,6 +85,7 @@ def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, pow
     assert (times >= 1.0 - 1e-12).all()
 
 
+@pytest.mark.slow
 @given(LIMITS, POWERS)
 def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits, power):
     response, many = CapResponse(), np.ones(len(limits))
@@ -180,6 +181,7 @@ def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
     assert part.seen == (2.0, 2.0)
 
 
+@pytest.mark.slow
 def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     response = fit_response(runs())
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
@@ -187,6 +189,7 @@ def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     assert response.limits(other) == BORROWED
 
 
+@pytest.mark.slow
 def test_a_response_written_down_is_the_same():
     response = fit_response(runs())
     assert CapResponse.from_json(response.to_json()) == response

@@ -47,6 +47,7 @@ def network():
     return ColocationNetwork(shape=SMALL).fit(one)
 
 
+@pytest.mark.slow
 class TestColocationBoost(PredictorContract):
     def make(self):
         return boost()
@@ -60,6 +61,7 @@ class TestColocationBoost(PredictorContract):
         np.testing.assert_array_equal(one.values["p_cpu"], other.values["p_cpu"])
 
 
+@pytest.mark.slow
 class TestColocationNetwork(PredictorContract):
     def make(self):
         return network()
@@ -88,11 +90,13 @@ def left_out(predictor, key, value):
     ]
 
 
+@pytest.mark.slow
 def test_beside_a_neighbour_never_met_it_is_far_nearer_than_the_programs_own_mean():
     ours, mean = left_out(ColocationBoost(bags=1), "neighbour", "stream")
     assert ours < 0.72 * mean
 
 
+@pytest.mark.slow
 def test_the_network_learns_it_too():
     pytest.importorskip("torch")
     shape = WindowShape(members=1, epochs=60)
@@ -108,6 +112,7 @@ def test_intervals_hold_nine_in_ten_of_fresh_runs():
     assert inside.mean() > 0.88
 
 
+@pytest.mark.slow
 def test_p_over_one_is_a_legal_answer():
     rows = colocations(3)
     faster = replace(rows, values={m: 2.0 * v for m, v in rows.values.items()})
@@ -265,6 +270,7 @@ def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
     assert shaky > 1.5 * steady
 
 
+@pytest.mark.slow
 def test_one_load_tells_how_sensitive_a_new_program_is():
     rows = colocations(beside_cache=True)
     cache = rows.groups["family"] == "cache"

@@ -87,6 +87,7 @@ def test_rows_of_one_model_do_not_vouch_for_each_other():
     assert found.held_out().count == 12
 
 
+@pytest.mark.slow
 def test_offsets_answer_where_the_error_is_an_offset():
     found = [on_device(*models(10, seed, by_mode)) for seed in range(20)]
     assert np.mean([one.process_share == 0.0 for one in found]) > 0.5
@@ -204,6 +205,7 @@ def test_a_mode_that_was_not_measured_keeps_the_width_too():
     assert np.isinf(found.at(["training"], features[:1], ["new"])[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 10, 20])
 def test_nine_in_ten_new_models_lie_inside(count):
     inside = []
@@ -223,6 +225,7 @@ def test_coverage_of_groups_held_out_is_measured():
     assert set(found.keys) == {f"model {i}" for i in range(20)}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(order=st.permutations(range(12)), seed=st.integers(0, 5))
 def test_the_order_of_rows_is_free(order, seed):

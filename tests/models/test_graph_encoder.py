@@ -50,6 +50,7 @@ def exported() -> tuple[Any, Any, bytes, bytes]:
     return encode.eval(), answer.eval(), *files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(150, 220, 100), (1, 0, 1), (7, 6, 2)])
 def test_exported_parts_answer_as_torch_does(size: tuple[int, int, int]) -> None:
     import torch
@@ -82,6 +83,7 @@ def test_files_are_small() -> None:
     assert max(map(len, exported()[2:])) < 2**20
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     measured = lessons()
     taught = TaughtRows.of(measured)

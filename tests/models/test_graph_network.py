@@ -39,6 +39,7 @@ def once() -> GraphNetwork:
     return fitted(calibrated=True)
 
 
+@pytest.mark.slow
 class TestGraphNetwork(PredictorContract):
     def make(self) -> GraphNetwork:
         return once()

@@ -74,6 +74,7 @@ def test_columns_are_standardised_like_others_and_constant_ones_become_zero():
     np.testing.assert_allclose(standardised(np.array([[5.0, 5.0]]), given_rows), [[3.0, 0.0]])
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 5))
 def test_stacking_weights_add_up_and_leave_a_say_to_each(seed, experts):
     densities = np.random.default_rng(seed).normal(-1.0, 2.0, (experts, 20))

@@ -34,6 +34,7 @@ def linear(device, m=4096, n=4096, k=4096):
     return operator_features(table, CATALOG.get(device), "fp32", "linear")
 
 
+@pytest.mark.slow
 def test_boosters_of_a_device_do_not_change_with_rows_of_others():
     """A device left out leaves no trace: its rows are in its own boosters alone."""
     rows, experts = rows_and_experts()
