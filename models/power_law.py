@@ -55,7 +55,7 @@ which are in no training set and are not judged."""
 
 EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 0.4}
 """Effect of a chip -> standard deviation of its logarithm between chips. Six of the seven chips in
-training are less than 0.1 from the law in the dynamic part, the RTX 2080 Ti is 0.5 below it."""
+training are at most 0.2 from the law in the dynamic part, the RTX 2080 Ti is 0.43 below it."""
 
 WAITING_POWER: Final = 0.5
 """Exponent of the design power in the power of a waiting board: 33 W of 165 (A30), 33 to 37 of 250
