@@ -100,9 +100,10 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
         spent["occupied"] += np.bincount(cell, time, n * classes)
         spent["filled"] += np.bincount(cell, time * kernels.filled, n * classes)
     whole = busy["device_s"]
-    shares = [busy[name] / whole for name in ("arithmetic", "memory")]
-    shares += [column.reshape(n, classes) / whole[:, None] for column in spent.values()]
-    return GpuLoad(*shares, whole, *_boards([query.device for query in queries]))
+    boards = _boards([query.device for query in queries])
+    occupied, filled = (column.reshape(n, classes) / whole[:, None] for column in spent.values())
+    rates = (busy["arithmetic"] / whole, busy["memory"] / whole)
+    return GpuLoad(*rates, occupied, filled, whole, *boards)
 
 
 def saturating_load(
