@@ -102,6 +102,14 @@ def test_without_a_limit_answers_are_untouched():
     assert list(free.limits) == [(), ()]
 
 
+@pytest.mark.parametrize("limit", [60.0, 80.0, 100.0, 125.0])
+def test_a_governing_limit_is_answered_to_the_last_digit(limit):
+    """60 W, not 59.99999999998: bisection leaves no residue in what people read."""
+    power, tdp = np.array([240.0]), np.array([250.0])
+    watts, _ = CapResponse().ratios(np.array([limit]), power, tdp)
+    assert (watts * power)[0] == pytest.approx(limit, rel=1e-14)
+
+
 @given(st.floats(90.0, 240.0))
 def test_capped_energy_is_capped_power_times_capped_time(limit):
     answers = Chosen((Hot(),)).predict([asked(limit)])
