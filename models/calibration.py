@@ -142,15 +142,11 @@ def held_out_residuals(
 
 
 def _bounds(residuals: Column, coverage: float) -> tuple[float, float]:
-    """The k-th largest and the k-th smallest residual, k = ceil((n + 1)(1 - alpha / 2)).
-
-    Where n is too small for that, the farthest ones. Lei et al. 2018, "Distribution-free
-    predictive inference for regression", section 2.2, for each end.
-    """
     if not len(residuals):
         return (-1.0, 1.0)
     n = len(residuals)
-    # Rounded, so that 100 * 0.95 is 95 and not a little more.
-    k = min(n, int(np.ceil(round((n + 1) * (0.5 + coverage / 2.0), 9))))
-    ordered = np.sort(residuals)
-    return float(ordered[n - k]), float(ordered[k - 1])
+    tail = (1.0 - coverage) / 2.0
+    level = min(1.0, np.ceil((n + 1) * (1.0 - tail)) / n)
+    high = float(np.quantile(residuals, level, method="higher"))
+    low = float(-np.quantile(-residuals, level, method="higher"))
+    return (low, high)
