@@ -36,7 +36,7 @@ train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 	$(BIN)/forerun train --output models/pretrained
 
 figures: $(VENV)/.dev  ## renew the tables and example answers of README and docs
-	$(BIN)/python -m forerun.training.results_tables
+	$(BIN)/python -m forerun.training.reports.results_tables
 	$(BIN)/python docs/examples.py
 
 golden: $(VENV)/.dev  ## store today's answers of all predictors as those to keep

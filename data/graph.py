@@ -22,7 +22,7 @@ class Operator:
     """One operator with the shapes it runs at.
 
     Attributes:
-        kind: canonical kind, a name in `forerun.features.operators.KINDS` (`unknown` when the
+        kind: canonical kind, a name in `forerun.features.operators.kinds.KINDS` (`unknown` when the
             reader does not know the operator: it is counted and reported, never dropped).
         name: the operator's own name where it came from, such as `aten.addmm` or `Conv`.
         input_shapes: shapes of activation operands; parameters are not among them.

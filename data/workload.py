@@ -200,7 +200,7 @@ class HostWindow:
     """Metrics of a host, second by second.
 
     Attributes:
-        metrics: names, as in `forerun.features.windows.HOST_METRICS`; others are passed over.
+        metrics: names, as in `forerun.features.host_windows.HOST_METRICS`; others are passed over.
         seconds: one tuple a second, a value each metric; NaN where it was not read.
     """
 

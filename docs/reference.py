@@ -66,7 +66,7 @@ def metrics() -> str:
 
 def operator_kinds() -> str:
     """Table of canonical operator kinds."""
-    from forerun.features.operators import KINDS
+    from forerun.features.operators.kinds import KINDS
 
     head = ["kind", "class", "seen as", "FLOPs"]
     spoken = {"gemm": "matrix product", "rows": "rows", "none": "elements"}
@@ -88,7 +88,7 @@ def operator_kinds() -> str:
 
 def scores() -> str:
     """The list of score fields, from the docstring that defines them."""
-    from forerun.training.scores import Score
+    from forerun.training.scores.errors import Score
 
     text = inspect.getdoc(Score) or ""
     lines = text.split("Attributes:\n")[1].split("\n\n")[0].splitlines()
@@ -103,7 +103,7 @@ def scores() -> str:
 
 def own_tables() -> str:
     """Table of tables and columns that evaluation reads."""
-    from forerun.training.tasks import EXAMINERS
+    from forerun.training.protocols import EXAMINERS
 
     rows = []
     for cls in sorted(EXAMINERS, key=lambda one: one.dataset):
@@ -124,7 +124,7 @@ def own_tables() -> str:
 
 def endpoints() -> str:
     """Table of endpoints, from the OpenAPI document."""
-    from forerun.service.app import create_app
+    from forerun.service.http.app import create_app
 
     document = create_app().openapi()
     rows = [

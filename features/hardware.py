@@ -14,15 +14,15 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.collectors.reference_operators import reference_operators
+from forerun.data.collectors.workloads.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog, DeviceKind, Precision
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.features.operators import IS_GEMM
-from forerun.features.query_table import query_table
-from forerun.features.roofline import COMPUTE_PRECISION, traffic_bytes
+from forerun.features.operators.kinds import IS_GEMM
+from forerun.features.operators.query_table import query_table
+from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]

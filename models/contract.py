@@ -20,7 +20,7 @@ import numpy as np
 from forerun.data.measurements import Measurements
 from forerun.data.metrics import CONTENTION_METRICS, DESIGN_METRICS, METRICS, SERVING_METRICS
 from forerun.data.query import Query
-from forerun.models.artifact import load_predictor, seal
+from forerun.models.artifact.sealed_folder import load_predictor, seal
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 

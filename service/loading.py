@@ -11,13 +11,13 @@ from pathlib import Path
 
 from forerun.data.errors import UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.models.bundled import LoadedPredictor, bundled, load_sealed
-from forerun.service.adaptation import Adaptation, adaptation_of
-from forerun.service.device_store import DeviceStore
-from forerun.service.graph_store import GraphStore
+from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
+from forerun.service.adaptation.predictor_in_use import Adaptation, adaptation_of
 from forerun.service.log import log
 from forerun.service.settings import Settings
-from forerun.training.record import TrainingRecord
+from forerun.service.stores.devices import DeviceStore
+from forerun.service.stores.graphs import GraphStore
+from forerun.training.tracking.record import TrainingRecord
 
 FETCH_SECONDS = 300
 IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
@@ -74,7 +74,7 @@ def _champion(settings: Settings) -> Path | None:
     }
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "forerun.training.registry", "fetch"],
+            [sys.executable, "-m", "forerun.training.release.registry", "fetch"],
             env=environment,
             capture_output=True,
             text=True,

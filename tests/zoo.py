@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.features.model_zoo import is_installed
+from forerun.features.readers.model_zoo import is_installed
 
 
 def needs_zoo(test):

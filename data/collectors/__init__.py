@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forerun.data.collectors.collector import Collector
+    from forerun.data.collectors.runner.collector import Collector
 
     COLLECTORS: tuple[type[Collector], ...]
 
@@ -16,8 +16,8 @@ def __getattr__(name: str) -> Any:
     """
     if name != "COLLECTORS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from forerun.data.collectors.cpu import CpuCollector
-    from forerun.data.collectors.gpu import GpuCollector
-    from forerun.data.collectors.probe import ProbeCollector
+    from forerun.data.collectors.latency.cpu import CpuCollector
+    from forerun.data.collectors.latency.fingerprint import ProbeCollector
+    from forerun.data.collectors.latency.gpu import GpuCollector
 
     return (CpuCollector, GpuCollector, ProbeCollector)

@@ -1,25 +1,25 @@
 """Datasets that can be pulled, one file each."""
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.cloudprophet_runs import CloudProphetRuns
-from forerun.data.datasets.contention import Contention
+from forerun.data.datasets.architectures.nas_latency import NasLatency
+from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench
+from forerun.data.datasets.benchmark_suites.mlperf_inference import MlperfInference
+from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.colocation.cloudprophet_runs import CloudProphetRuns
+from forerun.data.datasets.colocation.contention import Contention
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.datasets.deepbench import DeepBench
-from forerun.data.datasets.gpumemnet import GpuMemNet
-from forerun.data.datasets.hlsyn import HLSyn
-from forerun.data.datasets.lambda_bench import LambdaBench
-from forerun.data.datasets.mlenergy import MlEnergy
-from forerun.data.datasets.mlperf_inference import MlperfInference
-from forerun.data.datasets.nas_latency import NasLatency
-from forerun.data.datasets.ncpp import Ncpp
-from forerun.data.datasets.neusight import NeuSight
-from forerun.data.datasets.onnxruntime_cpu import OnnxruntimeCpu
-from forerun.data.datasets.published_memory import PublishedMemory
-from forerun.data.datasets.published_networks import PublishedNetworks
-from forerun.data.datasets.timm_bench import TimmBench
-from forerun.data.datasets.torch_op_energy import TorchOpEnergy
-from forerun.data.datasets.wa_hls4ml import WaHls4ml
-from forerun.data.datasets.zeus_powercap import ZeusPowerCap
+from forerun.data.datasets.hls_designs.hlsyn import HLSyn
+from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.memory.gpumemnet import GpuMemNet
+from forerun.data.datasets.memory.published_memory import PublishedMemory
+from forerun.data.datasets.networks.deepbench import DeepBench
+from forerun.data.datasets.networks.neusight import NeuSight
+from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
+from forerun.data.datasets.networks.published_networks import PublishedNetworks
+from forerun.data.datasets.networks.timm_bench import TimmBench
+from forerun.data.datasets.power.mlenergy import MlEnergy
+from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
+from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import UnknownDataset
 
 DATASETS: tuple[type[Dataset], ...] = (

@@ -9,7 +9,7 @@ from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.errors import BadTable
 from forerun.data.schema import check_table
 from forerun.data.split import Split
-from forerun.data.upstream import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles, Upstream
 
 if TYPE_CHECKING:
     import pandas as pd

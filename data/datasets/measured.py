@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from forerun.data.datasets.packaged import PackagedDataset, raw_files
 from forerun.data.errors import MissingData
-from forerun.data.upstream import RawFiles
+from forerun.data.upstream.downloads import RawFiles
 
 __all__ = ["MeasuredDataset", "raw_files"]
 

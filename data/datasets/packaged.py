@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from forerun.data.bundle import DATASHEET, FACTS, Bundle, bundle_folder
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.errors import MissingData
-from forerun.data.upstream import RawFiles, read_plain_or_gzip
+from forerun.data.upstream.downloads import RawFiles, read_plain_or_gzip
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,15 +11,15 @@ from forerun.features.lowering.attention import attention_launches, swallowed
 from forerun.features.lowering.branches import merged_away
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
-from forerun.features.lowering.idioms import recomposed, tidied_table
+from forerun.features.lowering.decomposed_operators import recomposed, tidied_table
 from forerun.features.lowering.kernels import Kernels, Launch, launch
 from forerun.features.lowering.links import Edges, links
 from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.lowering.nodes import Nodes
 from forerun.features.lowering.pointwise import pointwise_launches
 from forerun.features.lowering.products import product_launch, product_sizes
-from forerun.features.operator_table import OperatorTable
-from forerun.features.query_table import GraphKey
+from forerun.features.operators.query_table import GraphKey
+from forerun.features.operators.table import OperatorTable
 
 __all__ = ["Kernels", "LoweringMode", "lower", "lower_linked", "lowered", "lowering_mode"]
 

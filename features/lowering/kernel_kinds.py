@@ -28,7 +28,7 @@ class KernelKind:
     Attributes:
         name: root and bins, such as `conv1x1/2/0/1`.
         kernel_class: one of `KERNEL_CLASSES`, whose share of the time is a feature.
-        op_class: one of `forerun.features.operators.OPERATOR_CLASSES`, for breakdowns.
+        op_class: one of `forerun.features.operators.kinds.OPERATOR_CLASSES`, for breakdowns.
         is_product: whether its FLOPs count (matrix products, convolutions, attention).
         family: root whose coefficients it shares; its own root unless it is never measured.
     """

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers.aten import plain_name
 
 _KIND: dict[str, str] = {"conv_transpose": "conv", "embedding": "copy"}

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from forerun.features.model_zoo import build
 from forerun.features.published.modules import ssd300, wide_squeeze_efficientnet
 from forerun.features.published.sources import EXAMPLES, Built, Entry
+from forerun.features.readers.model_zoo import build
 
 _CLASSIFIERS: Final = "ultralytics/yolov5, README.md: classification checkpoints of torchvision"
 _ULTRALYTICS: Final = (

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.model_zoo import is_installed
 from forerun.features.published.convolutional import convolutional
 from forerun.features.published.detection import detection
 from forerun.features.published.language import bert, decoders
 from forerun.features.published.sources import Source
 from forerun.features.published.vision import segment_anything, vision, without_attention
+from forerun.features.readers.model_zoo import is_installed
 from forerun.features.readers.torchvision_operators import declare_operators
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
-from forerun.features.dropout import ATTRIBUTE as DROPOUT
+from forerun.features.graphs.dropout import ATTRIBUTE as DROPOUT
 from forerun.features.readers.aten import DROPOUTS, FACTORIES, KIND_OF, VIEWS, function_of
 from forerun.features.readers.probe import Probe
 from forerun.features.readers.strides import Meta, is_viewable

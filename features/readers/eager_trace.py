@@ -3,7 +3,7 @@
 The module runs on the meta device, where tensors have shapes but no values, so a network of any
 size takes a second or two and no memory. What arrives is what torch dispatches after its own
 decompositions: attention as its products and softmax, `batch_norm` with the `empty` that it makes.
-`forerun.features.readers.timm_tables` reads the rows back as operator graphs.
+`forerun.features.tables.timm_bench` reads the rows back as operator graphs.
 """
 
 import json

@@ -8,7 +8,7 @@ from typing import Any
 
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.dropout import ATTRIBUTE as DROPOUT
+from forerun.features.graphs.dropout import ATTRIBUTE as DROPOUT
 
 DEFAULT_SEQUENCE = 128
 _LARGEST_LAYERS = 1_000

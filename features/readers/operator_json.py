@@ -9,8 +9,8 @@ from typing import Any
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.graph import FORMAT, Operator, OperatorGraph, Shape
-from forerun.features.costs import operator_cost
-from forerun.features.operators import KIND_CODE, KINDS
+from forerun.features.operators.costs import operator_cost
+from forerun.features.operators.kinds import KIND_CODE, KINDS
 
 MAX_OPERATORS = 100_000
 MAX_RANK = 16

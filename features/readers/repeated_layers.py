@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.network_blocks import parts
+from forerun.features.graphs.blocks import parts
 
 FEWEST_LAYERS: Final = 5
 """Below, tracing two and three layers takes as long as tracing all."""

@@ -23,8 +23,8 @@ from forerun.models.adaptation.error_process import (
 )
 from forerun.models.adaptation.held_out_errors import GroupSpread, HeldOutErrors
 from forerun.models.adaptation.offsets import KNOWN_FACTOR, Offsets
-from forerun.models.adaptation.support import SupportSet
-from forerun.models.domain import Sheet
+from forerun.models.adaptation.support_set import SupportSet
+from forerun.models.domain.feature_range import Sheet
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]

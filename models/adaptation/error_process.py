@@ -15,10 +15,10 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.gaussian_process import Posterior, matern, without_group
-from forerun.models.adaptation.mixture import log_density
+from forerun.models.adaptation.expert_weights import log_density
 from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support import SupportSet
+from forerun.models.adaptation.support_set import SupportSet
+from forerun.models.gaussian_process.posterior import Posterior, matern, without_group
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.support import SupportSet
+from forerun.models.adaptation.support_set import SupportSet
 
 Column = NDArray[np.float64]
 Names = NDArray[np.str_]

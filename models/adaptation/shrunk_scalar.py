@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.device import Device
-from forerun.models.domain import Sheet, same_sheet, sheet
+from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 
 Column = NDArray[np.float64]
 PRIOR_ROWS = 3.0

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.kernel_process import Answer
-from forerun.models.adaptation.mixture import combine
+from forerun.models.adaptation.expert_weights import combine
+from forerun.models.gaussian_process.regression import Answer
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]

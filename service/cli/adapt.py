@@ -8,10 +8,10 @@ import typer
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
-    from forerun.service.adaptation import Learnt
-    from forerun.service.adaptation_store import MeasurementSet
-    from forerun.service.held_out import HeldOut
+    from forerun.service.adaptation.held_out import HeldOut
+    from forerun.service.adaptation.predictor_in_use import Learnt
     from forerun.service.settings import Settings
+    from forerun.service.stores.measurement_sets import MeasurementSet
 
 
 MOST_GROUPS = 5
@@ -66,7 +66,7 @@ def adapt(
 def _sets(settings: "Settings", device: str | None, listed: bool, json: bool) -> None:
     """Show the sets kept, or undo the last."""
     from forerun.data.errors import InputError
-    from forerun.service.adaptation_store import AdaptationStore
+    from forerun.service.stores.measurement_sets import AdaptationStore
 
     if listed:
         _list(AdaptationStore(settings.home / "measurements"), device, settings, json)
@@ -101,9 +101,9 @@ def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
 
     Nothing is registered where the file holds no measurement of the device.
     """
-    from forerun.service.device_sheets import detected_cpu, read_sheet
-    from forerun.service.device_store import DeviceStore
-    from forerun.service.measurement_files import read_rows
+    from forerun.service.adaptation.measurement_files import read_rows
+    from forerun.service.stores.device_sheets import detected_cpu, read_sheet
+    from forerun.service.stores.devices import DeviceStore
 
     device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
     devices = DeviceStore(settings.home / "devices")
@@ -116,8 +116,8 @@ def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
 
 def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:
     from forerun.data.errors import InputError
+    from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
     from forerun.service.loading import adaptation_here
-    from forerun.service.measurement_files import GraphFolder, graph_folder_of, read_rows
 
     if graphs is not None and not graphs.is_dir():
         raise InputError(f"No folder {graphs}.")
@@ -214,7 +214,7 @@ def _interval(width: float | None, held: float | None) -> str:
 def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
     from rich.table import Table
 
-    from forerun.service.device_store import DeviceStore
+    from forerun.service.stores.devices import DeviceStore
 
     wanted = None if name is None else DeviceStore(settings.home / "devices").get(name).name
     sets: tuple[MeasurementSet, ...] = store.sets(wanted)

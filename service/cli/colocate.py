@@ -10,7 +10,7 @@ from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
 
 if TYPE_CHECKING:
-    from forerun.service.colocation_schemas import ProgramIn
+    from forerun.service.schemas.colocation import ProgramIn
 
 CLOCKS = {"p_cpu": "CPU time", "p_wall": "by the wall"}
 
@@ -32,8 +32,8 @@ def colocate(
     Where an interval is too wide to decide by, a class stands in its place: slowed or not, with the
     error rates of that class on programs held out.
     """
-    from forerun.service.colocation import colocate as answered
-    from forerun.service.colocation_schemas import ColocationIn, HostIn
+    from forerun.service.answers.colocation import colocate as answered
+    from forerun.service.schemas.colocation import ColocationIn, HostIn
 
     residents = [_profile(path) for path in resident or ()]
     asked = ColocationIn(candidate=_profile(candidate), host=HostIn(residents=residents, cpus=cpus))
@@ -53,7 +53,7 @@ def _profile(path: Path) -> "ProgramIn":
     """
     from pydantic import ValidationError
 
-    from forerun.service.colocation_schemas import ProgramIn
+    from forerun.service.schemas.colocation import ProgramIn
 
     try:
         return ProgramIn.model_validate_json(path.read_text(encoding="utf-8"))

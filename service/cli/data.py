@@ -52,7 +52,7 @@ def pull(
     installed: 0.3 s each, kept one by one, so that the next pull goes on after a stop.
     """
     from forerun.data.datasets import dataset
-    from forerun.data.datasets.timm_bench import TimmBench
+    from forerun.data.datasets.networks.timm_bench import TimmBench
 
     bundle = dataset(name).pull()
     if name == TimmBench.name:
@@ -64,9 +64,9 @@ def pull(
 def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     """The bundle with the graphs of its networks, or a line that says what they need."""
     from forerun.data.bundle import home
-    from forerun.data.datasets.timm_bench import TimmBench
-    from forerun.features.model_zoo import is_installed, networks_of, versions, zoo_calls
-    from forerun.features.trace_journal import TraceJournal, trace_missing
+    from forerun.data.datasets.networks.timm_bench import TimmBench
+    from forerun.features.readers.model_zoo import is_installed, networks_of, versions, zoo_calls
+    from forerun.features.readers.trace_journal import TraceJournal, trace_missing
 
     if not is_installed():
         progress("no graphs table: it is traced from timm; pip install 'forerun[zoo]', pull again")

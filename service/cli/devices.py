@@ -34,8 +34,8 @@ def show(
     """List devices, or show one spec sheet with the source of every figure."""
     from forerun.data.device import DeviceKind
     from forerun.data.errors import InputError
-    from forerun.service.device_store import load_catalog
     from forerun.service.settings import Settings
+    from forerun.service.stores.devices import load_catalog
 
     catalog = load_catalog(Settings.load().home / "devices")
     if name is not None:
@@ -82,9 +82,9 @@ def add(
 ) -> None:
     """Register a device: from a sheet, as a black box, or this machine's processor."""
     from forerun.data.errors import InputError
-    from forerun.service.device_sheets import black_box_sheet, detected_cpu, read_sheet
-    from forerun.service.device_store import DeviceStore
     from forerun.service.settings import Settings
+    from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet
+    from forerun.service.stores.devices import DeviceStore
 
     if sheet is not None and black_box:
         raise InputError("Give a sheet or --black-box, not both.")

@@ -35,8 +35,8 @@ def evaluate(
     """
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings
-    from forerun.training.evaluate import evaluate as score
-    from forerun.training.own_rows import nothing_evaluated
+    from forerun.training.evaluation.evaluate import evaluate as score
+    from forerun.training.evaluation.own_rows import nothing_evaluated
 
     settings = Settings.load()
     result = score(

@@ -11,7 +11,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
-    from forerun.training.leaderboard import Leaderboard, Ranked, Section
+    from forerun.training.leaderboard.entries import Leaderboard, Ranked, Section
 
 
 def leaderboard(
@@ -36,8 +36,8 @@ def leaderboard(
     Without --fresh nothing is run: results of earlier runs are shown, and those that came with the
     bundled predictors. With it, what is not yet stored is judged; a run that was cut off goes on.
     """
-    from forerun.training.leaderboard_runs import Plan, run
-    from forerun.training.leaderboard_store import ResultStore, stored
+    from forerun.training.leaderboard.runs import Plan, run
+    from forerun.training.leaderboard.store import ResultStore, stored
 
     counts = _counts(shots)
     names = (tuple(dataset or ()), tuple(protocol or ()), tuple(predictor or ()))
@@ -86,8 +86,8 @@ def _write(
     board: "Leaderboard", html: Path | None, curves: Path | None, tracked: Path | None
 ) -> list[Path]:
     """The page and the pictures, where asked and where they are to be logged."""
-    from forerun.service.leaderboard_page import page
-    from forerun.training.leaderboard_curves import draw
+    from forerun.service.http.leaderboard_page import page
+    from forerun.training.leaderboard.curves import draw
 
     files = []
     if html is not None or tracked is not None:
@@ -105,7 +105,7 @@ def _write(
 
 
 def _track(board: "Leaderboard", files: list[Path]) -> None:
-    from forerun.training.leaderboard_runs import track
+    from forerun.training.leaderboard.runs import track
 
     if find_spec("mlflow") is None:
         progress("not logged: MLflow comes with the train extra (--no-track says nothing of it)")
@@ -127,7 +127,7 @@ def _table(section: "Section") -> object:
     from rich.markup import escape
     from rich.table import Table
 
-    from forerun.training.leaderboard import score_text, value_text
+    from forerun.training.leaderboard.entries import score_text, value_text
 
     place = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
     table = Table(box=None, pad_edge=False, title=escape(place), title_justify="left")

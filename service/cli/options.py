@@ -13,8 +13,8 @@ from forerun.data.errors import InputError
 from forerun.data.query import Query
 
 if TYPE_CHECKING:
-    from forerun.service.adaptation import InUse
-    from forerun.service.device_store import DeviceStore
+    from forerun.service.adaptation.predictor_in_use import InUse
+    from forerun.service.stores.devices import DeviceStore
 
 Source = Annotated[Path, typer.Argument(help=".onnx, .pt2, config.json, or graph .json")]
 BatchSize = Annotated[int, typer.Option(help="samples in one run", min=1, max=65536)]
@@ -88,8 +88,8 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
         UnreadableModel: the file is no network.
     """
     from forerun.features.readers import read_graph
-    from forerun.service.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
-    from forerun.service.workloads import operation_of, usual_runtime
+    from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
+    from forerun.service.schemas.workloads import operation_of, usual_runtime
 
     words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
     check = checked({name: word for name, word in words.items() if word is not None})
@@ -112,10 +112,10 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
 
 def answering() -> "tuple[DeviceStore, InUse]":
     """The devices known here, and the predictor in use."""
-    from forerun.service.adaptation import in_use_of
-    from forerun.service.device_store import DeviceStore
+    from forerun.service.adaptation.predictor_in_use import in_use_of
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
+    from forerun.service.stores.devices import DeviceStore
 
     settings = Settings.load()
     devices = DeviceStore(settings.home / "devices")

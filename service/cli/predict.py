@@ -36,8 +36,8 @@ def predict(
 
 def _answers(given: dict[str, Any]) -> list[dict[str, Any]]:
     """One answer for each device, in the order given."""
-    from forerun.service.answer_content import answer_of
-    from forerun.service.question import question_about
+    from forerun.service.answers.answer import answer_of
+    from forerun.service.answers.question import question_about
 
     about = o.query_of(given)
     devices, in_use = o.answering()

@@ -13,7 +13,7 @@ from forerun.service.cli.output import print_json
 from forerun.service.cli.set_up import takes_set_up
 
 if TYPE_CHECKING:
-    from forerun.service.device_store import DeviceStore
+    from forerun.service.stores.devices import DeviceStore
 
 
 @takes_set_up
@@ -53,7 +53,7 @@ def rank(
 
 
 def _ranked(given: dict[str, Any]) -> dict[str, Any]:
-    from forerun.service.ranking import Goal, Limits, Objective, Risk, ranked
+    from forerun.service.answers.ranking import Goal, Limits, Objective, Risk, ranked
 
     for name, kind in (("objective", Objective), ("risk", Risk)):
         if given[name] not in get_args(kind):
@@ -94,9 +94,9 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
 
 def _show(source: str, found: dict[str, Any]) -> None:
     from forerun.data.metrics import metric
+    from forerun.service.answers.ranking import SHOWN
     from forerun.service.cli.answer_table import NOT_CALIBRATED, fit_word, table
     from forerun.service.cli.output import screen
-    from forerun.service.ranking import SHOWN
 
     out, objective = screen(), found["objective"]
     out.print(f"\n[bold]{source}[/bold] by {objective}")

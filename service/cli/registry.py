@@ -8,7 +8,7 @@ import typer
 from forerun.service.cli.output import screen
 
 if TYPE_CHECKING:
-    from forerun.training.promotion import Difference
+    from forerun.training.release.promotion import Difference
 
 
 def promote(
@@ -26,7 +26,7 @@ def promote(
     seeds explain, is refused; the differences are shown as a table.
     """
     from forerun.data.errors import InputError, PromotionRefused
-    from forerun.training import registry
+    from forerun.training.release import registry
 
     if (version is None) == (not rollback):
         raise InputError("Give a version to promote, or --rollback; not both.")

@@ -10,7 +10,7 @@ import typer
 from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
-    from forerun.models.bundled import LoadedPredictor
+    from forerun.models.artifact.loading import LoadedPredictor
     from forerun.service.settings import Settings
 
 UVICORN: dict[str, Any] = {
@@ -53,7 +53,7 @@ def serve(
 def _serve_here(listener: socket.socket, settings: "Settings", loaded: "LoadedPredictor") -> None:
     import uvicorn
 
-    from forerun.service.app import create_app
+    from forerun.service.http.app import create_app
 
     app = create_app(settings, loaded)
     uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listener])
@@ -63,7 +63,7 @@ def _serve_in_processes(address: str, port: int, workers: int) -> None:
     import uvicorn
 
     uvicorn.run(
-        "forerun.service.app:create_app",
+        "forerun.service.http.app:create_app",
         factory=True,
         host=address,
         port=port,

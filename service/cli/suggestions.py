@@ -7,8 +7,8 @@ from forerun.service.cli.output import print_json, screen
 
 if TYPE_CHECKING:
     from forerun.data.query import Query
-    from forerun.service.adaptation import Adaptation
-    from forerun.service.held_out import HeldOut
+    from forerun.service.adaptation.held_out import HeldOut
+    from forerun.service.adaptation.predictor_in_use import Adaptation
     from forerun.service.settings import Settings
 
 
@@ -25,9 +25,9 @@ def show_suggestions(
     Raises:
         UnanswerableQuery: none is left to measure.
     """
-    from forerun.service.candidates import candidates_of
-    from forerun.service.graph_store import GraphStore
+    from forerun.service.adaptation.candidates import candidates_of
     from forerun.service.loading import adaptation_here
+    from forerun.service.stores.graphs import GraphStore
 
     adaptation, devices = adaptation_here(settings)
     device = devices.get(name)
@@ -47,8 +47,8 @@ def _chosen(
     adaptation: "Adaptation", name: str, given: "dict[str, Query]", count: int
 ) -> "dict[str, Query]":
     from forerun.data.errors import UnanswerableQuery
-    from forerun.service.held_out import key_of
-    from forerun.service.suggestion import suggested
+    from forerun.service.adaptation.held_out import key_of
+    from forerun.service.adaptation.suggestion import suggested
 
     predictor = adaptation.current().loaded.predictor
     measured = adaptation.rows_of(name)
@@ -70,7 +70,7 @@ def _chosen(
 
 
 def _to_fill_in(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> dict[str, Any]:
-    from forerun.service.workloads import workload_in
+    from forerun.service.schemas.workloads import workload_in
 
     return {
         "device": name,

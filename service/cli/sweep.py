@@ -38,8 +38,8 @@ def sweep(
 ) -> None:
     """Time, power and energy at several power limits: which are worth setting."""
     given = locals()
-    from forerun.service.sweep import swept
-    from forerun.service.sweep_picture import sweep_picture
+    from forerun.service.answers.power_sweep import swept
+    from forerun.service.answers.sweep_picture import sweep_picture
 
     most, watts = _share(slow_down), _watts(limits)
     devices, in_use = o.answering()

@@ -24,8 +24,8 @@ def trace(
     image_size: Annotated[int, typer.Option(help="pixels a side, of timm:NAME", min=1)] = 224,
 ) -> None:
     """Trace a torch module without its weights, or read a model file, into a graph."""
-    from forerun.features.model_zoo import PREFIX, zoo_graph
     from forerun.features.readers import read_graph
+    from forerun.features.readers.model_zoo import PREFIX, zoo_graph
     from forerun.features.readers.torch_trace import trace_callable
 
     if source.startswith(PREFIX) and not Path(source).exists():

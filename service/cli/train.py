@@ -23,7 +23,7 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Fit on all training rows; the model card quotes errors on rows that the fits did not see."""
-    from forerun.training.release import release
+    from forerun.training.release.pipeline import release
 
     made = release(
         output,

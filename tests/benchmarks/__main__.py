@@ -50,12 +50,12 @@ def main() -> int:
 def in_process() -> dict[str, float]:
     """Times of one question inside one process, without a socket."""
     from forerun.features.readers import read_graph
-    from forerun.models.bundled import bundled
-    from forerun.service.adaptation import Adaptation
-    from forerun.service.answers import Answers
-    from forerun.service.device_store import DeviceStore
-    from forerun.service.graph_store import GraphStore
-    from forerun.service.schemas import NetworkIn, PredictIn
+    from forerun.models.artifact.loading import bundled
+    from forerun.service.adaptation.predictor_in_use import Adaptation
+    from forerun.service.http.answers import Answers
+    from forerun.service.schemas.prediction import NetworkIn, PredictIn
+    from forerun.service.stores.devices import DeviceStore
+    from forerun.service.stores.graphs import GraphStore
 
     content = (LIGHT / "light_resnet50.onnx").read_bytes()
     read_graph(content)
@@ -93,13 +93,13 @@ def graph_network() -> dict[str, float]:
     from forerun.data.device import DeviceCatalog
     from forerun.data.query import Query
     from forerun.data.workload import Network
-    from forerun.features.kernel_graph import kernel_graph
     from forerun.features.lowering import lowering_mode
+    from forerun.features.networks.kernel_graph import kernel_graph
     from forerun.features.readers import read_graph
-    from forerun.models.graph_answers import GraphAnswers
-    from forerun.models.graph_encoder import GraphShape, encoder, export, head
-    from forerun.models.graph_network import GraphNetwork
-    from forerun.models.kernel_times import PARENTS, KernelTimes
+    from forerun.models.graph_network.encoder import GraphShape, encoder, export, head
+    from forerun.models.graph_network.inference import GraphAnswers
+    from forerun.models.graph_network.latency import GraphNetwork
+    from forerun.models.networks.additive_model import PARENTS, KernelTimes
 
     shape, members = GraphShape(), range(GraphNetwork().members)
     files = export([encoder(shape) for _ in members], [head(shape) for _ in members], shape)

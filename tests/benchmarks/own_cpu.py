@@ -76,9 +76,9 @@ def own_cpu(
 def judge(collected: Path, judged: Path) -> dict[str, float]:
     """The figures from two tables."""
     from forerun.data.device import Device, DeviceCatalog
-    from forerun.models.bundled import bundled
-    from forerun.service.measured_rows import as_measurements, queries_of
-    from forerun.service.measurement_files import GraphFolder, graph_folder_of, read_rows
+    from forerun.models.artifact.loading import bundled
+    from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
+    from forerun.service.schemas.measured_rows import as_measurements, queries_of
 
     device = Device(name="my-cpu", vendor="unknown", kind="cpu")
     catalog = DeviceCatalog.load().with_device(device)

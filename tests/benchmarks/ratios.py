@@ -18,17 +18,17 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Architecture, Network
-from forerun.features.liveness import inference_requests
-from forerun.features.memory_plan import memory_plan
+from forerun.features.memory.liveness import inference_requests
+from forerun.features.memory.plan import memory_plan
 from forerun.features.readers import read_graph
-from forerun.models.bundled import bundled
-from forerun.service.app import create_app
+from forerun.models.artifact.loading import bundled
+from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from tests.benchmarks.models import LIGHT
 from tests.contracts.tiny_colocation import PROGRAMS
-from tests.models.test_architecture import device, fitted, stranger
-from tests.service.test_colocation import program
-from tests.service.test_colocation import taught as trained_colocation
+from tests.models.architectures.test_latency import device, fitted, stranger
+from tests.service.answers.test_colocation import program
+from tests.service.answers.test_colocation import taught as trained_colocation
 
 LIMITS = {
     "read_resnet50_over_squeezenet": ("<", 10.0),

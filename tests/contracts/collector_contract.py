@@ -3,8 +3,8 @@
 import pytest
 
 from forerun.data.collectors import COLLECTORS
-from forerun.data.collectors.collector import Collector, collect
-from forerun.data.collectors.journal import KEY, Journal
+from forerun.data.collectors.runner.collector import Collector, collect
+from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.measurement import read_measurements, tidy_measurements, write_measurements
 
 

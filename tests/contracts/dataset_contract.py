@@ -10,7 +10,7 @@ from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.measured import MeasuredDataset
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import FLAGS, row_weights
-from forerun.data.upstream import RawFiles
+from forerun.data.upstream.downloads import RawFiles
 from tests.contracts.tiny_upstream import tiny_upstream
 
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from forerun.data.collectors.cpu import CpuCollector
-from forerun.data.collectors.cpu_run import CpuRun
-from forerun.data.collectors.gpu import GpuCollector
-from forerun.data.collectors.gpu_run import GpuRun
-from forerun.data.collectors.nvml import Nvml, PowerWindow
-from forerun.data.collectors.pacing import Pace, Pacing
-from forerun.data.collectors.probe import ProbeCollector
-from forerun.data.collectors.single_operators import linear, rows
-from forerun.data.collectors.stopwatch import Stopwatch
-from forerun.data.collectors.trial import Trial
+from forerun.data.collectors.latency.cpu import CpuCollector
+from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.fingerprint import ProbeCollector
+from forerun.data.collectors.latency.gpu import GpuCollector
+from forerun.data.collectors.latency.gpu_run import GpuRun
+from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
+from forerun.data.collectors.runner.stopwatch import Stopwatch
+from forerun.data.collectors.runner.trial import Trial
+from forerun.data.collectors.system.nvml import Nvml, PowerWindow
+from forerun.data.collectors.workloads.single_operators import linear, rows
 from tests.contracts.collector_contract import CollectorContract
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda
 
@@ -63,7 +63,9 @@ class TestProbe(OnFakeGpu):
 
     @pytest.fixture(autouse=True)
     def _few(self, monkeypatch):
-        monkeypatch.setattr("forerun.data.collectors.probe.reference_operators", lambda: OPERATORS)
+        monkeypatch.setattr(
+            "forerun.data.collectors.latency.fingerprint.reference_operators", lambda: OPERATORS
+        )
 
     def make(self):
         return ProbeCollector(self.gpu())

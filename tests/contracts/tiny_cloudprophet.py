@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pandas as pd
 
-from forerun.data.datasets.cloudprophet_runs import NEIGHBOUR_COLUMNS, RESULTS
+from forerun.data.datasets.colocation.cloudprophet_runs import NEIGHBOUR_COLUMNS, RESULTS
 
 SLOWED_BY_REDIS = {"web_serving": 0.4, "redis": 0.1}
 """Share by which a run is slower for each neighbour that runs redis all the time."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from forerun.data.datasets.published_memory import PublishedMemory
+from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.graph import Operator, OperatorGraph
 
 TRAINING = "training (forward+backward, no optimizer step)"

@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from forerun.data.upstream import RawFiles
+from forerun.data.upstream.downloads import RawFiles
 from tests.contracts.tiny_cloudprophet import cloudprophet_runs
 from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml

@@ -6,19 +6,19 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS, dataset
-from forerun.data.datasets.gpumemnet import GpuMemNet, suspects
-from forerun.data.datasets.nas_latency import CHOICES, NasLatency, middle
-from forerun.data.datasets.neusight import (
+from forerun.data.datasets.architectures.nas_latency import CHOICES, NasLatency, middle
+from forerun.data.datasets.memory.gpumemnet import GpuMemNet, suspects
+from forerun.data.datasets.networks.neusight import (
     AMD_TRAINING,
     NVIDIA_TRAINING,
     NeuSight,
     bounds_ms,
     e2e_roles,
 )
+from forerun.data.datasets.networks.timm_bench import TimmBench, family
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.timm_bench import TimmBench, family
-from forerun.data.datasets.torch_op_energy import TorchOpEnergy, physical_devices
-from forerun.data.datasets.zeus_powercap import ZeusPowerCap
+from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy, physical_devices
+from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import BadTable, UnknownDataset
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.hlsyn import INDUCTIVE, HLSyn
-from forerun.data.datasets.ncpp import Ncpp
-from forerun.data.datasets.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
+from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
 

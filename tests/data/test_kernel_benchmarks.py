@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.deepbench import DeepBench
-from forerun.data.datasets.lambda_bench import LambdaBench, gpu_name, usable_memory
+from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name, usable_memory
+from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.errors import DamagedData
-from forerun.data.spreadsheet import all_sheets
-from forerun.features.readers.deepbench_tables import LEAST_ALL_REDUCE
+from forerun.data.upstream.spreadsheet import all_sheets
+from forerun.features.tables.deepbench import LEAST_ALL_REDUCE
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_kernel_benchmarks import workbook
 

@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.errors import BadTable, InputError, MissingData
-from forerun.training.results_tables import (
+from forerun.training.reports.results_tables import (
     MARKED,
     documents,
     main,
@@ -11,7 +11,7 @@ from forerun.training.results_tables import (
     table,
     with_tables,
 )
-from forerun.training.table_contents import TABLES
+from forerun.training.reports.table_contents import TABLES
 from tests.house.sources import REPOSITORY
 
 MARK = "<!-- figures: torch_op_energy -->"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from forerun.data.metrics import METRICS
-from forerun.features.operators import KINDS
+from forerun.features.operators.kinds import KINDS
 from tests.house.sources import REPOSITORY, modules
 
 PAGE = REPOSITORY / "docs" / "reference.md"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.collectors.reference_operators import reference_operators
+from forerun.data.collectors.workloads.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
@@ -19,7 +19,7 @@ from forerun.features.hardware import (
     fingerprint,
     sheet_vector,
 )
-from forerun.models.roofline import Roofline
+from forerun.models.baselines.roofline import Roofline
 
 CATALOG = DeviceCatalog.load()
 BOX = Device(name="my-box", vendor="nobody", kind="gpu")

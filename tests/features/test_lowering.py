@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forerun.data.graph import Attribute, Operator, OperatorGraph
 from forerun.data.software import Software
 from forerun.features.lowering import Kernels, LoweringMode, lower, lowered, lowering_mode
-from forerun.features.lowering.idioms import recomposed
+from forerun.features.lowering.decomposed_operators import recomposed
 from forerun.features.lowering.kernel_kinds import (
     KERNEL_CODE,
     KERNEL_KINDS,
@@ -20,7 +20,7 @@ from forerun.features.lowering.kernel_kinds import (
     product_kind,
     row_kind,
 )
-from forerun.features.operators import KINDS, OPERATOR_CLASSES
+from forerun.features.operators.kinds import KINDS, OPERATOR_CLASSES
 
 IMAGE = (1, 3, 32, 32)
 MAP = (1, 16, 32, 32)

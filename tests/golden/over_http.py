@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from forerun.service.app import create_app
+from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from tests.golden.bundle import predictors
 from tests.golden.graphs import graph_named, onnx_file

@@ -31,25 +31,25 @@ def _some(queries: Sequence[Query], count: int = ROWS) -> list[Query]:
 
 
 def constant() -> Refit:
-    from forerun.models.constant import Constant
-    from tests.models.test_operator_boost import measured
+    from forerun.models.baselines.constant import Constant
+    from tests.models.operators.test_booster import measured
 
     rows = measured(n=20)
     return Constant().fit(rows), rows.queries[:2]
 
 
 def roofline() -> Refit:
-    from forerun.models.roofline import Roofline
-    from tests.models.test_operator_boost import measured
-    from tests.models.test_roofline import queries
+    from forerun.models.baselines.roofline import Roofline
+    from tests.models.baselines.test_roofline import queries
+    from tests.models.operators.test_booster import measured
 
     rows = measured(n=20)
     return Roofline().fit(rows), [*queries(), *rows.queries[:3]]
 
 
 def operators() -> Refit:
-    from forerun.models.operator_boost import OperatorBoost
-    from tests.models.test_operator_boost import CATALOG, GRAPH, measured
+    from forerun.models.operators.booster import OperatorBoost
+    from tests.models.operators.test_booster import CATALOG, GRAPH, measured
 
     rows = measured(n=250)
     graph = [Query(_network(GRAPH, 256), CATALOG.get(name)) for name in ("t4", "l4")]
@@ -58,7 +58,7 @@ def operators() -> Refit:
 
 
 def operators_adapted() -> Refit:
-    from tests.models.test_operator_boost import measured
+    from tests.models.operators.test_booster import measured
 
     predictor, _ = operators()
     few = measured(("a100-pcie-40gb",), n=8, slowdown=2.5, seed=9)
@@ -66,22 +66,22 @@ def operators_adapted() -> Refit:
 
 
 def networks() -> Refit:
-    from tests.models.test_network_boost import once
+    from tests.models.networks.test_booster import once
 
     return once(), _network_questions()
 
 
 def network_latency() -> Refit:
     from forerun.data.workload import Kernel
-    from tests.models.test_network_boost import TEACHERS
-    from tests.models.test_network_latency import kernel, latency, networks
+    from tests.models.networks.test_booster import TEACHERS
+    from tests.models.networks.test_latency import kernel, latency, networks
 
     return latency(), [*_some(networks()), Query(Kernel(kernel(4096, 512)), TEACHERS[0])]
 
 
 def network_latency_adapted() -> Refit:
-    from tests.models.test_network_boost import STRANGER, lessons
-    from tests.models.test_network_latency import latency, networks
+    from tests.models.networks.test_booster import STRANGER, lessons
+    from tests.models.networks.test_latency import latency, networks
 
     taught = lessons()
     rows = taught.take(range(0, 24, 2))
@@ -90,7 +90,7 @@ def network_latency_adapted() -> Refit:
 
 
 def _network_questions() -> list[Query]:
-    from tests.models.test_network_boost import RUNTIMES, STRANGER, TEACHERS, ask
+    from tests.models.networks.test_booster import RUNTIMES, STRANGER, TEACHERS, ask
 
     eager, compiled = RUNTIMES
     return [
@@ -108,9 +108,9 @@ def _network_questions() -> list[Query]:
 
 
 def graph_network() -> Refit:
-    from forerun.models.graph_encoder import GraphShape
-    from forerun.models.graph_network import GraphNetwork
-    from tests.models.test_network_boost import lessons
+    from forerun.models.graph_network.encoder import GraphShape
+    from forerun.models.graph_network.latency import GraphNetwork
+    from tests.models.networks.test_booster import lessons
 
     rows = lessons().take(range(0, len(lessons()), 5))
     shape = GraphShape(hidden=4, head=4, last=4, epochs=1)
@@ -125,7 +125,7 @@ def _network(graph: Any, batch: int) -> Any:
 
 
 def processors() -> Refit:
-    from forerun.models.cpu_latency import CpuLatency
+    from forerun.models.processors.latency import CpuLatency
     from tests.models.recorded_cpu import recorded
 
     return CpuLatency().fit(recorded("quick")), _some(recorded("judged").queries)
@@ -141,7 +141,7 @@ def processors_adapted() -> Refit:
 
 def power() -> Refit:
     from forerun.data.workload import Kernel
-    from tests.models.test_power import CATALOG, GRAPH, kernel, with_networks
+    from tests.models.power.test_operator_power import CATALOG, GRAPH, kernel, with_networks
 
     devices = [CATALOG.get(name) for name in ("a30", "rtx-2080-ti", "l4")]
     asked = [
@@ -154,13 +154,19 @@ def power() -> Refit:
 
 
 def power_of_operators() -> Refit:
-    from tests.models.test_power import CATALOG, GRAPH, fitted, measured
+    from tests.models.power.test_operator_power import CATALOG, GRAPH, fitted, measured
 
     return fitted(), [*measured(3, 10).queries, Query(_network(GRAPH, 8), CATALOG.get("a40"))]
 
 
 def architectures() -> Refit:
-    from tests.models.test_architecture import RATES, fitted, measured, random_codes, stranger
+    from tests.models.architectures.test_latency import (
+        RATES,
+        fitted,
+        measured,
+        random_codes,
+        stranger,
+    )
 
     known = measured("mathy", random_codes("nb201", 5, 3), RATES["mathy"])
     nets = stranger(3, space="fbnet")
@@ -168,7 +174,7 @@ def architectures() -> Refit:
 
 
 def architectures_adapted() -> Refit:
-    from tests.models.test_architecture import fitted, stranger
+    from tests.models.architectures.test_latency import fitted, stranger
 
     predictor = fitted().adapt(stranger(20)).adapt(stranger(20, space="fbnet"))
     nets = stranger(4, 7, "fbnet")
@@ -176,27 +182,27 @@ def architectures_adapted() -> Refit:
 
 
 def designs() -> Refit:
-    from tests.models.test_design import NEW, fitted, measured
+    from tests.models.hls_designs.test_booster import NEW, fitted, measured
 
     return fitted(), [*_some(measured([16, 32]).queries, 5), *_some(measured(NEW).queries, 7)]
 
 
 def designs_adapted() -> Refit:
-    from tests.models.test_design import NEW, fitted, measured
+    from tests.models.hls_designs.test_booster import NEW, fitted, measured
 
     rows = measured(NEW)
     return fitted().adapt(rows.take(range(0, 60, 3))), _some(rows.queries)
 
 
 def benchmarks() -> Refit:
-    from tests.models.test_benchmark import asked, fitted, measured
+    from tests.models.benchmark_suites.test_scores import asked, fitted, measured
 
     return fitted(), [*_some(measured().queries, 8), asked(512, 3), asked(40, 2, "resource")]
 
 
 def benchmarks_adapted() -> Refit:
     from forerun.data.measurements import Measurements
-    from tests.models.test_benchmark import fitted, measured
+    from tests.models.benchmark_suites.test_scores import fitted, measured
 
     rows = measured().take([1, 5, 9])
     few = Measurements(rows.queries, {"lut": 3.0 * rows.values["lut"]})
@@ -204,7 +210,7 @@ def benchmarks_adapted() -> Refit:
 
 
 def benchmark_history() -> Refit:
-    from tests.models.test_benchmark_history import asked, fitted, measured
+    from tests.models.benchmark_suites.test_history import asked, fitted, measured
 
     return fitted(), [
         *_some(measured().queries, 6),
@@ -220,10 +226,10 @@ def history_of_training_rates() -> Refit:
     from tempfile import TemporaryDirectory
 
     from forerun.data.bundle import Bundle
-    from forerun.data.datasets.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
+    from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
     from forerun.data.device import DeviceCatalog
-    from forerun.models.benchmark_history import BenchmarkHistory
-    from forerun.training.tasks.lambda_bench import LambdaBenchExaminer
+    from forerun.models.benchmark_suites.history import BenchmarkHistory
+    from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchExaminer
     from tests.contracts.tiny_upstream import tiny_upstream
 
     with TemporaryDirectory() as name:
@@ -238,20 +244,20 @@ def history_of_training_rates() -> Refit:
 
 
 def memory() -> Refit:
-    from forerun.models.memory import Memory
-    from tests.models.test_memory import taught
+    from forerun.models.memory.peak_memory import Memory
+    from tests.models.memory.test_peak_memory import taught
 
     return Memory().fit(taught()), _memory_questions()
 
 
 def memory_unfitted() -> Refit:
-    from forerun.models.memory import Memory
+    from forerun.models.memory.peak_memory import Memory
 
     return Memory(), _memory_questions()
 
 
 def _memory_questions() -> list[Query]:
-    from tests.models.test_memory import ask, train
+    from tests.models.memory.test_peak_memory import ask, train
 
     return [
         *(ask(), ask(16, "fp16"), ask(4, "amp", "a100-pcie-80gb"), ask(2, phase="training")),
@@ -261,14 +267,14 @@ def _memory_questions() -> list[Query]:
 
 
 def calibrated_memory() -> Refit:
-    from forerun.models.calibrated_memory import CalibratedMemory
-    from tests.models.test_calibrated_memory import published
+    from forerun.models.memory.calibrated import CalibratedMemory
+    from tests.models.memory.test_calibrated import published
 
     return CalibratedMemory().fit(published()), _memory_questions()
 
 
 def colocation() -> Refit:
-    from forerun.models.colocation import ColocationBoost
+    from forerun.models.colocation.booster import ColocationBoost
     from tests.contracts.tiny_colocation import colocations
 
     fitted = ColocationBoost(bags=1).fit(colocations(3))
@@ -276,7 +282,7 @@ def colocation() -> Refit:
 
 
 def program_mean() -> Refit:
-    from forerun.models.colocation import ProgramMean
+    from forerun.models.colocation.booster import ProgramMean
     from tests.contracts.tiny_colocation import colocations
 
     return ProgramMean().fit(colocations(2)), _some(colocations(1, seed=4).queries)
@@ -284,20 +290,20 @@ def program_mean() -> Refit:
 
 def colocation_network() -> Refit:
     from tests.contracts.tiny_colocation import colocations
-    from tests.models.test_colocation import network
+    from tests.models.colocation.test_booster import network
 
     return network(), _some(colocations(1, seed=4).queries)
 
 
 def neighbours() -> Refit:
-    from tests.models.test_neighbour_boost import fitted, runs, with_settings
+    from tests.models.colocation.test_application_booster import fitted, runs, with_settings
 
     queries = _some(runs().queries, 9)
     return fitted(), [*queries, with_settings(queries[0], application="never")]
 
 
 def serving() -> Refit:
-    from tests.models.test_serving_power import FEW, TestServingPower
+    from tests.models.serving.test_power import FEW, TestServingPower
 
     case = TestServingPower()
     return case.make(), [*case.queries(), *_some(FEW.queries, 6)]
@@ -305,7 +311,7 @@ def serving() -> Refit:
 
 @cache
 def _power_cap() -> Any:
-    from forerun.models.power_cap import PowerCap
+    from forerun.models.power.training_jobs import PowerCap
     from tests.contracts.power_runs import GPUS, runs
 
     return PowerCap().fit(runs(GPUS[:2], (64,)))

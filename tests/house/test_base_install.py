@@ -65,7 +65,7 @@ def test_a_model_is_answered_without_an_extra(tmp_path):
 def test_the_service_starts_without_an_extra(tmp_path):
     code = (
         "from fastapi.testclient import TestClient\n"
-        "from forerun.service.app import create_app\n"
+        "from forerun.service.http.app import create_app\n"
         "with TestClient(create_app()) as client: print(client.get('/readyz').status_code)"
     )
     home = {"FORERUN_HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}

@@ -6,7 +6,7 @@ import lzma
 
 import pytest
 
-from forerun.models.artifact import ALLOWED, check
+from forerun.models.artifact.sealed_folder import ALLOWED, check
 from tests.house.sources import REPOSITORY, modules, name_of
 
 PRETRAINED = REPOSITORY / "models" / "pretrained"

@@ -8,7 +8,7 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
-from forerun.data.datasets.neusight import NeuSight
+from forerun.data.datasets.networks.neusight import NeuSight
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.errors import MissingData
 from forerun.data.split import LeakedRows

@@ -15,10 +15,10 @@ from forerun.models.adaptation.error_process import (
     LeftOut,
     leave_groups_out,
 )
-from forerun.models.adaptation.few_rows import FewRows
-from forerun.models.adaptation.gaussian_process import Posterior, without_group
 from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support import SupportSet
+from forerun.models.adaptation.support_gp import FewRows
+from forerun.models.adaptation.support_set import SupportSet
+from forerun.models.gaussian_process.posterior import Posterior, without_group
 
 L4 = DeviceCatalog.load().get("l4")
 SHEET = (0.0, 0.0, 0.0)

@@ -8,10 +8,10 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.models.adaptation.device_error import DeviceError
 from forerun.models.adaptation.error_process import NETWORK_EXPERTS, OPERATOR_EXPERTS, ErrorProcess
-from forerun.models.adaptation.few_rows import FewRows, Standard
-from forerun.models.adaptation.gaussian_process import Posterior
 from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support import SupportSet
+from forerun.models.adaptation.support_gp import FewRows, Standard
+from forerun.models.adaptation.support_set import SupportSet
+from forerun.models.gaussian_process.posterior import Posterior
 
 CATALOG = DeviceCatalog.load()
 L4, T4 = CATALOG.get("l4"), CATALOG.get("t4")

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.models.adaptation.kernel_process import (
+from forerun.models.adaptation.low_rank_factors import LowRank
+from forerun.models.adaptation.stacking import Stacking, mixed, stacking_weights
+from forerun.models.adaptation.suggestions import suggest
+from forerun.models.gaussian_process.regression import (
     Answer,
     Kernel,
     KernelProcess,
     kernels_over,
     standardised,
 )
-from forerun.models.adaptation.low_rank import LowRank
-from forerun.models.adaptation.stacking import Stacking, mixed, stacking_weights
-from forerun.models.adaptation.suggest import suggest
 
 SEEDS = st.integers(0, 2**16)
 

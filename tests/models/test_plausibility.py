@@ -13,20 +13,20 @@ import numpy as np
 import onnx
 import pytest
 
-from forerun.data.datasets.published_networks import PublishedNetworks
+from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network, NumberFormat
-from forerun.features.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.network_features import chip_of, network_features
+from forerun.features.networks.features import chip_of, network_features
+from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.published.zoo import read_graphs
 from forerun.features.readers import read_graph
-from forerun.models.bundled import bundled
-from forerun.models.chosen import Chosen
-from forerun.models.network_latency import NetworkLatency
+from forerun.models.artifact.loading import bundled
+from forerun.models.networks.latency import NetworkLatency
+from forerun.models.router import Chosen
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plausibility")]
 CATALOG = DeviceCatalog.load()

@@ -14,8 +14,8 @@ from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.torch_trace import trace_module
-from forerun.models.kernel_times import COLUMNS
-from forerun.models.network_rows import NetworkRows
+from forerun.models.networks.additive_model import COLUMNS
+from forerun.models.networks.features import NetworkRows
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

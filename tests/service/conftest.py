@@ -10,10 +10,10 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.models.bundled import LoadedPredictor, bundled
-from forerun.models.chosen import Chosen
-from forerun.models.roofline import Roofline
-from forerun.service.app import create_app
+from forerun.models.artifact.loading import LoadedPredictor, bundled
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Chosen
+from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from tests.waiting import eventually
 

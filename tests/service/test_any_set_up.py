@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.service.training_options import LARGEST_RANK, MOST_DEVICES, MOST_SEGMENTS
+from forerun.service.schemas.training_options import LARGEST_RANK, MOST_DEVICES, MOST_SEGMENTS
 from tests.service.conftest import GRAPH
 
 POSITIVE = st.floats(0.0, exclude_min=True, allow_nan=False, allow_infinity=False)

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forerun.models.artifact import seal
-from forerun.models.chosen import Chosen
-from forerun.models.roofline import Roofline
+from forerun.models.artifact.sealed_folder import seal
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Chosen
 from forerun.service import cli
 from forerun.service.cli.output import print_json
 from tests.service.conftest import GRAPH

@@ -3,8 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.service.app import create_app
-from forerun.service.schemas import EXAMPLE
+from forerun.service.http.app import create_app
+from forerun.service.schemas.prediction import EXAMPLE
 
 SHEET = {
     "name": "my-card",

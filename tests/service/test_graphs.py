@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
-from forerun.service.app import create_app
+from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH
 
 

@@ -2,8 +2,8 @@
 
 from fastapi.testclient import TestClient
 
-from forerun.service.app import create_app
-from forerun.service.schemas import EXAMPLE
+from forerun.service.http.app import create_app
+from forerun.service.schemas.prediction import EXAMPLE
 
 
 def test_not_ready_until_the_predictors_are_loaded(settings, loaded):

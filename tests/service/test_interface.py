@@ -16,10 +16,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from forerun.models.bundled import LoadedPredictor
-from forerun.models.chosen import Chosen
-from forerun.models.roofline import Roofline
-from forerun.service.app import create_app
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Chosen
+from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 
 PROMISES = [
@@ -134,7 +134,7 @@ import json, sys
 from pathlib import Path
 import onnx
 from fastapi.testclient import TestClient
-from forerun.service.app import create_app
+from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 model = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
 with TestClient(create_app(Settings(home=Path(sys.argv[1])))) as client:

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from forerun.service import cli
-from forerun.service.leaderboard_page import page
-from forerun.training import leaderboard_runs
-from forerun.training.leaderboard import Entry, Leaderboard
-from forerun.training.leaderboard_store import ResultStore, Sitting, shipped
-from forerun.training.published import published_for
+from forerun.service.http.leaderboard_page import page
+from forerun.training.leaderboard import runs as leaderboard_runs
+from forerun.training.leaderboard.entries import Entry, Leaderboard
+from forerun.training.leaderboard.store import ResultStore, Sitting, shipped
+from forerun.training.published.figures import published_for
 
 OURS = Entry(
     dataset="toy",

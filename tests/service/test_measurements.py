@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.service.app import create_app
+from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH, linear_row
 
 PATH = "/v1/devices/l4/measurements"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.service.schemas import EXAMPLE
+from forerun.service.schemas.prediction import EXAMPLE
 from tests.service.conftest import GRAPH
 
 
@@ -127,7 +127,7 @@ def test_over_a_socket_the_answer_is_the_same(server, client, digest):
 
 
 def test_limits_belong_to_the_metrics_that_they_concern():
-    from forerun.service.answer_content import limits_of
+    from forerun.service.answers.answer import limits_of
 
     limits = ["batch is 9, training saw 1 to 2", "power: not measured", "memory: a range"]
     assert limits_of("latency_ms", limits) == limits[:1]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from forerun.service.problems import kinds
-from forerun.service.schemas import EXAMPLE
+from forerun.service.schemas.prediction import EXAMPLE
 
 
 def test_every_type_has_a_page_that_explains_it(client):

@@ -4,13 +4,13 @@ import pytest
 from typer.testing import CliRunner
 
 from forerun.data.bundle import Bundle, find
-from forerun.data.datasets.timm_bench import TimmBench
+from forerun.data.datasets.networks.timm_bench import TimmBench
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import MissingData, UnreadableModel
-from forerun.features import model_zoo
+from forerun.features.readers import model_zoo
 from forerun.features.readers.eager_trace import EagerCall
 from forerun.service.cli import app
-from forerun.training.tasks.timm_bench import TimmBenchExaminer
+from forerun.training.protocols.networks.timm_bench import TimmBenchExaminer
 from tests.contracts.tiny_upstream import tiny_upstream
 
 RETIRED = "dla_2"

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.models.bundled import LoadedPredictor
-from forerun.models.calibrated_memory import CalibratedMemory
-from forerun.models.calibration import LogQuantiles
-from forerun.models.chosen import Chosen
-from forerun.models.memory import Memory
-from forerun.models.memory_domain import MemoryDomain
-from forerun.models.published_ranges import PublishedRanges, SeenKind
-from forerun.models.roofline import Roofline
-from forerun.service.app import create_app
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.memory.calibrated import CalibratedMemory
+from forerun.models.memory.domain import MemoryDomain
+from forerun.models.memory.peak_memory import Memory
+from forerun.models.memory.published_ranges import PublishedRanges, SeenKind
+from forerun.models.router import Chosen
+from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH
 
 PEAK = "peak_memory_mib"

@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture(scope="session")
 def prepared_database(tmp_path_factory):
     """An SQLite file after MLflow's migrations, which take seconds."""
-    from forerun.training.tracking import connect
+    from forerun.training.tracking.runs import connect
 
     file = tmp_path_factory.mktemp("mlflow") / "prepared.db"
     connect(f"sqlite:///{file}")

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.ncpp import Ncpp
-from forerun.data.datasets.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.device import DeviceCatalog
-from forerun.models.benchmark import GROUP
-from forerun.training.tasks.ncpp import NcppExaminer
-from forerun.training.tasks.wa_hls4ml import LABELS, WaHls4mlExaminer
+from forerun.models.benchmark_suites.scores import GROUP
+from forerun.training.protocols.benchmark_suites.ncpp import NcppExaminer
+from forerun.training.protocols.hls_designs.wa_hls4ml import LABELS, WaHls4mlExaminer
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()

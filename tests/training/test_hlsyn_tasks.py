@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.hlsyn import INDUCTIVE, HLSyn
+from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
 from forerun.data.device import DeviceCatalog
-from forerun.models.design_rows import METRICS
-from forerun.training.tasks.hlsyn import SHOTS, HLSynExaminer, performance, share
+from forerun.models.hls_designs.features import METRICS
+from forerun.training.protocols.hls_designs.hlsyn import SHOTS, HLSynExaminer, performance, share
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.mlperf_inference import CLOSED, MlperfInference, round_numbers
+from forerun.data.datasets.benchmark_suites.mlperf_inference import (
+    CLOSED,
+    MlperfInference,
+    round_numbers,
+)
 from forerun.data.device import DeviceCatalog
-from forerun.training.tasks.mlperf_inference import MlperfInferenceExaminer
-from forerun.training.tasks.mlperf_rows import (
+from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceExaminer
+from forerun.training.protocols.benchmark_suites.mlperf_rows import (
     framework_family,
     gflop_per_sample,
     run_measurements,

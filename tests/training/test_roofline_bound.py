@@ -15,10 +15,10 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.workload import Network
 from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.network_features import chip_of, network_features
-from forerun.training.tasks.neusight import NeuSightExaminer
-from forerun.training.tasks.published_networks import PublishedNetworksExaminer
-from forerun.training.tasks.timm_bench import network_measurements
+from forerun.features.networks.features import chip_of, network_features
+from forerun.training.protocols.networks.neusight import NeuSightExaminer
+from forerun.training.protocols.networks.published_networks import PublishedNetworksExaminer
+from forerun.training.protocols.networks.timm_bench import network_measurements
 
 NOISE = 0.1
 """Of one measurement below its bound: figures of a sheet are nominal, and boards of one name hold

@@ -2,9 +2,10 @@
 
 import pytest
 
-from forerun.data.collectors.onnx_operators import model_of
-from forerun.data.collectors.operator_shapes import NotRunnable, padding_of
-from forerun.data.collectors.single_operators import (
+from forerun.data.collectors.workloads.onnx_nodes import model_of
+from forerun.data.collectors.workloads.operator_shapes import NotRunnable, padding_of
+from forerun.data.collectors.workloads.operator_sweep import dense_sweep, operator_sweep, touched
+from forerun.data.collectors.workloads.single_operators import (
     attention,
     batch_norm,
     conv,
@@ -16,7 +17,6 @@ from forerun.data.collectors.single_operators import (
     rows,
     transpose,
 )
-from forerun.data.collectors.sweep import dense_sweep, operator_sweep, touched
 from forerun.data.graph import Operator
 
 SMALL = (
@@ -56,7 +56,7 @@ def test_onnxruntime_gives_the_output_that_the_operator_says(operator):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_torch_gives_the_output_that_the_operator_says(operator, precision):
     torch = pytest.importorskip("torch")
-    from forerun.data.collectors.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_operators import operator_run
 
     output = operator_run(operator, precision, "cpu")()
     assert tuple(output.shape) == operator.output_shapes[0]
@@ -66,7 +66,7 @@ def test_torch_gives_the_output_that_the_operator_says(operator, precision):
 
 def test_every_operator_of_the_sweep_can_be_run_by_both():
     pytest.importorskip("torch")
-    from forerun.data.collectors.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_operators import operator_run
 
     for op in operator_sweep(8):
         if op.kind == "conv":
@@ -78,7 +78,7 @@ def test_every_operator_of_the_sweep_can_be_run_by_both():
 
 def test_every_operator_of_a_dense_sweep_can_be_run_by_torch():
     pytest.importorskip("torch")
-    from forerun.data.collectors.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_operators import operator_run
 
     ran = set()
     for op in dense_sweep(8):
@@ -94,7 +94,7 @@ def test_every_operator_of_a_dense_sweep_can_be_run_by_torch():
 
 def test_what_cannot_be_run_says_so():
     torch = pytest.importorskip("torch")
-    from forerun.data.collectors.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_operators import operator_run
 
     assert torch
     with pytest.raises(NotRunnable, match="recurrent"):

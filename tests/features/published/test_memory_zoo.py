@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.data.datasets.published_memory import PublishedMemory
+from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.features.published.memory_zoo import memory_networks
 from forerun.features.published.zoo import graph_table, read_graphs
 from tests.zoo import needs_zoo

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.data.datasets.published_networks import PublishedNetworks
+from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.errors import UnreadableModel
 from forerun.features.published.zoo import (
     graph_table,

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from forerun.data.errors import UnreadableModel
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers.eager_trace import EagerCall, eager_calls
-from forerun.features.readers.timm_tables import timm_graphs
+from forerun.features.tables.timm_bench import timm_graphs
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

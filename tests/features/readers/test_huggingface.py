@@ -5,7 +5,7 @@ import json
 import pytest
 
 from forerun.data.errors import UnreadableModel
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 
 pytest.importorskip("transformers")

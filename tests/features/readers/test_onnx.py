@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from forerun.data.errors import InputError
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

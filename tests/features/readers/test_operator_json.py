@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 from forerun.features.readers.operator_json import MAX_OPERATORS, graph_of
 from tests.laws import graphs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.data.errors import UnreadableModel
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 from forerun.features.readers.torch_trace import trace_callable, trace_module
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.features.operator_table import OperatorTable
+from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import torch_trace
 from forerun.features.readers.torch_trace import trace_module
 

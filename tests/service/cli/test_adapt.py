@@ -7,9 +7,9 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurement import write_measurements
+from forerun.service.adaptation.held_out import HeldOut, MetricError
 from forerun.service.cli.adapt import show_errors
-from forerun.service.held_out import HeldOut, MetricError
-from forerun.service.measured_rows import MeasuredRow, queries_of
+from forerun.service.schemas.measured_rows import MeasuredRow, queries_of
 from tests.service.conftest import GRAPH, linear_row
 
 pytestmark = pytest.mark.slow

@@ -3,8 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from forerun.data.collectors import native
-from forerun.data.collectors.contention import Collection
+from forerun.data.collectors.interference import native
+from forerun.data.collectors.interference.collection import Collection
 from forerun.data.errors import BadTable, MissingData, MissingTool
 from forerun.service.cli import app
 from tests.contracts.tiny_contention import write_journal

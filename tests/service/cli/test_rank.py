@@ -9,7 +9,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.service.cli.predict import predict
 from forerun.service.cli.rank import rank
 from forerun.service.cli.set_up import SET_UP, takes_set_up
-from forerun.service.training_options import INFERENCE_OPTIONS, OPTIONS
+from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS
 from tests.service.conftest import GRAPH
 
 

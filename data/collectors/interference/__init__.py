@@ -1,0 +1,1 @@
+"""The collector of programs that share a host: victims, neighbours, windows of metrics."""

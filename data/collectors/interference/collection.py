@@ -1,0 +1,278 @@
+"""A collection: victims beside neighbours, one run after another, while a sampler looks on.
+
+All is journaled as it happens under `journal/`, one folder a session, so that a collection that
+was killed is readable and goes on with the next call. Tables are made from the journal alone.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.collectors.interference import cache_probe
+from forerun.data.collectors.interference.cache_probe import CacheProbe
+from forerun.data.collectors.interference.native import program
+from forerun.data.collectors.interference.neighbours import (
+    ISOLATED,
+    Neighbour,
+    State,
+    stress_ng_version,
+)
+from forerun.data.collectors.interference.plan import (
+    ContentionPlan,
+    PlannedRun,
+    possible,
+    referenced,
+)
+from forerun.data.collectors.interference.run import Places, perform
+from forerun.data.collectors.interference.sampler import Sampler
+from forerun.data.collectors.interference.tables import NEAREST, write_tables
+from forerun.data.collectors.interference.victims import calibrate, measured, victim
+from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.system.host_inventory import (
+    all_sources,
+    availability,
+    facts,
+    hardware_counters,
+    usable_cpus,
+)
+from forerun.data.errors import MissingTool
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROBED = "chase4"
+"""Victim that shows what the probe itself evicts: it lives in the cache that the probe looks at."""
+
+PAIRS = 4
+"""Timings with the probe, and as many without, in turn."""
+
+ROUNDS = 3
+"""Sizings of each victim's work."""
+
+
+@dataclass
+class Collection:
+    """A plan and the folder in which it is, or goes on being, carried out.
+
+    Attributes:
+        plan: what shall be run.
+        folder: journal and tables.
+        cpus: CPUs that may be used.
+    """
+
+    plan: ContentionPlan
+    folder: Path
+    cpus: tuple[int, ...] = field(default_factory=lambda: tuple(usable_cpus()))
+
+    @classmethod
+    def open(cls, plan: Path, folder: Path) -> "Collection":
+        """The collection of a plan file in a folder, new or begun earlier.
+
+        Raises:
+            MissingData, BadTable: the plan cannot be read.
+            MissingTool: victims cannot be compiled here.
+        """
+        for name in ("victims", "neighbours"):
+            program(name)
+        return cls(ContentionPlan.read(plan), folder)
+
+    @property
+    def work(self) -> LineJournal:
+        """How many units of work each victim does; the same in every session."""
+        return LineJournal(self.folder / "journal" / "work.jsonl")
+
+    def limits(self) -> list[str]:
+        """One line for each thing this machine cannot do."""
+        lines = []
+        if len(self.cpus) < 2:
+            lines.append("one CPU only: no neighbour on another one")
+        if stress_ng_version() is None:
+            lines.append("no stress-ng: loads of our own stand in for it")
+        try:
+            program("cache_probe")
+        except MissingTool as error:
+            lines.append(f"no cache probe: {error}")
+        return lines
+
+    def todo(self) -> list[PlannedRun]:
+        """Planned runs that no session has done, in order.
+
+        A session that goes on with a plan has isolated runs of its own to compare with.
+        """
+        done = {row["key"] for path in self._journals() for row in LineJournal(path).rows()}
+        left = [run for run in possible(self.plan.runs(), self.cpus) if run.key not in done]
+        if not done or not self.plan.isolated:
+            return left
+        first = self.plan.repeats * self.plan.isolated + NEAREST * len(self._journals())
+        return referenced(left, NEAREST, first)
+
+    def run(self, *, budget_minutes: float | None = None) -> Iterator[dict[str, Any]]:
+        """Go on with the plan in a session of its own.
+
+        Args:
+            budget_minutes: no run is begun after that time; no limit when None.
+
+        Yields:
+            The row of each run as it is journaled.
+        """
+        deadline = None if budget_minutes is None else time.monotonic() + 60 * budget_minutes
+        todo = self.todo()
+        if not todo or budget_minutes == 0:
+            return
+        session = self._new_session()
+        places = Places(self.cpus[-1], self.cpus[0], self.folder / "scratch")
+        places.scratch.mkdir(exist_ok=True)
+        try:
+            with pinned(places.other):
+                units = self._units(places)
+                self._describe(session, places, units)
+                with watched(session, places.other, self.cpus, self.plan) as sampler:
+                    for order, planned in enumerate(todo):
+                        if deadline is not None and time.monotonic() > deadline:
+                            return
+                        row = self._one(planned, units[planned.victim], places, sampler)
+                        row |= {"session": session.name, "order": order}
+                        LineJournal(session / "runs.jsonl").append(row)
+                        yield row
+        finally:
+            shutil.rmtree(places.scratch, ignore_errors=True)
+
+    def write_tables(self) -> dict[str, "pd.DataFrame"]:
+        """Tables of all that is journaled, also written into the folder."""
+        return write_tables(self.folder, self.plan.clock_s)
+
+    def _one(
+        self, planned: PlannedRun, units: int, places: Places, sampler: Sampler
+    ) -> dict[str, Any]:
+        settle_s, seed = self.plan.settle_s, self.plan.seed
+        return perform(planned, units, places, sampler, settle_s=settle_s, seed=seed)
+
+    def _units(self, places: Places) -> dict[str, int]:
+        """Work of each victim, sized once for the whole collection.
+
+        In rounds over all victims, of which the fastest counts: other guests may hold the cache for
+        as long as one sizing takes, in which work for which it is too small goes at a fifth of its
+        speed.
+        """
+        known = {row["victim"]: int(row["units"]) for row in self.work.rows()}
+        sized = {name: 1 for name in self.plan.victims if name not in known}
+        for _ in range(ROUNDS):
+            for name in sized:
+                time_of = partial(measured, victim(name), cpu=places.victim, scratch=places.scratch)
+                sized[name] = max(sized[name], calibrate(self.plan.target_s, time_of))
+        for name, units in sized.items():
+            self.work.append({"victim": name, "units": units})
+        return known | sized
+
+    def _describe(self, session: Path, places: Places, units: dict[str, int]) -> None:
+        """Journal machine, sources, the cache alone and beside loads, what the probe costs."""
+        with hardware_counters(self.cpus) as counters:
+            sources = availability([*all_sources(), counters])
+        curves: dict[str, list[dict[str, float]]] = {}
+        slowdown: float | None = None
+        try:
+            if self.plan.probe_ms > 0:
+                curves = self._cache_curves(places)
+                slowdown = self._probe_slowdown(places, units)
+            fields = len(cache_probe.COLUMNS) if curves else 0
+            why = {} if curves else {"reason": "the plan wants none"}
+            sources["cache_probe"] = {"available": bool(curves), "fields": fields, **why}
+        except MissingTool as error:
+            sources["cache_probe"] = {"available": False, "reason": str(error)}
+        row = {
+            "session": session.name,
+            "plan": asdict(self.plan),
+            "machine": facts(len(self.cpus)),
+            "sources": sources,
+            "llc": curves,
+            "probe_slowdown": slowdown,
+            "stress_ng": stress_ng_version(),
+            "utc_s": time.time(),
+        }
+        LineJournal(session / "session.jsonl").append(row)
+
+    def _cache_curves(self, places: Places) -> dict[str, list[dict[str, float]]]:
+        """Latency by working set, alone and, where there is a second CPU, beside loads on it."""
+        states = {"none": ISOLATED}
+        if len(self.cpus) > 1:
+            states |= {name: State(name, "high", "other") for name in ("cache", "stream")}
+        curves = {}
+        for name, state in states.items():
+            with Neighbour(state, places.other, places.scratch):
+                time.sleep(self.plan.settle_s)
+                curves[name] = cache_probe.sweep(places.victim)
+        return curves
+
+    def _probe_slowdown(self, places: Places, units: dict[str, int]) -> float | None:
+        """How many times longer PROBED takes beside the probe, which all runs have beside them.
+
+        The ratio of medians of PAIRS timings each, in turn; None where the plan lacks that victim.
+        """
+        if PROBED not in units:
+            return None
+        taken: dict[bool, list[float]] = {False: [], True: []}
+        for beside in (False, True) * PAIRS:
+            probe = CacheProbe(places.scratch / "probe.csv", places.other, self.plan.probe_ms)
+            try:
+                if beside:
+                    probe.start()
+                work = measured(victim(PROBED), units[PROBED], places.victim, places.scratch)
+            finally:
+                probe.stop()
+            taken[beside].append(work)
+        return median(taken[True]) / median(taken[False])
+
+    def _journals(self) -> list[Path]:
+        return sorted(self.folder.glob("journal/*/runs.jsonl"))
+
+    def _new_session(self) -> Path:
+        there = [int(p.name) for p in self.folder.glob("journal/*") if p.name.isdigit()]
+        session = self.folder / "journal" / f"{max(there, default=-1) + 1:03d}"
+        session.mkdir(parents=True)
+        return session
+
+
+@contextmanager
+def watched(
+    session: Path, cpu: int, cpus: Sequence[int], plan: ContentionPlan
+) -> Iterator[Sampler]:
+    """Sampler and probe, from some seconds before to some seconds after what is done inside.
+
+    Args:
+        session: folder that they journal into.
+        cpu: that the probe is pinned to.
+        cpus: whose hardware counters are read.
+        plan: clock, probe and margin.
+    """
+    journal = LineJournal(session / "samples.jsonl")
+    probe = CacheProbe(session / "probe.csv", cpu, plan.probe_ms)
+    with ExitStack() as stack:
+        listed = [stack.enter_context(hardware_counters(cpus)), *all_sources()]
+        sampler = Sampler(journal, listed, interval_s=plan.clock_s)
+        stack.callback(sampler.stop)
+        stack.callback(probe.stop)
+        sampler.start()
+        with suppress(MissingTool):
+            if plan.probe_ms > 0:
+                probe.start()
+        time.sleep(plan.margin_s)
+        yield sampler
+        time.sleep(plan.margin_s)
+
+
+@contextmanager
+def pinned(cpu: int) -> Iterator[None]:
+    """This thread, and those it starts, on one CPU; as before afterwards."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,117 @@
+"""One run: a victim's fixed work beside one neighbour, with the times of every step."""
+
+import time
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from forerun.data.collectors.interference.neighbours import ISOLATED, Neighbour
+from forerun.data.collectors.interference.plan import PlannedRun
+from forerun.data.collectors.interference.sampler import Sampler
+from forerun.data.collectors.interference.victims import READY_S, started, victim
+from forerun.data.collectors.runner.worker import Worker, WorkerFailed
+from forerun.data.collectors.system.host_inventory import ROOT
+from forerun.data.collectors.system.procfs import CPU_TIMES, stat
+
+AMBIENT_S = 0.2
+LONGEST_S = 120.0
+IDLE = ("idle", "iowait")
+
+
+@dataclass(frozen=True)
+class Places:
+    """CPUs that things are pinned to, and where they write.
+
+    Attributes:
+        victim: CPU of the victims and of neighbours on the same one.
+        other: CPU of the other neighbours, the probe and the collector itself.
+        scratch: folder for files of victims and neighbours.
+    """
+
+    victim: int
+    other: int
+    scratch: Path
+
+    def of(self, placement: str) -> int:
+        """The CPU of a neighbour."""
+        return self.victim if placement == "same" else self.other
+
+
+def busy_s(root: Path = ROOT) -> tuple[float, float]:
+    """CPU seconds of all CPUs so far: those not idle, and all; stolen ones are not idle."""
+    counted = stat((root / "proc/stat").read_text(encoding="utf-8")).cumulative
+    each = {kind: counted.get(f"cpu.{kind}_s", 0.0) for kind in CPU_TIMES}
+    total = sum(each.values())
+    return total - sum(each[kind] for kind in IDLE), total
+
+
+def ambient_share(seconds: float = AMBIENT_S) -> float:
+    """Share of all CPUs that is busy while nothing of ours but sampler and probe runs."""
+    busy, total = busy_s()
+    time.sleep(seconds)
+    busy_after, total_after = busy_s()
+    return (busy_after - busy) / max(total_after - total, 1e-9)
+
+
+def perform(
+    planned: PlannedRun, units: int, places: Places, sampler: Sampler, *, settle_s: float, seed: int
+) -> dict[str, Any]:
+    """Run it and say what happened; a run that fails has a status that says so.
+
+    Args:
+        planned: victim and state.
+        units: work of the victim.
+        places: CPUs and folder.
+        sampler: also reads the victim's own times meanwhile.
+        settle_s: seconds that the neighbour runs, at least, before the work begins.
+        seed: of a dynamic neighbour.
+    """
+    who, state = victim(planned.victim), planned.state
+    row: dict[str, Any] = {
+        "key": planned.key,
+        "repeat": planned.repeat,
+        "victim": who.name,
+        "family": who.family,
+        "neighbour": state.neighbour,
+        "intensity": state.intensity,
+        "placement": state.placement,
+        "mode": state.mode,
+        "units": units,
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "ambient_share": round(ambient_share(), 4),
+        "spawned": time.monotonic(),
+    }
+    seed = zlib.crc32(f"{seed}/{planned.key}".encode())
+    beside = Neighbour(state, places.of(state.placement), places.scratch, seed)
+    try:
+        with started(who, units, places.victim, places.scratch) as worker, beside:
+            _work(worker, beside, row, sampler, settle_s)
+    except WorkerFailed as error:
+        row["status"] = f"failed: {error}"
+    finally:
+        sampler.watch(None)
+    row["stopped"] = time.monotonic()
+    return row
+
+
+def _work(
+    worker: Worker, beside: Neighbour, row: dict[str, Any], sampler: Sampler, settle_s: float
+) -> None:
+    sampler.watch(worker.process)
+    begun = time.monotonic()
+    worker.wait_ready(READY_S)
+    time.sleep(max(0.0, begun + settle_s - time.monotonic()))
+    used, (busy, total) = beside.cpu_s(), busy_s()
+    worker.go()
+    row |= worker.result(LONGEST_S)
+    used_after, (busy_after, total_after) = beside.cpu_s(), busy_s()
+    mine = row["user_s"] + row["system_s"]
+    row["neighbour_cpu_s"] = round(used_after - used, 3)
+    row["on_share"] = round(beside.on_share(row["start"], row["end"]), 4)
+    # What others used while the work ran; ticks of 10 ms can make it slightly negative.
+    others = (busy_after - busy) - mine - (used_after - used)
+    row["others_share"] = round(max(0.0, others) / max(total_after - total, 1e-9), 4)
+    works = beside.state == ISOLATED or (beside.is_alive() and row["neighbour_cpu_s"] > 0)
+    row["status"] = "ok" if works or row["on_share"] < 0.01 else "neighbour: it did not run"

@@ -1,0 +1,131 @@
+"""Work of fixed size whose time is the answer: eighteen victims in five families."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from forerun.data.collectors.interference.native import program
+from forerun.data.collectors.runner.worker import Worker
+from forerun.data.errors import MissingData
+
+FAMILIES = ("compute", "cache", "memory", "io", "inference")
+READY_S = 30.0
+LONGEST_S = 120.0
+SHORT_S = 0.3
+
+
+@dataclass(frozen=True)
+class Victim:
+    """One program.
+
+    Attributes:
+        name: also what the program is called by.
+        family: one of FAMILIES; whole families are left out when predictors are judged.
+        native: of `victims.c`; a network run by onnxruntime else.
+        working_set_mib: memory that it goes through again and again.
+    """
+
+    name: str
+    family: str
+    native: bool
+    working_set_mib: float
+
+
+VICTIMS: tuple[Victim, ...] = (
+    Victim("alu", "compute", True, 0.0),
+    Victim("polynomial", "compute", True, 0.0),
+    Victim("matmul", "compute", True, 0.21),
+    Victim("chase0.5", "cache", True, 0.5),
+    Victim("chase1", "cache", True, 1.0),
+    Victim("chase2", "cache", True, 2.0),
+    Victim("chase4", "cache", True, 4.0),
+    Victim("chase8", "cache", True, 8.0),
+    Victim("update16", "cache", True, 16.0),
+    Victim("chase64", "memory", True, 64.0),
+    Victim("triad", "memory", True, 96.0),
+    Victim("copy", "memory", True, 64.0),
+    Victim("read_zero", "io", True, 0.06),
+    Victim("synced_write", "io", True, 4.0),
+    Victim("ping_pong", "io", True, 0.0),
+    Victim("convnet", "inference", False, 2.0),
+    Victim("perceptron", "inference", False, 8.4),
+    Victim("transformer", "inference", False, 12.6),
+)
+
+
+def victim(name: str) -> Victim:
+    """The victim of that name.
+
+    Raises:
+        MissingData: there is none.
+    """
+    for each in VICTIMS:
+        if each.name == name:
+            return each
+    known = ", ".join(each.name for each in VICTIMS)
+    raise MissingData(f"No victim named {name!r}; there are {known}.")
+
+
+def command(who: Victim, units: int, cpu: int, scratch: Path) -> list[str]:
+    """What runs it.
+
+    Args:
+        who: the victim.
+        units: how much work; 0 is without end.
+        cpu: CPU that it is pinned to; -1 for none.
+        scratch: folder for files that it writes.
+
+    Raises:
+        MissingTool: it cannot be compiled here.
+    """
+    if who.native:
+        return [str(program("victims")), str(cpu), who.name, str(units), str(scratch)]
+    module = "forerun.data.collectors.interference.victim_networks"
+    launch = [str(program("neighbours")), str(cpu), "launch"]
+    return [*launch, sys.executable, "-m", module, who.name, str(units), str(scratch)]
+
+
+def started(who: Victim, units: int, cpu: int, scratch: Path) -> Worker:
+    """The running victim, which prepares itself; arguments as for `command`."""
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    # The same packages as here, however this process found them.
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env = {**os.environ, **single, **path}
+    return Worker(command(who, units, cpu, scratch), env=env)
+
+
+def measured(who: Victim, units: int, cpu: int, scratch: Path) -> float:
+    """Seconds of that much work, without waiting for a CPU that others use."""
+    with started(who, units, cpu, scratch) as worker:
+        worker.wait_ready(READY_S)
+        worker.go()
+        row = worker.result(LONGEST_S)
+    return time_of_work(row)
+
+
+def time_of_work(row: Mapping[str, float]) -> float:
+    """What a result says that the work took, less the time it waited for a CPU.
+
+    Threads that wait for each other on one CPU count that wait too: never less than CPU time.
+    """
+    wall, used = row["end"] - row["start"], row["user_s"] + row["system_s"]
+    return max(wall - row.get("run_delay_s", 0.0), used)
+
+
+def calibrate(target_s: float, time_of: Callable[[int], float]) -> int:
+    """Units of work that take about `target_s` seconds.
+
+    The shorter of two timings counts: what disturbs makes work longer, never shorter.
+
+    Args:
+        target_s: seconds wanted.
+        time_of: units -> seconds.
+    """
+    units, taken = 8, time_of(8)
+    while taken < SHORT_S:
+        units *= max(2, min(64, round(1.2 * SHORT_S / max(taken, 1e-6))))
+        taken = time_of(units)
+    taken = min(taken, time_of(units))
+    return max(1, round(units * target_s / taken))

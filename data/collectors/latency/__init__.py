@@ -1,0 +1,1 @@
+"""Collectors of latency, memory and power on processors and GPUs."""

@@ -1,0 +1,117 @@
+"""What is measured on a GPU: operators, networks, and networks compiled and recorded."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
+
+from forerun.data.collectors.runner.budget import Seconds, coverage_first, side_by_side
+from forerun.data.collectors.runner.trial import Source, Trial
+from forerun.data.collectors.workloads.operator_sweep import dense_sweep
+from forerun.data.collectors.workloads.single_operators import flops
+from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
+from forerun.data.graph import Operator
+
+Part = Literal["operators", "networks", "slow"]
+"""`slow`: networks compiled or recorded."""
+
+TENSOR_CORES = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
+"""Precision -> compute capability from which on a GPU has it."""
+PRODUCTS = ("linear", "matmul", "conv", "attention")
+PHASES = ("inference", "training")
+BUILD_S, COMPILE_S, RECORD_S = 0.4, 60.0, 1.0
+"""Guesses at what making a network takes, with its first runs, and compiling and recording it."""
+
+
+def precisions_of(capability: tuple[int, int]) -> tuple[str, ...]:
+    """What operators are measured in on a GPU of a compute capability."""
+    return ("fp32", *(name for name, least in TENSOR_CORES.items() if capability >= least))
+
+
+def gpu_plan(
+    precisions: Sequence[str], step: int, only: Part | None, fixed_s: Seconds
+) -> tuple[Trial, ...]:
+    """Trials in the order to measure them.
+
+    Args:
+        precisions: of operators.
+        step: of their sizes.
+        only: part of the plan; all of them side by side when None.
+        fixed_s: of a trial beside making it.
+    """
+    if only == "operators":
+        return coverage_first(operator_trials(dense_sweep(step), precisions))
+    if only == "networks":
+        return tuple(network_trials(precisions))
+    if only == "slow":
+        return tuple(slow_trials(precisions))
+    parts = [gpu_plan(precisions, step, part, fixed_s) for part in get_args(Part)]
+    return side_by_side(parts, lambda trial: fixed_s(trial) + trial.setup_s)
+
+
+def operator_trials(operators: Sequence[Operator], precisions: Sequence[str]) -> tuple[Trial, ...]:
+    """Operators in each precision that tells something new of them."""
+    return tuple(
+        Trial(operator, precision, group=f"{operator.kind} {precision}", flops=flops(operator))
+        for operator in operators
+        for precision in precisions
+        if _tells(operator.kind, precision)
+    )
+
+
+def _tells(kind: str, precision: str) -> bool:
+    """Products run on units of their own in each precision; others know no tf32."""
+    if precision == "fp8":
+        return kind == "linear"
+    return kind in PRODUCTS or precision != "tf32"
+
+
+def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
+    """The zoo, eager: in one precision each at all batch sizes in both phases, then in others.
+
+    Precisions take turns from network to network; middle batch sizes come first.
+    """
+    for turn in range(len(_network_precisions("inference", precisions))):
+        for place in (1, 0, 2):
+            for index, (name, definition) in enumerate(NETWORKS.items()):
+                for phase in PHASES:
+                    ways = _network_precisions(phase, precisions)
+                    if turn < len(ways):
+                        precision = ways[(index + turn) % len(ways)]
+                        size = definition.sizes[place]
+                        yield _trial(name, definition, precision, size, phase)
+
+
+def slow_trials(precisions: Sequence[str]) -> Iterator[Trial]:
+    """Each network at one batch size, as it was run eagerly: recorded, compiled, compiled to train.
+
+    Small networks come first, since nothing ends a compilation that takes longer than thought.
+    """
+    zoo = sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
+    for how, phase in (("recorded", "inference"), *(("compiled", phase) for phase in PHASES)):
+        ways = _network_precisions(phase, precisions)
+        for index, (name, definition) in zoo:
+            precision, size = ways[index % len(ways)], definition.sizes[index % 3]
+            yield _trial(name, definition, precision, size, phase, how)
+
+
+def _network_precisions(phase: str, precisions: Sequence[str]) -> tuple[str, ...]:
+    """What networks are run in on a GPU that has some precisions for operators."""
+    autocast = {"fp16": "amp", "bf16": "amp_bf16"}
+    there = [p for p in precisions if p in ("fp32", "tf32")]
+    there += [autocast[p] for p in precisions if p in autocast]
+    there += [p for p in precisions if p in autocast] if phase == "inference" else []
+    return tuple(there)
+
+
+def _trial(
+    name: str, definition: Definition, precision: str, size: int, phase: str, how: str = "eager"
+) -> Trial:
+    return Trial(
+        Source(name),
+        precision,
+        size,
+        phase,
+        runtime="compiled" if how == "compiled" else "eager",
+        cuda_graph=how == "recorded",
+        flops=1e9 * definition.gflops,
+        setup_s=BUILD_S + {"eager": 0.0, "compiled": COMPILE_S, "recorded": RECORD_S}[how],
+    )

@@ -1,0 +1,194 @@
+"""One trial on an NVIDIA GPU: latency by events, memory at three levels, power, clocks.
+
+Memory is that of running, without what building took; a library's workspace is part of it. Each run
+of an operator is short beside the time its launch takes, so `latency_ms`, of one run that is waited
+for, is often the host's; `kernel_ms` is the GPU's alone, of runs that were queued before it began.
+"""
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forerun.data.collectors.latency.gpu_windows import Pacing
+from forerun.data.collectors.runner.collector import Broken
+from forerun.data.collectors.runner.trial import Row, Trial
+from forerun.data.collectors.system.nvml import MIB, Nvml, looks
+from forerun.data.graph import Operator
+
+Run = Callable[[], object]
+BATCH_S = 0.005
+"""Work that is queued before the clock is looked at."""
+QUEUED = 20
+"""Runs of an operator that are queued while the GPU waits, at most."""
+CYCLES_PER_S = 2e9
+"""Of a GPU that waits, roughly."""
+CENSORED = ("oom", "failed")
+FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""What libraries say where torch raises no `OutOfMemoryError`."""
+
+
+@dataclass(frozen=True)
+class GpuRun:
+    """How trials are run.
+
+    Attributes:
+        device: `cuda:0`, ...
+        pacing: windows.
+        nvml: the device's own figures, or why there are none.
+        idle_mib: memory in use before this process had a context; None where not known.
+    """
+
+    device: str
+    pacing: Pacing
+    nvml: Nvml | str
+    idle_mib: float | None = None
+
+    def measure(self, trial: Trial) -> Row:
+        """The row of a trial.
+
+        Raises:
+            Broken: nothing can be measured in this process any more.
+        """
+        row = self._attempt(trial)
+        lost = self._clean(trial, row)
+        if lost:
+            raise Broken({"status": "failed", "reason": lost}, lost)
+        if trial.cuda_graph and row["status"] in CENSORED:
+            raise Broken(row, f"a recording broke off: {row['reason']}")
+        return row
+
+    def _attempt(self, trial: Trial) -> Row:
+        import torch
+
+        try:
+            with torch.cuda.device(self.device):
+                return self._figures(trial, self._prepared(trial))
+        except Exception as error:
+            # Whatever a library raises is what became of this trial, not of the others.
+            full = isinstance(error, torch.cuda.OutOfMemoryError)
+            if full or any(words in str(error) for words in FULL):
+                return {"status": "oom", "reason": _line(error)}
+            return {"status": "failed", "reason": f"{type(error).__name__}: {_line(error)}"}
+
+    def _prepared(self, trial: Trial) -> Run:
+        """What runs a trial, with peaks of memory that leave building out."""
+        from forerun.data.collectors.latency.cuda_graph import recorded
+        from forerun.data.collectors.workloads.torch_run import torch_run
+
+        run = torch_run(trial, self.device)
+        self._forget_peaks()
+        return recorded(run, self.device) if trial.cuda_graph else run
+
+    def _forget_peaks(self) -> None:
+        import torch
+
+        torch.cuda.synchronize(self.device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
+
+    def _figures(self, trial: Trial, run: Run) -> Row:
+        import torch
+
+        pace = self.pacing.of(trial)
+        timing = replace(pace.latency, seconds=self._seconds).time(run)
+        row: Row = {"status": "ok", **timing.columns()}
+        row["allocated_memory_mib"] = torch.cuda.max_memory_allocated(self.device) / MIB
+        row["reserved_memory_mib"] = torch.cuda.max_memory_reserved(self.device) / MIB
+        if isinstance(trial.subject, Operator):
+            row["kernel_ms"] = self._kernel_ms(run, timing.median_ms)
+        if isinstance(self.nvml, str):
+            return row | {"energy_reason": self.nvml}
+        used = self.nvml.used_mib()
+        if used is not None and self.idle_mib is not None and used > self.idle_mib:
+            row["peak_memory_mib"] = used - self.idle_mib
+        row["power_limit_w"] = self.nvml.power_limit_w()
+        queue = self._queue(run, timing.median_ms)
+        row |= self._look(self.nvml, queue)
+        power = pace.power(trial)
+        if power is None:
+            few = f"one in {pace.one_in} of its sort has a window of power"
+            row["energy_reason"] = few if pace.few else "no window of power was asked for"
+        else:
+            before = row["throttle"]
+            row |= power.measure(lambda: self._waited_for(queue), self.nvml)
+            row["throttle"] = row["throttle"] or before
+        return row | ({"status": "throttled"} if row["throttle"] else {})
+
+    def _seconds(self, run: Run) -> float:
+        """One run between two events, waited for."""
+        return self._between_events(run, 1)
+
+    def _kernel_ms(self, run: Run, run_ms: float) -> float:
+        """One run among some that follow each other at once: the GPU waits until all are queued."""
+        import torch
+
+        count = max(1, min(QUEUED, round(1e3 * BATCH_S / max(run_ms, 1e-3))))
+        wait_s = min(BATCH_S, 2e-3 * count * run_ms)
+        sleep: Any = torch.cuda._sleep
+        sleep(round(CYCLES_PER_S * wait_s))
+        return 1e3 * self._between_events(run, count) / count
+
+    def _between_events(self, run: Run, count: int) -> float:
+        """Seconds that some runs take, waited for."""
+        import torch
+
+        event: Any = torch.cuda.Event
+        start, end = (event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(count):
+            run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def _queue(self, run: Run, run_ms: float) -> Callable[[], int]:
+        """Runs that follow each other for `BATCH_S`, not waited for."""
+        count = max(1, round(1e3 * BATCH_S / max(run_ms, 1e-3)))
+
+        def queue() -> int:
+            for _ in range(count):
+                run()
+            return count
+
+        return queue
+
+    def _look(self, nvml: Nvml, queue: Callable[[], int]) -> Row:
+        """Clocks, temperature and what slows the device, while it works."""
+        import torch
+
+        queue()
+        sample = nvml.sample()
+        torch.cuda.synchronize(self.device)
+        return looks([sample])
+
+    def _waited_for(self, queue: Callable[[], int]) -> int:
+        import torch
+
+        count = queue()
+        torch.cuda.synchronize(self.device)
+        return count
+
+    def _clean(self, trial: Trial, row: Row) -> str:
+        """Give memory back; why nothing runs any more, if so."""
+        import torch
+
+        try:
+            if trial.runtime == "compiled":
+                torch.compiler.reset()
+            torch.cuda.synchronize(self.device)
+            # Kept for each stream that was ever used: 32 MiB each on a recent GPU.
+            getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
+            simple = isinstance(trial.subject, Operator) and row["status"] not in CENSORED
+            if not simple and torch.cuda.memory_allocated(self.device) > MIB:
+                # What still holds memory stands in a circle of references, as errors do.
+                gc.collect()
+            torch.cuda.empty_cache()
+        except RuntimeError as error:
+            return _line(error) or type(error).__name__
+        return ""
+
+
+def _line(error: Any) -> str:
+    text = str(error).strip().partition("\n")[0]
+    return "".join(c if c.isprintable() else " " for c in text)[:200]

@@ -1,0 +1,97 @@
+"""Rows kept as they are measured, so that a killed run goes on where it stood.
+
+JSON lines beside the table: the first says what the rows hold for, each further one is a row,
+written at once. A line that a crash cut off is passed over.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.runner.trial import Row
+from forerun.data.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY = "trial"
+"""Column that tells trials apart."""
+TRIES = 2
+
+
+class OtherRun(InputError):
+    """A journal belongs to another machine or other settings."""
+
+    slug, status = "other-run", 409
+
+
+@dataclass(frozen=True)
+class Journal:
+    """The rows of one table while it grows.
+
+    Attributes:
+        lines: about what the rows hold for, then a row each.
+    """
+
+    lines: LineJournal
+
+    @classmethod
+    def beside(cls, table: Path) -> "Journal":
+        """The journal of a table: `<table>.journal` in the same folder."""
+        return cls(LineJournal(table.with_name(f"{table.name}.journal")))
+
+    def open(self, about: Mapping[str, Any]) -> None:
+        """Begin, or go on with, rows that were taken like this.
+
+        Args:
+            about: device, host and settings; what may change from run to run is no part of it.
+
+        Raises:
+            OtherRun: the journal's rows were taken otherwise.
+        """
+        first = next(self.lines.rows(), None)
+        if first is None:
+            self.lines.append({"about": dict(about)})
+            return
+        found = first.get("about", {})
+        wrong = [name for name in about if found.get(name) != json.loads(json.dumps(about[name]))]
+        if wrong:
+            raise OtherRun(
+                f"{self.lines.path} was begun with another {', '.join(wrong)}; write to another "
+                "file, or delete it to start anew."
+            )
+
+    def rows(self) -> list[Row]:
+        """Rows in the order they were measured; the last of each trial counts."""
+        found = {str(line[KEY]): line for line in self.lines.rows() if KEY in line}
+        return list(found.values())
+
+    def done(self) -> set[str]:
+        """Keys of trials that need not be measured again; what failed is tried `TRIES` times."""
+        lines = [line for line in self.lines.rows() if KEY in line]
+        good = {str(line[KEY]) for line in lines if line.get("status") != "failed"}
+        counts = Counter(str(line[KEY]) for line in lines)
+        return good | {key for key, count in counts.items() if count >= TRIES}
+
+    def add(self, key: str, row: Row) -> None:
+        """Keep a row: it outlives this process when this returns."""
+        self.lines.append({KEY: key, **{name: _plain(value) for name, value in row.items()}})
+
+    def frame(self) -> "pd.DataFrame":
+        """The rows as a table; columns in order of first appearance."""
+        import pandas as pd
+
+        rows = self.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pd.DataFrame(rows, columns=list(names))
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's; what is not finite is null."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,0 +1,116 @@
+"""What the host knows of its virtual machines: `virsh domstats`, where libvirt runs.
+
+Machines are numbered as they are first seen; their names are not kept.
+"""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forerun.data.collectors.system.counters import Reading
+
+SOCKET = "run/libvirt/libvirt-sock"
+TOOL = "virsh"
+COMMAND = ("--readonly", "domstats", "--raw", "--cpu-total", "--balloon", "--vcpu", "--interface")
+LONGEST_S = 0.5
+"""A reading that takes longer is left out: the clock goes on."""
+
+NS = 1e-9
+COUNTED = {
+    r"cpu\.time": ("cpu_s", NS),
+    r"cpu\.user": ("cpu_user_s", NS),
+    r"cpu\.system": ("cpu_system_s", NS),
+    r"vcpu\.\d+\.delay": ("vcpu_delay_s", NS),
+    r"vcpu\.\d+\.wait": ("vcpu_wait_s", NS),
+    r"net\.\d+\.rx\.bytes": ("net_rx_bytes", 1.0),
+    r"net\.\d+\.rx\.pkts": ("net_rx_packets", 1.0),
+    r"net\.\d+\.tx\.bytes": ("net_tx_bytes", 1.0),
+    r"net\.\d+\.tx\.pkts": ("net_tx_packets", 1.0),
+    r"block\.\d+\.rd\.reqs": ("disk_reads", 1.0),
+    r"block\.\d+\.rd\.bytes": ("disk_read_bytes", 1.0),
+    r"block\.\d+\.rd\.times": ("disk_read_s", NS),
+    r"block\.\d+\.wr\.reqs": ("disk_writes", 1.0),
+    r"block\.\d+\.wr\.bytes": ("disk_write_bytes", 1.0),
+    r"block\.\d+\.wr\.times": ("disk_write_s", NS),
+    r"block\.\d+\.fl\.reqs": ("disk_flushes", 1.0),
+    r"block\.\d+\.fl\.times": ("disk_flush_s", NS),
+}
+"""Field -> counter and unit; those of several CPUs, interfaces and disks are added up."""
+
+BALLOON = {
+    "balloon.current": "memory_mib",
+    "balloon.available": "memory_available_mib",
+    "balloon.unused": "memory_unused_mib",
+    "balloon.rss": "memory_resident_mib",
+}
+_COUNTED = {re.compile(pattern): known for pattern, known in COUNTED.items()}
+
+
+@dataclass(frozen=True)
+class Libvirt:
+    """All machines of this host.
+
+    Attributes:
+        name: as in `sources.json`.
+        numbers: machine -> its number since this was made.
+    """
+
+    name: str = "libvirt"
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def read(self, root: Path) -> Reading:
+        """What virsh tells now.
+
+        Raises:
+            OSError: libvirt does not run here, virsh is missing, refuses or is too slow.
+        """
+        if not (root / SOCKET).exists():
+            raise FileNotFoundError(f"no /{SOCKET}")
+        tool = shutil.which(TOOL)
+        if tool is None:
+            raise FileNotFoundError(f"no {TOOL}")
+        try:
+            done = subprocess.run(  # noqa: S603
+                [tool, *COMMAND, "--block"],
+                capture_output=True,
+                text=True,
+                timeout=LONGEST_S,
+                check=True,
+            )
+        except subprocess.SubprocessError as error:
+            raise OSError(f"{TOOL}: {type(error).__name__}") from error
+        return machines(done.stdout, self.numbers)
+
+
+def machines(text: str, numbers: dict[str, int]) -> Reading:
+    """The text of `virsh domstats --raw` in numbers; what is not understood is passed over.
+
+    Args:
+        text: what virsh printed.
+        numbers: of machines that were seen before; new ones are added.
+    """
+    found = Reading()
+    for block in re.split(r"^Domain: ", text, flags=re.MULTILINE)[1:]:
+        name, *lines = block.splitlines()
+        prefix = f"libvirt.vm{numbers.setdefault(name, len(numbers))}"
+        for line in lines:
+            field, _, value = line.strip().partition("=")
+            amount = _number(value)
+            if amount is None:
+                continue
+            if field in BALLOON:
+                found.gauges[f"{prefix}.{BALLOON[field]}"] = amount / 1024
+            for pattern, (counter, unit) in _COUNTED.items():
+                if pattern.fullmatch(field):
+                    key = f"{prefix}.{counter}"
+                    found.cumulative[key] = found.cumulative.get(key, 0.0) + unit * amount
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

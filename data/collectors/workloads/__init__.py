@@ -1,0 +1,1 @@
+"""What is measured: operators and networks, through onnxruntime and torch."""

@@ -1,0 +1,327 @@
+"""Networks that a processor is measured on: common building blocks at sizes of their own.
+
+None is a published network: those are what people ask about, and what predictions are judged on.
+Blocks follow the papers that are named; widths, depths and images were chosen to span what runs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from forerun.data.collectors.workloads.onnx_builder import NetworkBuilder
+
+Stages = tuple[tuple[int, int], ...]
+"""Channels and blocks of each stage; the image is halved from one to the next."""
+
+
+def residual(
+    side: int, stages: Stages, bottleneck: bool = False, groups: int = 1, norm: bool = False
+) -> bytes:
+    """Blocks of two 3x3 convolutions, or of 1x1, (grouped) 3x3 and 1x1 (ResNet, ResNeXt)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.conv("x", stages[0][0], 7, 2, activation="relu", norm=norm)
+    x = net.pool(x, 3, 2)
+    for stage, (width, blocks) in enumerate(stages):
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            outer = 4 * width if bottleneck else width
+            if bottleneck:
+                y = net.conv(x, width, activation="relu", norm=norm)
+                y = net.conv(y, width, 3, stride, groups, activation="relu", norm=norm)
+                y = net.conv(y, outer, norm=norm)
+            else:
+                y = net.conv(x, width, 3, stride, activation="relu", norm=norm)
+                y = net.conv(y, outer, 3, norm=norm)
+            if net.shapes[x] != net.shapes[y]:
+                x = net.conv(x, outer, 1, stride, norm=norm)
+            x = net.activate(net.add(y, x), "relu")
+    return net.model(net.linear(net.mean(x), 1000))
+
+
+def plain(side: int, stages: Stages, hidden: int) -> bytes:
+    """3x3 convolutions with maxima between, then two wide layers (VGG)."""
+    net, x = NetworkBuilder((3, side, side)), "x"
+    for width, blocks in stages:
+        for _ in range(blocks):
+            x = net.conv(x, width, 3, activation="relu")
+        x = net.pool(x, 2, 2)
+    channels, height, width = net.shapes[x]
+    x = net.node("Flatten", [x], (channels * height * width,))
+    x = net.linear(net.linear(x, hidden, "relu"), hidden, "relu")
+    return net.model(net.linear(x, 1000))
+
+
+def strided(side: int, widths: tuple[int, ...], hidden: int) -> bytes:
+    """Large strided convolutions, normalised over neighbouring channels, wide layers (AlexNet)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.conv("x", widths[0], 11, 4, activation="relu")
+    for width in widths[1:]:
+        x = net.node("LRN", [x], net.shapes[x], size=5)
+        x = net.conv(net.pool(x, 3, 2), width, 3, activation="relu")
+    channels, height, across = net.shapes[x]
+    x = net.node("Flatten", [x], (channels * height * across,))
+    return net.model(net.linear(net.linear(x, hidden, "relu"), 1000))
+
+
+def inverted(
+    side: int,
+    stages: Stages,
+    expand: int = 6,
+    kernel: int = 3,
+    activation: str = "relu6",
+    squeeze: str = "",
+) -> bytes:
+    """Inverted residual blocks of 1x1, depthwise and 1x1 convolutions (MobileNet, EfficientNet)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.conv("x", stages[0][0], 3, 2, activation=activation)
+    for width, blocks in stages:
+        for block in range(blocks):
+            source = net.shapes[x][0]
+            y = net.conv(x, expand * source, activation=activation)
+            stride = 1 if block else 2
+            y = net.conv(y, expand * source, kernel, stride, expand * source, activation)
+            if squeeze:
+                y = net.squeeze(y, max(8, source // 4), squeeze)
+            y = net.conv(y, width)
+            x = net.add(y, x) if net.shapes[x] == net.shapes[y] else y
+    x = net.conv(x, 4 * stages[-1][0], activation=activation)
+    return net.model(net.linear(net.mean(x), 1000))
+
+
+def dense(side: int, width: int, growth: int, blocks: tuple[int, ...]) -> bytes:
+    """Every layer reads all that came before it in its block (DenseNet)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.pool(net.conv("x", width, 7, 2, activation="relu", norm=True), 3, 2)
+    for number, layers in enumerate(blocks):
+        for _ in range(layers):
+            y = net.conv(net.activate(net.batch_norm(x), "relu"), 4 * growth, norm=True)
+            x = net.concat([x, net.conv(net.activate(y, "relu"), growth, 3)])
+        if number + 1 < len(blocks):
+            x = net.activate(net.batch_norm(x), "relu")
+            x = net.pool(net.conv(x, net.shapes[x][0] // 2), 2, 2, "AveragePool")
+    return net.model(net.linear(net.mean(x), 1000))
+
+
+def branches(side: int, width: int, modules: int) -> bytes:
+    """Modules of 1x1, 3x3 and 5x5 branches and a pool, joined (Inception)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.pool(net.conv("x", width, 7, 2, activation="relu"), 3, 2)
+    for module in range(modules):
+        if module and module % 2 == 0:
+            x, width = net.pool(x, 3, 2), width * 3 // 2
+        parts = [net.conv(x, width, activation="relu")]
+        for kernel, share in ((3, 2), (5, 4)):
+            inner = net.conv(x, width // share * 2 // 3 * 2, activation="relu")
+            parts.append(net.conv(inner, 2 * width // share, kernel, activation="relu"))
+        parts.append(net.conv(net.pool(x, 3, 1), width // 2, activation="relu"))
+        x = net.concat(parts)
+    return net.model(net.linear(net.mean(x), 1000))
+
+
+def shuffled(side: int, stages: Stages, groups: int) -> bytes:
+    """Grouped 1x1 convolutions whose channels are dealt anew between (ShuffleNet)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.pool(net.conv("x", 24, 3, 2, activation="relu"), 3, 2)
+    for width, blocks in stages:
+        for block in range(blocks):
+            first = groups if net.shapes[x][0] % groups == 0 else 1
+            y = net.conv(x, width // 4, 1, 1, first, "relu")
+            channels, height, across = net.shapes[y]
+            y = net.reshape(y, groups, channels // groups, height, across)
+            y = net.reshape(net.transpose(y, 2, 1, 3, 4), channels, height, across)
+            y = net.conv(y, width // 4, 3, 1 if block else 2, width // 4)
+            y = net.conv(y, width, 1, 1, groups)
+            x = net.activate(net.add(y, x) if block else y, "relu")
+    return net.model(net.linear(net.mean(x), 1000))
+
+
+def modern(side: int, stages: Stages, kernel: int = 7) -> bytes:
+    """Depthwise convolutions, layer normalisation and wide layers with GELU (ConvNeXt)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.conv("x", stages[0][0], 4, 4)
+    for stage, (width, blocks) in enumerate(stages):
+        if stage:
+            x = net.conv(x, width, 2, 2)
+        for _ in range(blocks):
+            y = net.transpose(net.conv(x, width, kernel, 1, width), 2, 3, 1)
+            y = net.linear(net.linear(net.layer_norm(y), 4 * width, "gelu"), width)
+            x = net.add(net.transpose(y, 3, 1, 2), x)
+    return net.model(net.linear(net.mean(x), 1000))
+
+
+def _encoder(net: NetworkBuilder, x: str, layers: int, heads: int, first: bool) -> str:
+    """Transformer layers; `first`: whether they normalise before, or after they add."""
+    for _ in range(layers):
+        width = net.shapes[x][-1]
+        if first:
+            x = net.add(x, net.attention(net.layer_norm(x), heads))
+            x = net.add(x, net.linear(net.linear(net.layer_norm(x), 4 * width, "gelu"), width))
+        else:
+            x = net.layer_norm(net.add(x, net.attention(x, heads)))
+            x = net.layer_norm(net.add(x, net.linear(net.linear(x, 4 * width, "gelu"), width)))
+    return x
+
+
+def text(length: int, width: int, layers: int, heads: int, first: bool = False) -> bytes:
+    """A transformer over words (BERT, GPT)."""
+    entries = 8000
+    net = NetworkBuilder((length,), entries)
+    x = net.layer_norm(net.embed(entries, width))
+    return net.model(_encoder(net, x, layers, heads, first))
+
+
+def patches(side: int, patch: int, width: int, layers: int, heads: int) -> bytes:
+    """A transformer over patches of an image (ViT)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.conv("x", width, patch, patch)
+    _, height, across = net.shapes[x]
+    x = net.transpose(net.reshape(x, width, height * across), 2, 1)
+    x = net.layer_norm(_encoder(net, x, layers, heads, first=True))
+    return net.model(net.linear(x, 1000))
+
+
+def mixed(side: int, patch: int, width: int, layers: int) -> bytes:
+    """Layers along patches and along channels in turn (MLP-Mixer)."""
+    net = NetworkBuilder((3, side, side))
+    x = net.conv("x", width, patch, patch)
+    _, height, across = net.shapes[x]
+    count = height * across
+    x = net.transpose(net.reshape(x, width, count), 2, 1)
+    for _ in range(layers):
+        y = net.transpose(net.layer_norm(x), 2, 1)
+        y = net.linear(net.linear(y, width // 2, "gelu"), count)
+        x = net.add(x, net.transpose(y, 2, 1))
+        x = net.add(x, net.linear(net.linear(net.layer_norm(x), 4 * width, "gelu"), width))
+    return net.model(x)
+
+
+def pyramid(side: int, width: int, levels: int) -> bytes:
+    """Down and up again, each level joined with what it came from (U-Net)."""
+    import numpy as np
+
+    net = NetworkBuilder((3, side, side))
+    x, skipped = net.conv("x", width, 3, activation="relu"), []
+    for _ in range(levels):
+        skipped.append(x)
+        x = net.conv(net.pool(x, 2, 2), 2 * net.shapes[x][0], 3, activation="relu")
+    for skip in reversed(skipped):
+        channels, height, across = net.shapes[x]
+        scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+        x = net.node("Resize", [x, "", scales], (channels, 2 * height, 2 * across), mode="nearest")
+        x = net.concat([x, skip])
+        x = net.conv(x, net.shapes[skip][0], 3, activation="relu")
+    return net.model(net.conv(x, 8))
+
+
+def perceptron(width: int, hidden: int, layers: int) -> bytes:
+    """Fully connected layers over a vector."""
+    net, x = NetworkBuilder((width,)), "x"
+    for _ in range(layers):
+        x = net.linear(x, hidden, "relu")
+    return net.model(net.linear(x, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxDefinition:
+    """A network that can be built.
+
+    Attributes:
+        build: makes the ONNX file; its batch is free.
+        quick: whether the two-minute collection measures it.
+    """
+
+    build: Callable[[], bytes]
+    quick: bool = False
+
+
+def _quick() -> dict[str, Callable[[], bytes]]:
+    """Those that the two-minute collection measures."""
+    return {
+        "cpu-residual-a": (
+            partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)
+        ),
+        "cpu-bottleneck-a": (partial(residual, 160, ((32, 2), (64, 2), (160, 2)), True)),
+        "cpu-plain-a": (partial(plain, 128, ((48, 1), (96, 1), (192, 2), (256, 2)), 1024)),
+        "cpu-strided-a": (partial(strided, 160, (64, 128, 192), 512)),
+        "cpu-inverted-a": (partial(inverted, 192, ((16, 2), (32, 2), (64, 3), (128, 2)))),
+        "cpu-inverted-b": (
+            partial(
+                inverted,
+                160,
+                ((24, 1), (40, 2), (80, 2), (112, 2)),
+                4,
+                5,
+                "hardswish",
+                "hardsigmoid",
+            )
+        ),
+        "cpu-inverted-c": (
+            partial(inverted, 224, ((16, 1), (24, 2), (48, 2), (96, 2)), 6, 3, "silu", "sigmoid")
+        ),
+        "cpu-dense-a": (partial(dense, 160, 48, 24, (4, 6, 8))),
+        "cpu-branches-a": (partial(branches, 192, 48, 5)),
+        "cpu-shuffled-a": (partial(shuffled, 192, ((128, 3), (256, 4), (512, 2)), 4)),
+        "cpu-modern-a": (partial(modern, 160, ((64, 2), (128, 2), (256, 3)))),
+        "cpu-text-a": (partial(text, 96, 320, 3, 5)),
+        "cpu-patches-a": (partial(patches, 192, 16, 256, 4, 4)),
+        "cpu-mixed-a": (partial(mixed, 192, 16, 320, 4)),
+        "cpu-pyramid-a": (partial(pyramid, 128, 24, 3)),
+    }
+
+
+def _convolutional() -> dict[str, Callable[[], bytes]]:
+    """Further ones that consist of convolutions."""
+    return {
+        "cpu-strided-b": (partial(strided, 224, (48, 160, 256), 1024)),
+        "cpu-residual-b": (partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),
+        "cpu-residual-c": (
+            partial(residual, 224, ((40, 2), (80, 2), (160, 2), (320, 2)), norm=True)
+        ),
+        "cpu-grouped-a": (partial(residual, 224, ((64, 1), (128, 2), (256, 2)), True, 16)),
+        "cpu-grouped-b": (partial(residual, 192, ((48, 2), (96, 2), (192, 1)), True, 4)),
+        "cpu-bottleneck-b": (partial(residual, 288, ((48, 2), (96, 3), (192, 3), (384, 1)), True)),
+        "cpu-plain-b": (partial(plain, 192, ((32, 2), (64, 2), (128, 2), (320, 2)), 1024)),
+        "cpu-inverted-d": (partial(inverted, 256, ((24, 2), (40, 3), (96, 4), (160, 2)))),
+        "cpu-inverted-e": (
+            partial(inverted, 128, ((16, 2), (24, 2), (48, 2), (96, 2)), 3, 3, "relu")
+        ),
+        "cpu-inverted-f": (
+            partial(inverted, 256, ((32, 2), (56, 2), (96, 3), (192, 2)), 4, 5, "silu", "sigmoid")
+        ),
+        "cpu-inverted-g": (
+            partial(
+                inverted,
+                192,
+                ((16, 2), (40, 2), (64, 2), (144, 3)),
+                5,
+                3,
+                "hardswish",
+                "hardsigmoid",
+            )
+        ),
+    }
+
+
+def _others() -> dict[str, Callable[[], bytes]]:
+    """Further ones of all kinds."""
+    return {
+        "cpu-dense-b": (partial(dense, 224, 64, 20, (5, 8, 12, 8))),
+        "cpu-branches-b": (partial(branches, 256, 64, 7)),
+        "cpu-shuffled-b": (partial(shuffled, 256, ((160, 4), (320, 5), (640, 3)), 2)),
+        "cpu-modern-b": (partial(modern, 224, ((48, 2), (96, 2), (192, 4), (384, 2)))),
+        "cpu-text-b": (partial(text, 256, 512, 3, 8)),
+        "cpu-text-c": (partial(text, 32, 384, 6, 6, True)),
+        "cpu-text-d": (partial(text, 192, 640, 2, 10, True)),
+        "cpu-patches-b": (partial(patches, 256, 16, 384, 3, 6)),
+        "cpu-patches-c": (partial(patches, 160, 8, 160, 4, 4)),
+        "cpu-mixed-b": (partial(mixed, 256, 16, 448, 3)),
+        "cpu-pyramid-b": (partial(pyramid, 192, 32, 4)),
+        "cpu-perceptron-a": (partial(perceptron, 1024, 2048, 4)),
+    }
+
+
+NETWORKS: Mapping[str, OnnxDefinition] = {
+    **{name: OnnxDefinition(build, quick=True) for name, build in _quick().items()},
+    **{name: OnnxDefinition(build) for name, build in {**_convolutional(), **_others()}.items()},
+}
+"""Name -> network."""

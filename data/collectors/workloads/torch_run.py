@@ -1,0 +1,105 @@
+"""A trial as something that torch runs, on a processor or a GPU: eager or compiled."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from forerun.data.collectors.runner.trial import Source, Trial
+from forerun.data.collectors.workloads.operator_shapes import NotRunnable
+from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
+from forerun.data.collectors.workloads.torch_operators import DTYPES, operator_run
+from forerun.data.graph import Operator
+
+Run = Callable[[], object]
+AUTOCAST = {"amp": "float16", "amp_bf16": "bfloat16"}
+
+
+def torch_run(trial: Trial, device: str) -> Run:
+    """What runs a trial once; on a GPU it returns before the GPU is done.
+
+    Args:
+        trial: an operator, or a network of the zoo; whether it is to be recorded is not looked at.
+        device: `cpu`, `cuda`, `cuda:1`, ...
+
+    Raises:
+        NotRunnable: torch has no way to run it there.
+    """
+    import torch
+
+    allow = trial.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = allow
+    torch.backends.cudnn.allow_tf32 = allow
+    if isinstance(trial.subject, Operator):
+        # Its operands ask for no gradient, so that no mode must be entered for each short run.
+        return operator_run(trial.subject, trial.precision, device)
+    return _network_run(trial, trial.subject, device)
+
+
+def _without_gradient(run: Run) -> Run:
+    import torch
+
+    def quiet() -> object:
+        with torch.inference_mode():
+            return run()
+
+    return quiet
+
+
+def _network_run(trial: Trial, source: Source, device: str) -> Run:
+    import torch
+
+    definition = NETWORKS.get(source.name)
+    if definition is None:
+        raise NotRunnable(f"the zoo has no network {source.name!r}")
+    with torch.device(device):
+        module = definition.build()
+    if trial.phase == "training":
+        return _training(trial, definition, module, device)
+    dtype = None
+    if trial.precision in ("fp16", "bf16"):
+        dtype = getattr(torch, DTYPES[trial.precision])
+        module = module.to(dtype)
+    x, module = definition.example(trial.batch_size, device, dtype), module.eval()
+    call: Any = torch.compile(module) if trial.runtime == "compiled" else module
+    context = _context(trial.precision, device)
+
+    def forward() -> object:
+        with context():
+            return call(x)
+
+    return _without_gradient(forward)
+
+
+def _training(trial: Trial, definition: Definition, module: Any, device: str) -> Run:
+    """Forward, a loss over all outputs, backward, and a step of AdamW."""
+    import torch
+
+    if trial.precision in ("fp16", "bf16"):
+        raise NotRunnable("training is measured in fp32, tf32, amp or amp_bf16")
+    module.train()
+    x = definition.example(trial.batch_size, device)
+    call: Any = torch.compile(module) if trial.runtime == "compiled" else module
+    stepper = torch.optim.AdamW(module.parameters(), lr=1e-5)
+    context = _context(trial.precision, device)
+
+    def step() -> object:
+        stepper.zero_grad(set_to_none=True)
+        with context():
+            loss = call(x).float().square().mean()
+        loss.backward()
+        stepper.step()
+        return loss
+
+    return step
+
+
+def _context(precision: str, device: str) -> Callable[[], AbstractContextManager[Any]]:
+    import torch
+
+    if precision in ("fp32", "tf32", *("fp16", "bf16")):
+        return nullcontext
+    if precision not in AUTOCAST:
+        raise NotRunnable(f"no network is run in {precision}")
+    dtype, kind = getattr(torch, AUTOCAST[precision]), device.partition(":")[0]
+    # Weights cast once and kept, as in a training step, would hide the casts of a single run.
+    return lambda: torch.autocast(kind, dtype)

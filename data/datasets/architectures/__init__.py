@@ -1,0 +1,1 @@
+"""Datasets of the latency of architectures in search spaces."""

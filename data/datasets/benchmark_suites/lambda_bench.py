@@ -1,0 +1,213 @@
+"""Training throughput and GPU memory of NVIDIA's example models on Lambda's systems.
+
+Throughput counts images, sequences, tokens, mel frames or samples a second of the whole system, by
+model. `batch_size` is that of all GPUs of the system together. Peaks of memory are what nvidia-smi
+showed and hold the CUDA context.
+Source: lambdal/deeplearning-benchmark at aa5addb6. It states no licence: numbers only.
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+THROUGHPUT: Final = "throughput"
+MEMORY: Final = "monitor_memory"
+PRECISIONS: Final = ("fp16", "fp32")
+MODELS: Final = (
+    *("ssd", "bert_base_squad", "bert_large_squad", "gnmt", "ncf", "resnet50", "tacotron2"),
+    *("transformerxlbase", "transformerxllarge", "waveglow"),
+)
+LEAST_MIB: Final = 500.0
+"""A trace whose peak is below it missed the run: a CUDA context alone takes about as much."""
+
+_RATE = "pytorch/pytorch-train-throughput-{}.csv"
+_BATCH = "pytorch/pytorch-train-bs-{}.csv"
+_LATER = "pytorch/pytorch-train-throughput-v2-{}.csv"
+_TRACES = "pytorch/results/*_monitor.csv"
+_TRACE = re.compile(r"results/([^/]+)/PyTorch_([^/]+)/([^/]+)_monitor\.csv$")
+_SAMPLE = re.compile(r"\s*(\d+), (\d+) %, (\d+) MiB")
+_NODE = re.compile(r"(\d+)x([A-Z]+\d+_\d+GB(?:_SXM\d?)?)(?=_|$)")
+_HOST = re.compile(r"^(?:LambdaCloud|Linode|DellTexas|Dell|SMC|1CC|RAIDZ1) ")
+_COUNT = re.compile(r"^\d+x ?")
+_SUFFIX = re.compile(r"(?:NVlink)?(?: trt\d?)?$")
+_COLUMNS = (
+    *("table", "system", "num_gpu", "tdp_w_total", "precision", "model", "throughput"),
+    *("batch_size", "node"),
+)
+
+
+class LambdaBench(Dataset):
+    """GPUs left out one by one, whatever number of them a system has."""
+
+    name = "lambda_bench"
+    title = "training throughput and GPU memory of ten models on some sixty systems"
+    licence = "none stated: numbers only, for use on this machine"
+    citation = "Lambda: deeplearning-benchmark, github.com/lambdal/deeplearning-benchmark"
+    published = (
+        "no prediction protocol; 39 nominally equal nodes of one H100 differ from their median by "
+        "0.1 to 0.2 % (resnet50, ssd), 0.4 to 1.8 % (bert) and 3 to 4 % (tacotron2)"
+    )
+    upstream = Upstream(
+        "lambdal",
+        "deeplearning-benchmark",
+        commit="aa5addb6a53675a649a80036dad548f1c27cbcc4",
+        checksums="lambda_bench.json",
+    )
+    csv_tables = (THROUGHPUT, MEMORY)
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`throughput`, of which zeros (what did not run) are left out, and `monitor_memory`."""
+        import pandas as pd
+
+        found: dict[str, pd.DataFrame] = {}
+        rates = [part for p in PRECISIONS for part in (_earlier(raw, p), _later(raw, p))]
+        rates = [part for part in rates if part is not None]
+        if rates:
+            found[THROUGHPUT] = pd.concat(rates, ignore_index=True)[list(_COLUMNS)]
+        traces = [row for path in raw.matching(_TRACES) if (row := _trace(raw, path))]
+        if traces:
+            frame = pd.DataFrame(traces)
+            found[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
+        return found
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of both tables."""
+        import pandera.pandas as pa
+
+        rate: dict[str, Any] = {
+            "table": text(values=("v1", "v2")),
+            "system": text(),
+            "precision": text(values=PRECISIONS),
+            "model": text(values=MODELS),
+            "node": text(nullable=True),
+            "num_gpu": number("int64", above=0),
+            "throughput": number(above=0),
+        }
+        rate |= {name: number(above=0, nullable=True) for name in ("tdp_w_total", "batch_size")}
+        memory: dict[str, Any] = {name: text() for name in ("system", "task", "run")}
+        memory |= {name: number("int64", low=0) for name in ("samples", "peak_mem_mib")}
+        memory |= {name: number(low=0, high=100) for name in ("util_p90", "util_mean")}
+        memory["temp_max_c"] = number("int64", low=0)
+        return {THROUGHPUT: pa.DataFrameSchema(rate), MEMORY: pa.DataFrameSchema(memory)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_device/GPU` on throughput: systems of one GPU model, of any number of them."""
+        if not bundle.has(THROUGHPUT):
+            return []
+        gpus = np.array(
+            [gpu_name(str(name)) for name in bundle.table(THROUGHPUT)["system"]], dtype=np.str_
+        )
+        derived = {"gpu": gpus}
+        return [
+            Split(
+                f"unseen_device/{gpu}", THROUGHPUT, gpus != gpu, gpus == gpu, ("gpu",), (), derived
+            )
+            for gpu in np.unique(gpus)
+        ]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `throughput`: a node and model listed twice, or no rate."""
+        rows = bundle.table(THROUGHPUT)
+        rate = rows["throughput"].to_numpy(dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            quantities = Quantities(time_ms=1e3 / rate)
+        same = ("table", "system", "num_gpu", "precision", "model", "node", "throughput")
+        return check(rows, quantities, same=same)
+
+
+def gpu_name(system: str) -> str:
+    """The GPU of a system's name, without host, number and link, such as `H100 80GB SXM5`."""
+    if system.startswith("p3."):
+        return "V100"  # AWS EC2 P3
+    name = _HOST.sub("", system.replace("_", " "))
+    return _SUFFIX.sub("", _COUNT.sub("", name)).strip()
+
+
+def usable_memory(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """Rows of `monitor_memory` whose trace saw the run."""
+    return rows[rows["peak_mem_mib"] >= LEAST_MIB].reset_index(drop=True)
+
+
+def _earlier(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
+    """The table of 2022, with batch sizes where their file names the same system."""
+    import pandas as pd
+
+    path, batch_path = _RATE.format(precision), _BATCH.format(precision)
+    if path not in raw.paths:
+        return None
+    key = ["name_gpu", "num_gpu"]
+    wide = pd.read_csv(io.BytesIO(raw.read(path))).astype({"num_gpu": "int64"})
+    frame = wide.melt([*key, "watt", "price"], var_name="model", value_name="throughput")
+    frame["order"] = np.tile(np.arange(len(wide)), frame["model"].nunique())
+    frame["place"] = np.repeat(np.arange(frame["model"].nunique()), len(wide))
+    frame["batch_size"] = np.nan
+    if batch_path in raw.paths:
+        sizes = pd.read_csv(io.BytesIO(raw.read(batch_path))).astype({"num_gpu": "int64"})
+        sizes = sizes.drop_duplicates(key).set_index(key).drop(columns=["watt", "price"])
+        known = sizes.stack().to_dict()
+        rows = zip(frame["name_gpu"], frame["num_gpu"], frame["model"], strict=True)
+        frame["batch_size"] = [float(known.get(row, np.nan)) for row in rows]
+    frame = frame[frame["throughput"] > 0].sort_values(["order", "place"], ignore_index=True)
+    names = {"name_gpu": "system", "watt": "tdp_w_total"}
+    return frame.rename(columns=names).assign(table="v1", precision=precision, node=None)
+
+
+def _later(raw: RawFiles, precision: str) -> "pd.DataFrame | None":
+    """The table of 2024: the first column names the node, and in it number and GPU."""
+    import pandas as pd
+
+    path = _LATER.format(precision)
+    if path not in raw.paths:
+        return None
+    wide = pd.read_csv(io.BytesIO(raw.read(path)), index_col=0)
+    rows: list[dict[str, Any]] = []
+    for node, rates in wide.iterrows():
+        named = _NODE.search(str(node))
+        if named is None:
+            continue
+        rows += [
+            {
+                "system": named[2],
+                "num_gpu": int(named[1]),
+                "model": str(model),
+                "throughput": float(rate),
+                "node": str(node),
+            }
+            for model, rate in rates.items()
+            if rate > 0
+        ]
+    frame = pd.DataFrame(rows)
+    return frame.assign(table="v2", precision=precision, tdp_w_total=np.nan, batch_size=np.nan)
+
+
+def _trace(raw: RawFiles, path: str) -> dict[str, Any] | None:
+    """One run's samples of temperature, utilisation and memory, over all GPUs; None without any."""
+    named = _TRACE.search(path)
+    samples = [found for line in raw.text(path).splitlines() if (found := _SAMPLE.match(line))]
+    if named is None or not samples:
+        return None
+    temperature, utilisation, memory = np.array([s.groups() for s in samples], dtype=np.int64).T
+    return {
+        "system": named[1],
+        "task": named[2],
+        "run": named[3],
+        "samples": len(samples),
+        "peak_mem_mib": int(memory.max()),
+        "util_p90": float(np.percentile(utilisation, 90)),
+        "util_mean": float(utilisation.mean()),
+        "temp_max_c": int(temperature.max()),
+    }

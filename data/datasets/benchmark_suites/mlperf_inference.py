@@ -1,0 +1,249 @@
+"""MLPerf Inference: throughput, latency and wall power of systems, as their submitters reported.
+
+One row is one result of one system in one round. Power is of the whole system at the wall (CPUs,
+fans and losses of the supply included), never of an accelerator. Results are quoted with their
+round and submission, as MLPerf's policy asks; what is derived here is not verified by MLCommons.
+Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommons.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.mlperf_accelerators import accelerator_key
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split, folds_of, leave_folds_out
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+CLOSED: Final = "closed_division"
+TRAINING: Final = "mlperf_training_v1.0_v3.0"
+ALL_DIVISIONS: Final = "mlperf_inference_v2.0_v4.1"
+FIRST_ROUNDS: Final = ("v2.0", "v2.1")
+"""Rounds that only teach; every later one is judged by those before it."""
+
+FOLDS: Final = 5
+THROUGHPUT: Final = ("Samples/s", "Queries/s")
+TOKENS: Final = ("Tokens/s", "tokens/s")
+"""Of language models, in rows of newer rounds that name the unit; older rows call them samples."""
+LATENCY: Final = "Latency (ms)"
+ENERGY: Final = "millijoules"
+POWER_ONLY: Final = ("Watts", ENERGY)
+
+_COLUMNS: Final[Mapping[str, str]] = {
+    "round": "version",
+    "submitter": "Organization",
+    "division": "Division",
+    "availability": "Availability",
+    "system_type": "SystemType",
+    "system": "SystemName",
+    "platform": "Platform",
+    "accelerator": "accelerator_model_name",
+    "accelerators_per_node": "accelerators_per_node",
+    "nodes": "number_of_nodes",
+    "cpu": "host_processor_model_name",
+    "cpus_per_node": "host_processors_per_node",
+    "cores_per_cpu": "host_processor_core_count",
+    "model": "Model",
+    "mlperf_model": "MlperfModel",
+    "scenario": "Scenario",
+    "result": "Result",
+    "result_units": "Result_Units",
+    "power_result": "Result_Power",
+    "power_units": "Result_Power_Units",
+    "inference_per_joule": "Inference_per_Joule",
+    "accuracy": "Accuracy",
+    "framework": "framework",
+    "errors": "errors",
+}
+"""Column -> upstream's name."""
+
+_TRAINING_COLUMNS: Final[Mapping[str, str]] = {
+    "round": "version",
+    "submitter": "submitter",
+    "division": "division",
+    "availability": "availability",
+    "system": "system",
+    "accelerator": "accelerator_model_name",
+    "accelerators": "accelerators_count",
+    "cpu": "host_processor_model_name",
+    "cpus": "host_processors_count",
+    "benchmark": "Benchmark",
+    "model": "Model_ID",
+    "result": "Result",
+    "result_units": "Result_Units",
+    "framework": "framework",
+}
+_MISSING: Final = ("", "N/A", "n/a", "NA", "None", None)
+_SAME: Final = (
+    "version",
+    "Location",
+    "Scenario",
+    "Model",
+    "Result",
+    "Result_Power",
+    "Result_Units",
+)
+_RUN: Final = ("version", "Organization", "Platform", "Model", "Scenario")
+_NUMBERS: Final = (
+    *("accelerators_per_node", "result", "power_result", "inference_per_joule", "accuracy"),
+    *("nodes", "cpus_per_node", "errors", "accelerators", "cpus"),
+)
+_WHOLE: Final = ("nodes", "cpus_per_node", "errors", "accelerators", "cpus")
+_SYSTEM: Final = (
+    *("submitter", "platform", "accelerator", "accelerators_per_node", "nodes", "model"),
+    *("scenario", "system_type", "framework"),
+)
+
+
+class MlperfInference(Dataset):
+    """Rounds to come, and accelerators unseen."""
+
+    name = "mlperf_inference"
+    title = "MLPerf Inference results of the closed division (c) MLCommons, with wall power"
+    licence = "Apache-2.0 (collected summaries); MLPerf results: name round and submission"
+    citation = "Reddi et al.: MLPerf Inference Benchmark, ISCA 2020; mlcommons/cm4mlperf-results"
+    published = "no predictor was published; the median of earlier rounds is the baseline"
+    csv_tables = (CLOSED, TRAINING)
+    upstream = Upstream(
+        "mlcommons",
+        "cm4mlperf-results",
+        commit="84d8b84c6d6e3d646e27d511e438fd12d144ade9",
+        checksums="mlperf_inference.json",
+    )
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`closed_division` and the times to train; open and network divisions are left out."""
+        tables = {
+            CLOSED: _closed(_records(raw, "experiment/mlperf-inference--*")),
+            TRAINING: _table(_records(raw, "experiment/mlperf-training--*"), _TRAINING_COLUMNS),
+        }
+        return {name: frame for name, frame in tables.items() if len(frame)}
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas; a bundle may also hold all divisions, which nothing here reads."""
+        import pandera.pandas as pa
+
+        keys = ("submitter", "division", "availability", "system", "model")
+        texts = {name: text() for name in keys}
+        loose = {name: text(nullable=True) for name in ("accelerator", "framework")}
+        closed = {
+            **texts,
+            **loose,
+            "round": text(),
+            "system_type": text(),
+            "platform": text(),
+            "scenario": text(values=("Offline", "Server", "SingleStream", "MultiStream")),
+            "accelerators_per_node": number(low=0, nullable=True),
+            "nodes": number("int64", above=0),
+            "result": number(above=0),
+            "result_units": text(values=(*THROUGHPUT, *TOKENS, LATENCY)),
+            "power_result": number(above=0, nullable=True),
+        }
+        training = {**texts, **loose, "result": number(above=0), "result_units": text()}
+        every = {"round": text(), "division": text(), "result": number(nullable=True)}
+        schemas = {CLOSED: closed, TRAINING: training, ALL_DIVISIONS: every}
+        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`later_rounds/ROUND`: earlier rounds teach; `unseen_accelerator/FOLD`: other hardware.
+
+        Slices and virtual parts of an accelerator are in its fold.
+        """
+        rows = bundle.table(CLOSED)
+        rounds = rows["round"].astype(str).to_numpy(dtype=np.str_)
+        order = round_numbers(rounds)
+        found = []
+        for name in np.unique(rounds):
+            judged = rounds == name
+            if name not in FIRST_ROUNDS:
+                train = order < order[judged][0]
+                found.append(Split(f"later_rounds/{name}", CLOSED, train, judged, ("round",)))
+        device = device_keys(rows)
+        keys = {"device": device}
+
+        def split(name: str, train: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Split:
+            return Split(name, CLOSED, train, judged, ("device",), derived=keys)
+
+        folds = folds_of(device, FOLDS, "unseen_accelerator")
+        every = np.ones(len(rows), dtype=np.bool_)
+        return [*found, *leave_folds_out("unseen_accelerator", folds, every, split)]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows: the same system listed twice with the same result."""
+        rows = bundle.table(CLOSED)
+        latency = np.where(rows["result_units"] == LATENCY, rows["result"], np.nan)
+        quantities = Quantities(time_ms=np.where(np.isnan(latency), 1.0, latency))
+        return check(rows, quantities, same=("round", *_SYSTEM, "result"))
+
+
+def round_numbers(rounds: Iterable[str]) -> NDArray[np.float64]:
+    """Rounds as numbers in their order, such as 301 of `v3.1`; NaN for what is no round."""
+    found = []
+    for name in rounds:
+        major, _, minor = str(name).removeprefix("v").partition(".")
+        whole = major.isdigit() and minor.isdigit()
+        found.append(100.0 * int(major) + int(minor) if whole else np.nan)
+    return np.array(found, dtype=np.float64)
+
+
+def device_keys(rows: "pd.DataFrame") -> NDArray[np.str_]:
+    """What each row of `closed_division` ran on: its accelerator, or the CPU where it has none."""
+    pairs = zip(rows["accelerator"], rows["cpu"], strict=True)
+    return np.array([accelerator_key(accelerator, cpu) for accelerator, cpu in pairs], np.str_)
+
+
+def _records(raw: RawFiles, pattern: str) -> list[dict[str, Any]]:
+    def each() -> Iterator[dict[str, Any]]:
+        for path in raw.matching(f"{pattern}.json"):
+            yield from json.loads(raw.read(path))
+
+    return list(each())
+
+
+def _closed(records: list[dict[str, Any]]) -> "pd.DataFrame":
+    """Results once each; those of the last rounds take their power from rows of their own."""
+    import pandas as pd
+
+    names = {*_COLUMNS.values(), *_SAME}
+    found = pd.DataFrame([{n: r.get(n) for n in names} for r in records], columns=sorted(names))
+    power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
+    power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
+    rows = found[~power_only].drop_duplicates(list(_SAME))
+    own = rows["Result_Power"].astype("float64").to_numpy()
+    joined = power.reindex(pd.MultiIndex.from_frame(rows[list(_RUN)])).astype("float64").to_numpy()
+    return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), _COLUMNS)
+
+
+def _table(records: list[dict[str, Any]], columns: Mapping[str, str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    names = list(columns.values())
+    return _frame(
+        pd.DataFrame([{n: r.get(n) for n in names} for r in records], columns=names), columns
+    )
+
+
+def _frame(rows: "pd.DataFrame", columns: Mapping[str, str]) -> "pd.DataFrame":
+    """Columns by our names."""
+    import pandas as pd
+
+    found = {}
+    for name, theirs in columns.items():
+        known = [None if value in _MISSING else value for value in rows[theirs]]
+        if name in _NUMBERS:
+            column = pd.to_numeric(pd.Series(known)).astype("float64")
+            found[name] = column.astype("int64") if name in _WHOLE else column
+        else:
+            texts = [None if value != value or value is None else str(value) for value in known]
+            found[name] = pd.Series(texts, dtype="str")
+    return pd.DataFrame(found)

@@ -1,0 +1,114 @@
+"""Benchmark scores of Intel Sapphire Rapids machines: the public sample of PerfCastDB.
+
+Every suite of the training rows was run on one CPU part and the test rows come from other parts, so
+no effect of hardware can be learnt here: an example of ingestion and a check of sanity, no ranking.
+Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
+"""
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+PART: Final = "META.metadata.cscope.qdf0"
+SCORE: Final = "RESULT.Value"
+SUITE: Final = "RESULT.WorkloadName"
+TEST: Final = (SUITE, "RESULT.WorkloadPreset", "RESULT.TestName")
+RUN: Final = ("run_id", "iteration")
+PARTS: Final = ("train", "test")
+
+_POD, _ITERATION = "kubernetes.pod_id", "RESULT.IterationIndex"
+_DROPPED = (
+    _POD,
+    _ITERATION,
+    "IterationID",
+    "RESULT.@timestamp",
+    "RESULT.kubernetes.namespace_name",
+    "RESULT.kubernetes.host",
+    "META.@timestamp",
+    "SVR.Drive(s)",
+    "BIOS.kubernetes.pod_id",
+)
+_FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
+
+
+class Ncpp(Dataset):
+    """Machines unseen; both tables are judged as one row a run."""
+
+    name = "ncpp"
+    title = "benchmark scores of Intel Sapphire Rapids machines (public sample of PerfCastDB)"
+    licence = "Apache-2.0"
+    citation = "Liu: NCPP, github.com/xiaoman-liu/NCPP"
+    published = (
+        "one model a suite, 60/20/20 on the whole in-house PerfCastDB (MAE, MSE, MAPE); only this "
+        "sample is public, so no figure can be held against it"
+    )
+    upstream = Upstream(
+        "xiaoman-liu",
+        "NCPP",
+        commit="dd5ca2b2890e95f68027ed97efafc065698d6809",
+        checksums="ncpp.json",
+    )
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`train` and `test`, without what names machines or moments of the cluster."""
+        return {
+            part: _runs(raw.read(path), part) for part, path in _FILES.items() if path in raw.paths
+        }
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `train`, `test` and of `qdf_specs`, what is known of each part."""
+        import pandera.pandas as pa
+
+        runs = {name: text() for name in (*TEST, PART, "run_id")}
+        columns = {**runs, SCORE: number(above=0), "iteration": number("int64", low=0)}
+        columns["SVR.CPU.Core(s) per Socket"] = number("int64", above=0)
+        specs = {"QDF/SSPEC": text(), "Functional Core": text()}
+        found = {part: pa.DataFrameSchema(columns) for part in PARTS}
+        return {**found, "qdf_specs": pa.DataFrameSchema(specs)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.
+
+        Within `train` each CPU part in turn is judged by the others; `test` is judged as it is.
+        """
+        found = []
+        for table in PARTS:
+            if not bundle.has(table):
+                continue
+            part = bundle.table(table)[PART].astype(str).to_numpy(dtype=np.str_)
+            for name in np.unique(part):
+                out = part == name
+                train = ~out if table == "train" else np.zeros_like(out)
+                protocol = f"unseen_part_of_{table}/{name}"
+                found.append(Split(protocol, table, train, out, (PART,)))
+        return found
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `train`: listed twice, or a score that is not positive."""
+        rows = bundle.table("train")
+        score = rows[SCORE].to_numpy(dtype=np.float64)
+        return check(rows, Quantities(time_ms=score), same=(*TEST, *RUN, SCORE))
+
+
+def _runs(content: bytes, part: str) -> "pd.DataFrame":
+    """Rows of one file; sessions on a machine are numbered as they come."""
+    import pandas as pd
+
+    frame = pd.read_csv(io.BytesIO(content))
+    sessions, _ = pd.factorize(frame[_POD])
+    numbers = frame[_ITERATION].astype("int64")
+    rows = frame.drop(columns=[name for name in _DROPPED if name in frame])
+    return rows.assign(run_id=[f"{part[:2]}{n}" for n in sessions], iteration=numbers)

@@ -1,0 +1,1 @@
+"""Datasets of programs that share a host."""

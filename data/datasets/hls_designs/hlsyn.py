@@ -1,0 +1,216 @@
+"""Hardware designs by high-level synthesis: a program, directives on its loops, cycles and area.
+
+One row of `designs` is one program under one choice of directives, synthesised for an FPGA by SDx
+2018.3 (`v18`) or Vitis 2020.2 (`v20`). Most choices fail or time out and have no label (0 cycles).
+Source: ZongyueQin/HLSyn at 88ed5321, CC BY-SA 4.0.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, folds_of
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
+    "v18": ("fdtd-2d", "jacobi-2d", "trmm-opt", "stencil-3d", "doitgen-red", "gemm-ncubed"),
+    "v20": ("symm", "fdtd-2d-large", "trmm-opt", "gemm-p-large", "covariance", "gemm-ncubed"),
+}
+"""Programs that the authors hold out, by tool."""
+
+FOLDS: Final = 20
+JUDGED, VALIDATION = (0, 1, 2), (3, 4, 5)
+"""Of 20 parts of each taught program's designs: 15 % are judged, 15 % kept for validation."""
+
+QUERY: Final = ("tool", "kernel", "pragmas_json")
+RESOURCES: Final = ("bram", "dsp", "lut", "ff")
+
+_ARCHIVE = "data/HLSyn_data.tar.gz"
+_GRAPH = "_processed_result.gexf"
+_RENAMED = {"stencil_stencil2d": "stencil"}
+_UNUSED = ("syrkk",)
+_SPACE = "{http://www.gexf.net/1.2draft}"
+
+
+class HLSyn(Dataset):
+    """Programs unseen, and designs unseen of programs that teach."""
+
+    name = "hlsyn"
+    title = "FPGA designs by high-level synthesis: program graph and directives to cycles and area"
+    licence = "CC BY-SA 4.0"
+    citation = (
+        "Bai et al.: Towards a Comprehensive Benchmark for High-Level Synthesis Targeted to FPGAs, "
+        "NeurIPS 2023 Datasets and Benchmarks"
+    )
+    published = (
+        "RMSE by target, summed over five: y = log2(1e7 / cycles) / 2 and shares of DSP, BRAM, LUT "
+        "and FF; six programs held out by tool, before and after 20 designs of each; 15 % of the "
+        "taught programs' designs"
+    )
+    upstream = Upstream(
+        "ZongyueQin",
+        "HLSyn",
+        commit="88ed5321811e5c9d838215f0a4f95f89b3ffcd02",
+        checksums="hlsyn.json",
+    )
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`designs`, `graph_nodes` and `graph_edges`; nothing where the archive is not there."""
+        import pandas as pd
+
+        if _ARCHIVE not in raw.paths:
+            return {}
+        designs: list[dict[str, Any]] = []
+        nodes: list[dict[str, Any]] = []
+        edges: list[dict[str, Any]] = []
+        for path, content in _files(raw.read(_ARCHIVE)):
+            if path.endswith(".json"):
+                designs += _designs(path, content)
+            elif path.endswith(_GRAPH):
+                found = _graph(path, content)
+                nodes += found[0]
+                edges += found[1]
+        node_types = {"block": "int16", "function": "int16", "type": "int16"}
+        edge_types = {"flow": "int16", "position": "int16"}
+        return {
+            "designs": pd.DataFrame(designs),
+            "graph_nodes": pd.DataFrame(nodes).astype(node_types),
+            "graph_edges": pd.DataFrame(edges).astype(edge_types),
+        }
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `designs`, `graph_nodes` and `graph_edges`."""
+        import pandera.pandas as pa
+
+        designs: dict[str, Any] = {"tool": text(), "kernel": text(), "valid": number("bool")}
+        designs |= {"latency_cycles": number(low=0), "pragmas_json": text()}
+        designs |= {f"util_{name}": number(low=0) for name in RESOURCES}
+        designs |= {name: number(low=0) for name in RESOURCES}
+        designs["published_split"] = text(values=("train_pool", "inductive_test"))
+        nodes: dict[str, Any] = {"kernel": text(), "node": number("int64", low=0)}
+        nodes |= {name: number("int16", low=0) for name in ("block", "function")}
+        nodes |= {"text": text(), "type": number("int16", low=0, high=3)}
+        nodes["full_text"] = text(nullable=True)
+        edges: dict[str, Any] = {"kernel": text()}
+        edges |= {name: number("int64", low=0) for name in ("src", "dst")}
+        edges |= {"flow": number("int16", low=0, high=3), "position": number("int16", low=0)}
+        return {
+            "designs": pa.DataFrameSchema(designs),
+            "graph_nodes": pa.DataFrameSchema(nodes),
+            "graph_edges": pa.DataFrameSchema(edges),
+        }
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`inductive/TOOL` and `transductive/TOOL`, on designs with a label.
+
+        A program that a tool's inductive split judges teaches that tool nothing; the other tool's
+        rows take no part. Parts of the transductive split follow from a design alone.
+        """
+        if not bundle.has("designs"):
+            return []
+        designs = bundle.table("designs")
+        labelled = np.asarray(designs["latency_cycles"] > 0, dtype=np.bool_)
+        out = np.asarray(designs["published_split"] != "train_pool", dtype=np.bool_)
+        part = design_parts(designs)
+        found = []
+        for tool in INDUCTIVE:
+            mine = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
+            found.append(_split(f"inductive/{tool}", mine & ~out, mine & out, ("kernel",)))
+            held = np.isin(part, (*JUDGED, *VALIDATION))
+            judged = mine & ~out & np.isin(part, JUDGED)
+            found.append(_split(f"transductive/{tool}", mine & ~out & ~held, judged))
+        return [split for split in found if split.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `designs`: no label, or listed twice."""
+        designs = bundle.table("designs")
+        cycles = designs["latency_cycles"].to_numpy(dtype=np.float64)
+        cycles = np.where(cycles > 0, cycles, np.nan)
+        return check(designs, Quantities(time_ms=cycles), same=(*QUERY, "latency_cycles"))
+
+
+def design_parts(designs: "pd.DataFrame") -> NDArray[np.int64]:
+    """Which of 20 parts each design falls into, from its program and directives alone."""
+    pairs = zip(designs["kernel"], designs["pragmas_json"], strict=True)
+    return folds_of((f"{kernel} {directives}" for kernel, directives in pairs), FOLDS, "design")
+
+
+def _split(protocol: str, train: Mask, judged: Mask, keys: tuple[str, ...] = ()) -> Split:
+    return Split(protocol, "designs", train, judged, keys, QUERY)
+
+
+def _files(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """(path, content) of each file in the archive, sorted by path."""
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed:
+        for member in sorted(packed.getmembers(), key=lambda m: m.name):
+            content = packed.extractfile(member)
+            if content is not None:
+                yield member.name, content.read()
+
+
+def _designs(path: str, content: bytes) -> Iterator[dict[str, Any]]:
+    """Rows of `data/designs/TOOL/KERNEL.json`."""
+    tool, name = path.split("/")[-2:]
+    kernel = name.removesuffix(".json")
+    out = kernel in INDUCTIVE.get(tool, ())
+    for design in json.loads(content).values():
+        used = design["res_util"]
+        yield {
+            "tool": tool,
+            "kernel": kernel,
+            "valid": bool(design["valid"]),
+            "latency_cycles": float(design["perf"]),
+            "pragmas_json": json.dumps(design["point"], sort_keys=True),
+            **{f"util_{name}": float(used[f"util-{name.upper()}"]) for name in RESOURCES},
+            **{name: float(used[f"total-{name.upper()}"]) for name in RESOURCES},
+            "published_split": "inductive_test" if out else "train_pool",
+        }
+
+
+def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Nodes and edges of `data/graphs/KERNEL_processed_result.gexf`."""
+    kernel = path.rsplit("/", 1)[-1].removesuffix(_GRAPH)
+    kernel = _RENAMED.get(kernel, kernel)
+    if kernel in _UNUSED:
+        return [], []
+    # Its archive's checksum was compared: what is parsed is what the authors published.
+    tree = ElementTree.fromstring(content)  # noqa: S314
+    titles = {
+        (group.get("class"), one.get("id")): one.get("title")
+        for group in tree.iter(f"{_SPACE}attributes")
+        for one in group
+    }
+
+    def values(element: ElementTree.Element, kind: str) -> dict[Any, Any]:
+        pairs = element.iter(f"{_SPACE}attvalue")
+        return {titles[kind, one.get("for")]: one.get("value") for one in pairs}
+
+    nodes = []
+    for node in tree.iter(f"{_SPACE}node"):
+        said = values(node, "node")
+        numbers = {name: int(said[name]) for name in ("block", "function")}
+        texts = {"text": said["text"], "type": int(said["type"])}
+        said_in_full = said.get("full_text")
+        here = {"kernel": kernel, "node": int(node.get("id", "0"))}
+        nodes.append({**here, **numbers, **texts, "full_text": said_in_full})
+    edges = []
+    for edge in tree.iter(f"{_SPACE}edge"):
+        said = values(edge, "edge")
+        ends = {"src": int(edge.get("source", "0")), "dst": int(edge.get("target", "0"))}
+        numbers = {name: int(said[name]) for name in ("flow", "position")}
+        edges.append({"kernel": kernel, **ends, **numbers})
+    return nodes, edges

@@ -1,0 +1,110 @@
+"""Dense layers as FPGA designs by hls4ml: shape, precision, reuse and strategy to cycles and area.
+
+One row of `dense_grid_v0` is one dense layer at one setting; where synthesis failed there is no
+label. This is an early grid of 2,351 rows, not the benchmark of 680,000 models of the same name.
+Source: Dendendelen/wa-hls4ml-search at 8e705421, Apache-2.0.
+"""
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+TABLE: Final = "dense_grid_v0"
+FOLDS: Final = 5
+ASKED: Final = ("d_in", "d_out", "precision_bits", "reuse_factor", "strategy")
+CLOCKS: Final = ("TargetClockPeriod", "EstimatedClockPeriod")
+CYCLES: Final = ("BestLatency", "WorstLatency", "IntervalMin", "IntervalMax")
+AREA: Final = ("FF", "LUT", "BRAM_18K", "DSP", "URAM")
+AVAILABLE: Final = ("BRAM_18K", "DSP", "FF", "LUT", "URAM")
+
+_FILE = "results/results_format_test.csv"
+
+
+class WaHls4ml(Dataset):
+    """Widths unseen, and settings unseen of widths that teach."""
+
+    name = "wa_hls4ml"
+    title = "dense layers by hls4ml: FPGA cycles and area (early grid)"
+    licence = "Apache-2.0"
+    citation = "Dendendelen: wa-hls4ml-search, github.com/Dendendelen/wa-hls4ml-search"
+    published = (
+        "none for this grid; the full benchmark and rule4ml report R2 of 0.8 to 0.98 and SMAPE of "
+        "10 to 30 % by target on other rows"
+    )
+    upstream = Upstream(
+        "Dendendelen",
+        "wa-hls4ml-search",
+        commit="8e70542108dbf8b6c3cdcc16418c0d14990ee955",
+        checksums="wa_hls4ml.json",
+    )
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`dense_grid_v0`; nothing where the file is not there."""
+        import pandas as pd
+
+        if _FILE not in raw.paths:
+            return {}
+        frame = pd.read_csv(io.BytesIO(raw.read(_FILE)), dtype={"hls_synth_success": str})
+        plain = {name: name.removesuffix("_hls") for name in frame.columns}
+        frame = frame.rename(columns=plain).rename(
+            columns={"prec": "precision_bits", "rf": "reuse_factor"}
+        )
+        frame["hls_synth_success"] = frame["hls_synth_success"].str.upper() == "TRUE"
+        measured = [*CLOCKS, *CYCLES, *AREA, *(f"Available{name}" for name in AVAILABLE)]
+        frame = frame.astype(dict.fromkeys(measured, "float64"))
+        return {TABLE: frame[[*ASKED, "hls_synth_success", *measured]]}
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schema of `dense_grid_v0`."""
+        import pandera.pandas as pa
+
+        columns: dict[str, Any] = {name: number("int64", above=0) for name in ASKED[:-1]}
+        columns["strategy"] = text(values=("latency", "resource"))
+        columns["hls_synth_success"] = number("bool")
+        columns |= {name: number(above=0, nullable=True) for name in CLOCKS}
+        columns |= {name: number(low=0, nullable=True) for name in (*CYCLES, *AREA)}
+        columns |= {f"Available{name}": number(above=0, nullable=True) for name in AVAILABLE}
+        return {TABLE: pa.DataFrameSchema(columns)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_width/D_OUT`, each output width in turn, and `unseen_setting/FOLD`.
+
+        Rows without a label take no part.
+        """
+        if not bundle.has(TABLE):
+            return []
+        grid = bundle.table(TABLE)
+        labelled = np.asarray(grid["LUT"].notna(), dtype=np.bool_)
+        width = grid["d_out"].to_numpy(dtype=np.int64)
+
+        def split(protocol: str, train: Mask, judged: Mask) -> Split:
+            keys = ("d_out",) if protocol.startswith("unseen_width") else ()
+            return Split(protocol, TABLE, train, judged, keys, ASKED)
+
+        settings = grid[list(ASKED)].astype(str).agg(" ".join, axis=1)
+        found = [
+            *leave_folds_out("unseen_width", width, labelled, split),
+            *leave_folds_out(
+                "unseen_setting", folds_of(settings, FOLDS, "setting"), labelled, split
+            ),
+        ]
+        return [one for one in found if one.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows: synthesis failed, or the same setting again."""
+        grid = bundle.table(TABLE)
+        clock = grid["EstimatedClockPeriod"].to_numpy(dtype=np.float64)
+        return check(grid, Quantities(time_ms=clock * 1e-6), same=ASKED)

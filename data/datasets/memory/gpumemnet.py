@@ -1,0 +1,246 @@
+"""Peak memory of training on one 40 GB GPU: multilayer perceptrons and timm's vision models.
+
+Figures are what nvidia-smi shows, sampled once a second for about a minute of fp32 training: they
+hold the CUDA context, workspaces and the allocator's slack. Runs that crashed have no status: they
+are told by their figures (`suspect`).
+Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: numbers only.
+"""
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.spreadsheet import first_sheet
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+DEVICE: Final = "a100-pcie-40gb"
+"""A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
+CAP_MIB: Final = 38_500.0
+LEAST_OWN_MIB: Final = 200.0
+"""Least that a finished run takes beside its activations: the context alone is more."""
+NOISE: Final = 0.995
+"""Of a smaller batch's peak: runs differ by as much."""
+FAMILY_FOLDS: Final = 10
+MLP_FOLDS: Final = (3, 5)
+SUSPECT: Final = (
+    *("", "below_faketensor", "near_40gb_cap", "not_monotone", "same_as_smaller_batch"),
+)
+
+_MLP = "Datasets/MLP/mlp_data_{}.csv"
+_FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
+_HORUS = "Related_works/Horus/horus_formula_not_working.xlsx"
+_FOLDS = "Ensemble/k_fold_results/{}_model/{}.json"
+_FAKE_COLUMNS = ("faketensor_after_forward_mib", "faketensor_after_backward_mib")
+_HORUS_COLUMNS = {
+    "gpu_memory_max_mib": 0,
+    "neurons": 1,
+    "layers": 2,
+    "model": 3,
+    "horus_mb": 5,
+    "horus_plus_1000mib": 8,
+}
+_MLP_COUNTS = ("Depth", "Total Activations", "Total Parameters", "Batch Size")
+_MLP_SHARES = ("Avg GRACT", "Avg SMACT", "Avg SMOCC", "Avg FP32A")
+
+
+class GpuMemNet(Dataset):
+    """Random rows of perceptrons, as published, and families of vision models left out."""
+
+    name = "gpumemnet"
+    title = "training peak GPU memory of MLPs and timm models"
+    licence = "none stated: numbers only, for use on this machine"
+    citation = "GPUMemNet: GPU memory and utilization estimation, arXiv 2602.17817"
+    published = (
+        "classification into 1,000 MiB bins (MLP), 3 folds of random rows: accuracy 0.976 and "
+        "0.984; one network object is trained across the folds, so two have seen their test rows"
+    )
+    upstream = Upstream(
+        "itu-rad",
+        "GPUMemNet",
+        commit="f01eb0592e1b2030d3bceb73441747912b6652a6",
+        checksums="gpumemnet.json",
+    )
+    csv_tables = ("horus_mlp", "published_kfold")
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """One table a file; the CNN and transformer tables are too large to be had."""
+        import pandas as pd
+
+        found: dict[str, pd.DataFrame] = {}
+        for step in ("step1", "step2"):
+            if _MLP.format(step) in raw.paths:
+                found[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
+        if _FAKE in raw.paths:
+            found["timm_training_peak"] = _timm(first_sheet(raw.read(_FAKE), _FAKE))
+        if _HORUS in raw.paths:
+            rows = first_sheet(raw.read(_HORUS), _HORUS)[1:]
+            kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
+            found["horus_mlp"] = pd.DataFrame(
+                {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
+            )
+        published = [
+            row
+            for estimator in ("mlp", "transformer")
+            for judged in ("mlp", "cnn", "transformer")
+            for row in _kfold(raw, estimator, judged)
+        ]
+        if published:
+            found["published_kfold"] = pd.DataFrame(published)
+        return found
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas; the perceptrons' columns keep their upstream names."""
+        import pandera.pandas as pa
+
+        mlp: dict[str, Any] = {
+            n: text() for n in ("Filename", "Activations-Params", "Activation Function")
+        }
+        mlp |= {name: number("int64", above=0) for name in _MLP_COUNTS}
+        mlp["Max GPU Memory (MiB)"] = number("int64", above=0)
+        mlp["Avg GPUTL"] = number(low=0, high=100)
+        mlp |= {name: number(low=0, high=1) for name in _MLP_SHARES}
+        timm: dict[str, Any] = {n: text() for n in ("model", "family")}
+        timm |= {n: number("int64", above=0) for n in ("batch_size", "max_gpu_memory_mib")}
+        timm |= {n: number(above=0) for n in (*_FAKE_COLUMNS, "faketensor_last_mb")}
+        timm["suspect"] = text(values=SUSPECT)
+        horus: dict[str, Any] = {n: number(above=0) for n in _HORUS_COLUMNS if n != "model"}
+        kfold: dict[str, Any] = {n: text() for n in ("estimator", "dataset", "confusion")}
+        kfold["fold"] = number("int64", low=0)
+        kfold |= {n: number(low=0, high=1) for n in ("accuracy", "f1", "under_rate")}
+        return {
+            "mlp_step1": pa.DataFrameSchema(mlp),
+            "mlp_step2": pa.DataFrameSchema(mlp),
+            "timm_training_peak": pa.DataFrameSchema(timm),
+            "horus_mlp": pa.DataFrameSchema({**horus, "model": text()}),
+            "published_kfold": pa.DataFrameSchema(kfold),
+            # Made from the models, not downloaded: kept where a bundle has it.
+            "timm_sim_features": pa.DataFrameSchema({"model": text()}),
+        }
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`mlp_3fold/FOLD`, `mlp_5fold/FOLD` and `unseen_family/FOLD`, on rows not suspect.
+
+        Out-of-memory rows of other families teach as lower bounds.
+        """
+        found: list[Split] = []
+        if bundle.has("mlp_step2"):
+            names = bundle.table("mlp_step2")["Filename"]
+            everything = np.ones(len(names), dtype=np.bool_)
+            for folds in MLP_FOLDS:
+                fold = folds_of(names, folds, "mlp")
+                found += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
+        if bundle.has("timm_training_peak"):
+            timm = bundle.table("timm_training_peak")
+            clean = np.asarray(timm["suspect"] == "", dtype=np.bool_)
+            bound = np.asarray(timm["suspect"] == "near_40gb_cap", dtype=np.bool_)
+            keys, query = ("family", "model"), ("model", "batch_size")
+            fold = folds_of(timm["family"], FAMILY_FOLDS, "family")
+            for number_ in np.unique(fold[clean]):
+                mine = fold == number_
+                train, judged = (clean | bound) & ~mine, clean & mine
+                protocol = f"unseen_family/{number_}"
+                found.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
+        return [split for split in found if split.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
+        import pandas as pd
+
+        reasons: list[str] = []
+        if bundle.has("timm_training_peak"):
+            reasons = bundle.table("timm_training_peak")["suspect"].astype(str).tolist()
+        doubtful = [row for row, why in enumerate(reasons) if why]
+        return pd.DataFrame(
+            {
+                "row": pd.Series(doubtful, dtype="int64"),
+                "flag": pd.Series(["impossible"] * len(doubtful), dtype="str"),
+                "why": pd.Series([reasons[row] for row in doubtful], dtype="str"),
+            }
+        )
+
+
+def _mlp_split(protocol: str, train: Mask, judged: Mask) -> Split:
+    return Split(protocol, "mlp_step2", train, judged, (), ("Filename",))
+
+
+def family(model: str) -> str:
+    """Leading letters of a model's name, and those after a lone digit: `res2net50` is `res2net`."""
+    letters = re.match(r"[a-z]+(?:\d[a-z]+)?", model)
+    return letters[0] if letters else model
+
+
+def suspects(rows: "pd.DataFrame") -> list[str]:
+    """Why each run cannot have finished as it should; empty where nothing speaks against it.
+
+    Args:
+        rows: columns of `timm_training_peak` but `family` and `suspect`.
+    """
+    found = [""] * len(rows)
+    measured = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
+    below = measured < rows[_FAKE_COLUMNS[0]].to_numpy(dtype=np.float64) + LEAST_OWN_MIB
+    order = np.lexsort((rows["batch_size"].to_numpy(), rows["model"].to_numpy()))
+    models, model, most = rows["model"].to_numpy(), None, 0.0
+    for row in order:
+        if models[row] != model:
+            model, most = models[row], 0.0
+        if below[row]:
+            found[row] = "below_faketensor"
+            continue
+        if measured[row] > CAP_MIB:
+            found[row] = "near_40gb_cap"
+        elif measured[row] == most:
+            found[row] = "same_as_smaller_batch"
+        elif measured[row] < NOISE * most:
+            found[row] = "not_monotone"
+        most = max(most, measured[row])
+    return found
+
+
+def _timm(rows: list[Any]) -> "pd.DataFrame":
+    """The sheet of FakeTensor estimates; its headings say GB and hold MiB."""
+    import pandas as pd
+
+    kept = [row for row in rows[1:] if len(row) > 5 and isinstance(row[0], str)]
+    frame = pd.DataFrame(
+        {
+            "model": [re.sub(r"_\d+\.out$", "", row[0]) for row in kept],
+            "batch_size": [int(row[1]) for row in kept],
+            "max_gpu_memory_mib": [int(row[2]) for row in kept],
+            **{name: [float(row[3 + i]) for row in kept] for i, name in enumerate(_FAKE_COLUMNS)},
+            "faketensor_last_mb": [float(row[5]) for row in kept],
+        }
+    )
+    frame = frame.sort_values(["model", "batch_size"], ignore_index=True)
+    frame["family"] = [family(model) for model in frame["model"]]
+    frame["suspect"] = suspects(frame)
+    return frame
+
+
+def _kfold(raw: RawFiles, estimator: str, judged: str) -> list[dict[str, Any]]:
+    path = _FOLDS.format(estimator, judged)
+    if path not in raw.paths:
+        return []
+    return [
+        {
+            "estimator": f"{estimator} ensemble",
+            "dataset": judged,
+            "fold": number_,
+            "accuracy": fold["accuracy"],
+            "f1": fold["f1"],
+            "under_rate": fold["below_diagonal_percentage"],
+            "confusion": json.dumps(fold["confusion_matrix"]),
+        }
+        for number_, fold in enumerate(json.loads(raw.text(path)))
+    ]

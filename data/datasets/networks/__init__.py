@@ -1,0 +1,1 @@
+"""Datasets of the latency of operators and networks."""

@@ -1,0 +1,227 @@
+"""Times of matrix products, convolutions and recurrent layers on GPUs of 2015 to 2019.
+
+Every device ran the same shapes. Times are means over many launches in a row, so that the launch
+is mostly hidden, and are given in whole microseconds.
+Source: baidu-research/DeepBench at da81ba78, `results/*.xlsx`, Apache-2.0.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check, with_findings
+from forerun.data.schema import number, text
+from forerun.data.split import Split
+from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.spreadsheet import Cell, all_sheets
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+TABLES: Final = ("gemm", "conv", "rnn")
+GENERATION: Final[Mapping[str, str]] = {
+    "TitanX": "maxwell",
+    "M40": "maxwell",
+    "TitanX_Pascal": "pascal",
+    "TitanXp": "pascal",
+    "1080Ti": "pascal",
+    "P100": "pascal",
+    "V100": "volta",
+}
+"""NVIDIA GPU of the tables -> architecture: the Pascal boards but P100 carry one chip, GP102."""
+ROUNDED_ABOVE: Final = 0.02
+"""A step of 1 us that is more than this share of a time is flagged."""
+STEP_MS: Final = 0.001
+
+_RESULTS = "results/*.xlsx"
+_DEVICE = re.compile(r"DeepBench_(?:NV_|AMD_|IA_)?(.+)\.xlsx$")
+_GEMM = ("m", "n", "k", "a_t", "b_t", "latency_ms")
+_CONV = (
+    *("w", "h", "c", "batch", "k", "r", "s"),
+    *("pad_h", "pad_w", "stride_v", "stride_h", "fwd_ms", "bwd_input_ms", "bwd_weight_ms"),
+)
+_RNN = ("hidden", "batch", "timesteps", "fwd_ms", "bwd_ms", "bwd_input_ms", "bwd_weight_ms")
+_HEADINGS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "Dense Matrix Multiplication": (
+        *(("m", "m"), ("n", "n"), ("k", "k")),
+        *(("a transpose", "a_t"), ("b transpose", "b_t"), ("time (msec)", "latency_ms")),
+    ),
+    "Convolution": (
+        *(("w", "w"), ("h", "h"), ("c", "c"), ("n", "batch"), ("k", "k"), ("r", "r"), ("s", "s")),
+        *(("pad_h", "pad_h"), ("pad_w", "pad_w")),
+        *(("vertical stride", "stride_v"), ("horizontal stride", "stride_h")),
+        *(("forward (msec)", "fwd_ms"), ("wrt inputs (msec)", "bwd_input_ms")),
+        ("wrt parameters (msec)", "bwd_weight_ms"),
+    ),
+    "Recurrent Layers": (
+        *(("hidden units", "hidden"), ("input", "hidden"), ("n", "batch")),
+        *(("timesteps", "timesteps"), ("time forward (msec)", "fwd_ms")),
+        *(("time backward (msec)", "bwd_ms"), ("time backward wrt inputs (msec)", "bwd_input_ms")),
+        ("time backward wrt weights (msec)", "bwd_weight_ms"),
+    ),
+}
+"""Section -> heading of a column, in lower case and without a bracketed remark, -> its name."""
+
+
+class DeepBench(Dataset):
+    """GPUs left out one by one, and architectures left out whole."""
+
+    name = "deepbench"
+    title = "times of matrix products, convolutions and recurrent layers on ten devices"
+    licence = "Apache-2.0"
+    citation = "Baidu Research: DeepBench, github.com/baidu-research/DeepBench"
+    published = "none: DeepBench measures and predicts nothing"
+    upstream = Upstream(
+        "baidu-research",
+        "DeepBench",
+        commit="da81ba7820739e2e506dc27f382d15be5479f98f",
+        checksums="deepbench.json",
+    )
+    csv_tables = TABLES
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`gemm`, `conv` and `rnn`; sparse products and inference convolutions are left out."""
+        import pandas as pd
+
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+        for path in raw.matching(_RESULTS):
+            for sheet in all_sheets(raw.read(path), path).values():
+                for table, row in _rows(sheet, path):
+                    rows[table].append(row)
+        columns = {
+            "gemm": ("device", "suite", "precision", "precision_note", "sparse", *_GEMM),
+            "conv": ("device", "suite", "precision", "precision_note", *_CONV),
+            "rnn": ("device", "suite", "cell", "precision", *_RNN),
+        }
+        found = {}
+        for name, listed in rows.items():
+            if listed:
+                frame = pd.DataFrame(listed).reindex(columns=list(columns[name]))
+                whole = "n" if name == "gemm" else "batch"
+                found[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
+        return found
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas; sizes are whole numbers in floating point, as the workbooks hold them."""
+        import pandera.pandas as pa
+
+        key: dict[str, Any] = {
+            "device": text(),
+            "suite": text(values=("train", "inference")),
+            "precision": text(values=("fp32", "fp16_mixed", "int8")),
+        }
+        note = {"precision_note": text()}
+        gemm = {**key, **note, "sparse": pa.Column("bool"), "n": number("int64", above=0)}
+        gemm |= {name: number(above=0) for name in ("m", "k", "latency_ms")}
+        gemm |= {name: text(values=("N", "T")) for name in ("a_t", "b_t")}
+        conv = {**key, **note, "batch": number("int64", above=0)}
+        conv |= {name: number(above=0) for name in ("w", "h", "c", "k", "r", "s", "fwd_ms")}
+        conv |= {name: number(low=0) for name in ("pad_h", "pad_w")}
+        conv |= {name: number(above=0) for name in ("stride_v", "stride_h")}
+        conv |= {n: number(above=0, nullable=True) for n in ("bwd_input_ms", "bwd_weight_ms")}
+        rnn = {**key, "cell": text(values=("Vanilla", "LSTM", "GRU"))}
+        rnn |= {"batch": number("int64", above=0), "hidden": number(above=0)}
+        rnn |= {"timesteps": number(above=0, nullable=True), "fwd_ms": number(above=0)}
+        rnn |= {
+            name: number(above=0, nullable=True)
+            for name in ("bwd_ms", "bwd_input_ms", "bwd_weight_ms")
+        }
+        schemas = {"gemm": gemm, "conv": conv, "rnn": rnn}
+        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/ARCHITECTURE`."""
+        found = []
+        for table in TABLES:
+            if not bundle.has(table):
+                continue
+            devices = bundle.table(table)["device"].astype(str).to_numpy(dtype=np.str_)
+            for device in np.unique(devices):
+                out = devices == device
+                protocol = f"unseen_device/{table}/{device}"
+                found.append(Split(protocol, table, ~out, out, ("device",)))
+            generations = np.array([GENERATION.get(d, d) for d in devices], dtype=np.str_)
+            derived = {"generation": generations}
+            for name in sorted(set(GENERATION.values()) & set(generations.tolist())):
+                out = generations == name
+                protocol, keys = f"unseen_generation/{table}/{name}", ("device", "generation")
+                found.append(Split(protocol, table, ~out, out, keys, (), derived))
+        return found
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `gemm`: duplicates, and times of a few steps of the clock."""
+        gemm = bundle.table("gemm")
+        time_ms = gemm["latency_ms"].to_numpy(dtype=np.float64)
+        same = ("device", "suite", "precision", "m", "n", "k", "a_t", "b_t")
+        found = check(gemm, Quantities(time_ms=time_ms), same=same)
+        coarse = time_ms < STEP_MS / ROUNDED_ABOVE
+        return with_findings(found, coarse, "rounded", "its time is a few whole microseconds")
+
+
+def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(table, row) of each measurement of one sheet.
+
+    A section begins with its name in the first column; the headings stand in the same row, or in
+    the next.
+    """
+    found = _DEVICE.search(path)
+    suite = "train" if "/train/" in path else "inference"
+    section, note = "", ""
+    places: dict[str, int] = {}
+    for row in sheet:
+        if row and row[0] == "Precision":
+            note = str(row[1])
+        if row and isinstance(row[0], str):
+            section, places = row[0], {}
+        if not places:
+            places = _places(section, row)
+            continue
+        cells = {name: row[at] if at < len(row) else None for name, at in places.items()}
+        if found is None or not _is_measured(cells):
+            continue
+        key = {"device": found[1], "suite": suite, "precision": _precision(note)}
+        if section.startswith("Dense"):
+            yield "gemm", {**key, "precision_note": note, "sparse": False, **cells}
+        elif section.startswith("Recurrent"):
+            cell = section.rpartition(" ")[2]
+            yield "rnn", {**key, "cell": cell, **_numbers(cells)}
+        elif suite == "train":
+            yield "conv", {**key, "precision_note": note, **_numbers(cells)}
+
+
+def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
+    """Column name -> position, where this row holds the section's headings."""
+    known: dict[str, str] = {}
+    for name, headings in _HEADINGS.items():
+        if section.startswith(name):
+            known = dict(headings)
+    places: dict[str, int] = {}
+    for place, cell in enumerate(row):
+        heading = str(cell or "").strip().lower()
+        name_of = known.get(heading) or known.get(heading.partition(" (")[0].strip())
+        if place > 0 and name_of and name_of not in places:
+            places[name_of] = place
+    return places if len(places) > 2 else {}
+
+
+def _is_measured(cells: Mapping[str, Cell]) -> bool:
+    """Whether the row has sizes and a time: `Not Supported` and empty cells are no time."""
+    time = cells.get("latency_ms", cells.get("fwd_ms"))
+    size = cells.get("m", cells.get("w", cells.get("hidden")))
+    return isinstance(time, float) and isinstance(size, float)
+
+
+def _numbers(cells: Mapping[str, Cell]) -> dict[str, float]:
+    """Cells as numbers; what is said to be not applicable is not measured."""
+    return {n: value if isinstance(value, float) else np.nan for n, value in cells.items()}
+
+
+def _precision(note: str) -> str:
+    if "int8" in note.lower():
+        return "int8"
+    return "fp16_mixed" if note.startswith("16 bit") else "fp32"

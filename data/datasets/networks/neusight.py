@@ -1,0 +1,269 @@
+"""NeuSight operator and network latencies on eleven GPUs, fp32.
+
+One row of `ops` is one kernel: mean of the five fastest of 25 CUDA-event timings, launch included.
+Source: sitar-lab/NeuSight at 6945927d, MIT. Paper: ASPLOS 2025, arXiv 2407.13853.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.datasets.networks import neusight_files as files
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split, is_one_of
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import Column, DataFrameSchema
+
+NVIDIA_TRAINING: Final = (
+    "Tesla P4",
+    "Tesla P100-PCIE-16GB",
+    "Tesla V100-PCIE-32GB",
+    "Tesla T4",
+    "NVIDIA A100-PCIE-40GB",
+)
+AMD_TRAINING: Final = ("AMD Instinct MI100", "AMD Instinct MI210")
+PUBLISHED_MODELS_SEEN: Final = ("bert_large", "gpt2_large")
+OPERATOR_QUERY: Final = ("device", "op", "dtype", "software", *files.DIMENSIONS)
+
+_WINOGRAD = 4.0
+"""Winograd's F(4x4, 3x3) needs a quarter of the multiplications (Lavin and Gray 2016)."""
+_LAUNCH_BOUND_MS = 0.02
+
+
+class NeuSight(Dataset):
+    """Operators of five GPUs teach, unseen GPUs and whole networks are judged."""
+
+    name = "neusight"
+    title = "operator and end-to-end latency on 11 GPUs (fp32)"
+    licence = "MIT (c) 2025 Georgia Institute of Technology and Microsoft Corporation"
+    citation = (
+        "Lee, Phanishayee, Mahajan: Forecasting GPU Performance for Deep Learning Training and "
+        "Inference, ASPLOS 2025, arXiv 2407.13853"
+    )
+    published = (
+        "end to end 8.9 % mean error over 83 NVIDIA points (roofline 31.4, Li et al. 60.3, "
+        "Habitat 385); operators of unseen GPUs: bmm 13.8, linear 13.9, elementwise 19.3, "
+        "softmax 13.9, layer norm 56.7 %"
+    )
+    upstream = Upstream(
+        "sitar-lab",
+        "NeuSight",
+        commit="6945927d9afcca2b9daf021f8395e53edc5b4eef",
+        checksums="neusight.json",
+    )
+    csv_tables = ("devices", "e2e")
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`ops`, `devices`, `e2e`, `opgraphs` and `graph_ops`, as far as their files are there."""
+        opgraphs = files.read_opgraphs(raw, files.read_models(raw))
+        trained = frozenset((*NVIDIA_TRAINING, *AMD_TRAINING))
+        tables = {
+            "ops": files.read_ops(raw),
+            "devices": files.read_devices(raw, trained),
+            "e2e": files.read_e2e(raw),
+            "opgraphs": opgraphs,
+            "graph_ops": files.read_graph_ops(raw, opgraphs),
+        }
+        return {name: frame for name, frame in tables.items() if len(frame)}
+
+    def documents(self, raw: RawFiles) -> dict[str, Any]:
+        """`models`: transformer configurations by name."""
+        return {"models": files.read_models(raw)}
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of the five tables."""
+        import pandera.pandas as pa
+
+        return {
+            "ops": pa.DataFrameSchema(_ops_columns()),
+            "devices": pa.DataFrameSchema(_devices_columns()),
+            "e2e": pa.DataFrameSchema(_e2e_columns()),
+            "opgraphs": pa.DataFrameSchema(_opgraph_columns()),
+            "graph_ops": pa.DataFrameSchema(_graph_ops_columns()),
+        }
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_device` (NVIDIA), `unseen_device_amd`, `leave_one_gpu_out/DEVICE`, `end_to_end`.
+
+        The published protocol is `unseen_device`: train rows of five GPUs teach, test rows of
+        every other NVIDIA GPU (or GPU unknown to the paper) are judged, and its train rows, such
+        as the convolutions of the A100 80GB, are used by nobody. No end-to-end row ever teaches.
+        """
+        found = []
+        if bundle.has("ops"):
+            found += _operator_splits(bundle.table("ops"))
+        if bundle.has("e2e"):
+            rows = len(bundle.table("e2e"))
+            nobody, all_rows = np.zeros(rows, dtype=np.bool_), np.ones(rows, dtype=np.bool_)
+            found.append(Split("end_to_end", "e2e", nobody, all_rows))
+        return [split for split in found if split.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `ops`: duplicates, the impossible, throttled groups."""
+        return self.flags_of(bundle.table("ops"), bundle.table("devices"))
+
+    def flags_of(self, ops: "pd.DataFrame", devices: "pd.DataFrame") -> "pd.DataFrame":
+        """Doubtful rows among these alone, so that training rows are checked without the judged."""
+        bound, floor = bounds_ms(ops, devices)
+        latency = ops["latency_ms"].to_numpy(dtype=np.float64)
+        utilisation = np.where(bound > _LAUNCH_BOUND_MS, bound / latency, np.nan)
+        return check(
+            ops,
+            Quantities(time_ms=latency, bound_ms=floor, utilisation=utilisation),
+            same=(*OPERATOR_QUERY, "latency_ms"),
+            groups=("device", "op_class", "split_published"),
+        )
+
+
+def e2e_roles(e2e: "pd.DataFrame") -> "pd.DataFrame":
+    """Which rows of the `e2e` table are of devices and models that the paper calls seen.
+
+    Returns:
+        n rows of `device_seen` and `model_seen`.
+    """
+    import pandas as pd
+
+    trained = [name.replace(" ", "_") for name in (*NVIDIA_TRAINING, *AMD_TRAINING)]
+    return pd.DataFrame(
+        {
+            "device_seen": e2e["device_key"].isin(trained).to_numpy(dtype=bool),
+            "model_seen": e2e["model"].isin(PUBLISHED_MODELS_SEEN).to_numpy(dtype=bool),
+        }
+    )
+
+
+def bounds_ms(
+    ops: "pd.DataFrame", devices: "pd.DataFrame"
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Roofline time of each operator by the paper's spec sheets, and a time nothing can undercut.
+
+    The second counts arithmetic alone (a small tensor stays in cache, a convolution may run by
+    Winograd's algorithm). NaN for devices without a sheet.
+    """
+    dims = {d: ops[d].fillna(0).to_numpy(dtype=np.float64) for d in files.DIMENSIONS}
+    b, m, n, k, h = (dims[d] for d in ("batch", "m", "n", "k", "h"))
+    kind = ops["op_class"].astype(str).to_numpy()
+    gemm, conv = np.isin(kind, ["bmm", "linear"]), kind == "conv"
+    out = (dims["in_hw"] + 2 * dims["pad"] - dims["ksize"]) // np.maximum(dims["stride"], 1) + 1
+    weights = dims["c_in"] * dims["c_out"] * dims["ksize"] ** 2
+    flops = np.where(gemm, 2 * b * m * n * k, np.where(conv, 2 * b * out**2 * weights, b * h))
+    images = b * (dims["c_in"] * dims["in_hw"] ** 2 + dims["c_out"] * out**2) + weights
+    operands = 2 + is_one_of(ops["op"], ("add", "mul", "pow", "div"))
+    shared = np.where(kind == "linear", 1, b)
+    elements = np.where(gemm, b * m * (k + n) + shared * k * n, operands * b * h)
+    sheets = devices.drop_duplicates("device").set_index("device")
+    of_row = sheets.reindex(ops["device"].astype(str))
+    matrix = of_row["fp32_gflops_mm"].to_numpy(dtype=np.float64)
+    vector = of_row["fp32_gflops_vec"].to_numpy(dtype=np.float64)
+    arithmetic = flops / (np.where(gemm | conv, matrix, vector) * 1e6)
+    traffic = 4 * np.where(conv, images, elements) / of_row["mem_bw_gbs"].to_numpy(float) / 1e6
+    return np.maximum(arithmetic, traffic), np.where(conv, arithmetic / _WINOGRAD, arithmetic)
+
+
+def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
+    device, part = ops["device"], ops["split_published"].astype(str)
+    teaches, tested = is_one_of(part, ("train",)), is_one_of(part, ("test",))
+    amd = np.asarray(device.astype(str).str.startswith("AMD"), dtype=np.bool_)
+
+    def split(protocol: str, train: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Split:
+        return Split(protocol, "ops", train, judged, ("device",), OPERATOR_QUERY)
+
+    nvidia_trained, amd_trained = (
+        is_one_of(device, NVIDIA_TRAINING),
+        is_one_of(device, AMD_TRAINING),
+    )
+    found = [
+        split("unseen_device", teaches & nvidia_trained, tested & ~nvidia_trained & ~amd),
+        split("unseen_device_amd", teaches & amd_trained, tested & ~amd_trained & amd),
+    ]
+    for name in NVIDIA_TRAINING:
+        out = is_one_of(device, (name,))
+        train = teaches & nvidia_trained & ~out
+        found.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
+    return found
+
+
+def _ops_columns() -> "dict[str, Column]":
+    count = {name: number("Int32", low=0, nullable=True) for name in files.DIMENSIONS}
+    return {
+        "device": text(),
+        "op_class": text(values=("bmm", "linear", "conv", "elementwise", "ln", "softmax")),
+        "op": text(),
+        "split_published": text(values=("train", "test")),
+        "in_published_filter": number("bool"),
+        "dtype": text(values=("fp32",)),
+        "software": text(),
+        **count,
+        "latency_ms": number(above=0),
+        "kernel": text(),
+        "tile_a": number("Int32", above=0, nullable=True),
+        "tile_b": number("Int32", above=0, nullable=True),
+        "grid_blocks": number("int64", low=0),
+        "block_threads": number("int32", low=0),
+    }
+
+
+def _devices_columns() -> "dict[str, Column]":
+    figures = ("mem_gb", "mem_bw_gbs", "num_sm", "cores_per_sm", "freq_mhz", "fp32_gflops_vec")
+    return {
+        "device_key": text(),
+        "device": text(),
+        **{name: number("int64", above=0) for name in (*figures, "fp32_gflops_mm", "l2_mb")},
+        "role": text(values=("train", "unseen")),
+    }
+
+
+def _e2e_columns() -> "dict[str, Column]":
+    guesses = {f"pub_{name}_e2e_ms": number(above=0, nullable=True) for name in files.PREDICTORS}
+    return {
+        "device_key": text(),
+        **_graph_key_columns(),
+        "option": text(nullable=True),
+        "num_layer": number(low=0),
+        "e2e_latency_ms": number(above=0),
+        "fw_latency_ms": number(low=0),
+        "bw_latency_ms": number(low=0),
+        **guesses,
+    }
+
+
+def _graph_key_columns() -> "dict[str, Column]":
+    return {
+        "model": text(),
+        "mode": text(values=("inference", "training")),
+        "seqlen": number("int64", above=0),
+        "batch": number("int64", above=0),
+    }
+
+
+def _opgraph_columns() -> "dict[str, Column]":
+    texts = ("op_class", "fw_ops", "bw_ops", "acc_ops", "prev", "next", "input_shapes")
+    return {
+        **_graph_key_columns(),
+        "option": text(),
+        "idx": number("int64", low=0),
+        "name": text(),
+        **{name: text() for name in (*texts, "output_shape")},
+        "repeat": number("int64", above=0),
+    }
+
+
+def _graph_ops_columns() -> "dict[str, Column]":
+    return {
+        "device_key": text(),
+        **_graph_key_columns(),
+        "idx": number("int64", low=0),
+        **{name: text() for name in ("name", "fx_op", "target", "input_shapes", "output_shape")},
+        **{f"{part}_latency_ms": number(low=0) for part in ("fw", "bw", "acc")},
+        "dtype": text(nullable=True),
+        **{name: text() for name in ("op_class", "fw_ops", "bw_ops", "acc_ops")},
+        "repeat": number("int64", above=0),
+    }

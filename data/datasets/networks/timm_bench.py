@@ -1,0 +1,192 @@
+"""Throughput of image models on GPUs and CPUs, as the timm project measures it.
+
+One row of `bench` is one model at one image and batch size under one software.
+Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, Apache-2.0.
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, folds_of, is_one_of, leave_folds_out
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+TEACHING_GPUS: Final = ("rtx3090", "rtx4090")
+FOLDS: Final = 5
+FAMILY_FOLDS: Final = 10
+"""Groups of families that `unseen_family` leaves out in turn."""
+NETWORK_QUERY: Final = (
+    *("model", "device", "phase", "precision", "layout", "torch", "cuda", "compiled"),
+    *("img_size", "batch_size"),
+)
+
+_FILE = re.compile(
+    r"benchmark-(?P<phase>infer|train)-(?P<precision>[a-z0-9_]+)-(?P<layout>nchw|nhwc)"
+    r"-pt(?P<torch>\d+)-(?:(?P<cuda>cu\d+)-)?(?P<device>.+?)(?P<compiled>-dynamo)?\.csv"
+)
+_PHASES = {"infer": "inference", "train": "training"}
+_SAME_DEVICE = {"4090": "rtx4090"}
+_MEASURES = ("img_size", "batch_size", "samples_per_sec", "step_time", "gmacs", "macts")
+
+
+class TimmBench(Dataset):
+    """Networks on unseen devices, of unseen families, of unseen models."""
+
+    name = "timm_bench"
+    title = "throughput of vision models on GPUs and CPUs"
+    licence = "Apache-2.0"
+    citation = "Wightman: PyTorch Image Models, github.com/huggingface/pytorch-image-models"
+    published = (
+        "no prediction protocol; the same GPU under another torch version differs by 3 to 5 %, "
+        "below that is noise"
+    )
+    upstream = Upstream(
+        "huggingface",
+        "pytorch-image-models",
+        commit="aa4b5850c1543fa488abf260f18390eda46cf85d",
+        checksums="timm_bench.json",
+    )
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`bench`; the graphs of the models are traced, not downloaded."""
+        import pandas as pd
+
+        parts = [_bench_rows(raw, path) for path in raw.matching("results/benchmark-*.csv")]
+        return {"bench": pd.concat(parts, ignore_index=True)}
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `bench` and of `graphs`."""
+        import pandera.pandas as pa
+
+        bench: dict[str, Any] = {
+            "model": text(),
+            "device": text(),
+            "phase": text(values=("inference", "training")),
+            "precision": text(),
+            "layout": text(values=("nchw", "nhwc")),
+            "torch": text(),
+            "cuda": text(),
+            "compiled": number("bool"),
+            "img_size": number("int64", above=0),
+        }
+        for name in ("batch_size", "samples_per_sec", "step_time_ms"):
+            bench[name] = number(above=0, nullable=True)
+        bench["params_m"] = number(above=0)
+        bench["gmacs"] = bench["macts_m"] = number(low=0, nullable=True)
+        bench["source_file"] = text()
+        graphs: dict[str, Any] = {"model": text(), "img_size": number("int64", above=0)}
+        graphs["idx"] = number("int64", low=0)
+        graphs |= {name: text() for name in ("op", "in_shapes", "out_shape", "preds", "attr")}
+        for name in ("flops", "in_elems", "out_elems", "param_elems"):
+            graphs[name] = number("int64", low=0)
+        return {"bench": pa.DataFrameSchema(bench), "graphs": pa.DataFrameSchema(graphs)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
+
+        Unseen device: two GPUs teach, every other GPU is judged. Folds follow from names alone.
+        """
+        if not bundle.has("bench"):
+            return []
+        bench = bundle.table("bench")
+        device = bench["device"]
+        measured = np.asarray(bench["step_time_ms"].notna(), dtype=np.bool_)
+        cpu = np.asarray(device.astype(str).str.startswith("cpu"), dtype=np.bool_)
+        taught = is_one_of(device, TEACHING_GPUS)
+        families = np.array([family(name) for name in bench["model"]], dtype=np.str_)
+        derived = {"family": families}
+
+        def split(keys: tuple[str, ...], protocol: str, train: Mask, judged: Mask) -> Split:
+            return Split(protocol, "bench", train, judged, keys, NETWORK_QUERY, derived)
+
+        found = [
+            split(("device",), "unseen_device", measured & taught, measured & ~taught & ~cpu),
+            *leave_folds_out(
+                "unseen_device_and_family",
+                folds_of(families, FOLDS, "family"),
+                measured,
+                lambda name, train, judged: split(
+                    ("device", "family"), name, train & taught, judged & ~taught & ~cpu
+                ),
+            ),
+            *leave_folds_out(
+                "unseen_family",
+                folds_of(families, FAMILY_FOLDS, "family"),
+                measured,
+                lambda *masks: split(("family", "model"), *masks),
+            ),
+            *leave_folds_out(
+                "unseen_model",
+                folds_of(bench["model"], FOLDS, "model"),
+                measured,
+                lambda *masks: split(("model",), *masks),
+            ),
+        ]
+        return [one for one in found if one.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `bench`: duplicates and times that are not positive."""
+        bench = bundle.table("bench")
+        time = bench["step_time_ms"].to_numpy(dtype=np.float64)
+        return check(bench, Quantities(time_ms=time), same=(*NETWORK_QUERY, "step_time_ms"))
+
+
+def family(model: str) -> str:
+    """Leading letters of a model's name, in lower case: `ResNet50_v2` is of `resnet`.
+
+    A name without leading letters is its own family.
+    """
+    letters = re.match(r"[a-z]+", model.lower())
+    return letters[0] if letters else model.lower()
+
+
+def _bench_rows(raw: RawFiles, path: str) -> "pd.DataFrame":
+    """Rows of one file; columns that it does not have are missing."""
+    import pandas as pd
+
+    name = path.rsplit("/", 1)[-1]
+    found = _FILE.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} does not name a benchmark")
+    table = pd.read_csv(io.BytesIO(raw.read(path)))
+    measures = table.rename(columns={f"{found['phase']}_{m}": m for m in _MEASURES})
+    measures = measures.reindex(columns=_MEASURES)
+    device = found["device"]
+    return pd.DataFrame(
+        {
+            "model": table["model"].astype("str"),
+            "device": _SAME_DEVICE.get(device, device),
+            "phase": _PHASES[found["phase"]],
+            "precision": found["precision"],
+            "layout": found["layout"],
+            "torch": _version(found["torch"]),
+            "cuda": found["cuda"] or "",
+            "compiled": found["compiled"] is not None,
+            "img_size": measures["img_size"].astype("int64"),
+            "batch_size": measures["batch_size"].astype("float64"),
+            "samples_per_sec": measures["samples_per_sec"].astype("float64"),
+            "step_time_ms": measures["step_time"].astype("float64"),
+            "params_m": table["param_count"].astype("float64"),
+            "gmacs": measures["gmacs"].astype("float64"),
+            "macts_m": measures["macts"].astype("float64"),
+            "source_file": name,
+        }
+    )
+
+
+def _version(digits: str) -> str:
+    """`113` is 1.13, `291` is 2.9.1, `2101` is 2.10.1."""
+    if digits.startswith("1"):
+        return f"1.{digits[1:]}"
+    return f"{digits[0]}.{digits[1:-1]}.{digits[-1]}"

@@ -1,0 +1,184 @@
+"""Power, energy, latency and throughput of generative models that answer requests or draw images.
+
+One row is one run of one model on one to eight GPUs. `avg_power_watts` sums over all of them, in
+steady state, GPUs only; it equals energy per token (image, video) times throughput, so two of the
+three give the third. The cap of sequences is what an operator sets, `avg_batch_size` what came of
+it. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, of 2023.
+Source: ml-energy/leaderboard at 0cd52dab and c814c36c. It states no licence: numbers only.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle, home
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split
+from forerun.data.upstream.downloads import RawFiles, Upstream, together
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+RUNS: Final = "mlenergy_v3_runs"
+CHATS: Final = "mlenergy_v1_chat_v100_a40_a100"
+TDP_W: Final = {"H100": 700.0, "B200": 1000.0}
+REQUESTS: Final = ("gpqa", "lm-arena-chat", "sourcegraph-fim", "image-chat", "video-chat")
+DRAWINGS: Final = ("text-to-image", "text-to-video")
+
+_MODEL = (
+    *("activated_params_billions", "model_id", "task"),
+    *("total_params_billions", "weight_precision"),
+)
+_DIFFUSION = (
+    *("avg_power_watts", "batch_latency_s", "batch_size", "energy_per_image_joules", "gpu_model"),
+    *("image_height", "image_width", "inference_steps", "num_gpus", "ring_degree"),
+    *("ulysses_degree", "throughput_images_per_sec"),
+)
+_SERVING = (
+    *("architecture", "avg_batch_size", "avg_output_len", "energy_per_request_joules"),
+    *("energy_per_token_joules", "max_num_seqs", "median_itl_ms"),
+    *("output_throughput_tokens_per_sec", "p90_itl_ms", "p95_itl_ms", "p99_itl_ms"),
+    *("data_parallel", "expert_parallel", "tensor_parallel"),
+)
+_VIDEO = (
+    *("energy_per_video_joules", "fps", "num_frames", "throughput_videos_per_sec"),
+    *("video_height", "video_width"),
+)
+COLUMNS: Final = (*_MODEL, *_DIFFUSION, *_SERVING, *_VIDEO)
+TEXTS: Final = ("model_id", "task", "weight_precision", "gpu_model", "architecture")
+_ALWAYS = ("activated_params_billions", "total_params_billions", "avg_power_watts")
+QUESTION: Final = (
+    *("model_id", "task", "gpu_model", "num_gpus", "max_num_seqs", "batch_size"),
+    *("tensor_parallel", "expert_parallel", "data_parallel", "ring_degree", "ulysses_degree"),
+)
+_CHAT = {
+    "throughput": "throughput_tokens_per_s",
+    "response_length": "response_length_tokens",
+    "latency": "latency_s",
+    "energy": "energy_j_per_response",
+}
+_CHAT_FILE = "data/legacy/{}_chat_benchmark.csv"
+_CHAT_GPUS = ("V100", "A40", "A100")
+
+
+class MlEnergy(Dataset):
+    """Models left out whole, and devices left out."""
+
+    name = "mlenergy"
+    title = "power, energy and throughput of serving generative models on H100 and B200"
+    licence = "none stated: numbers only, for use on this machine"
+    citation = "Chung et al.: The ML.ENERGY Benchmark (NeurIPS 2025 Datasets and Benchmarks)"
+    published = "a leaderboard of measurements; no prediction of another model's is published"
+    upstream = Upstream(
+        "ml-energy",
+        "leaderboard",
+        commit="0cd52dab897c5d91a45f4d413038f3b8b4251b0f",
+        checksums="mlenergy.json",
+    )
+    former = Upstream(
+        "ml-energy",
+        "leaderboard",
+        commit="c814c36c078b48510f2b6dc5bdc82aea107aa2c5",
+        checksums="mlenergy_v1.json",
+    )
+    """The leaderboard of 2023, for the second table."""
+    csv_tables = (RUNS, CHATS)
+
+    def fetch(self, mirror: Path | None = None) -> RawFiles:
+        """Files of both commits, under the commit."""
+        cache = home() / "downloads"
+        return together([u.fetch(cache, mirror) for u in (self.upstream, self.former)])
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """Runs in the order of the files, and chats."""
+        import pandas as pd
+
+        found: dict[str, pd.DataFrame] = {}
+        files = raw.matching("*public/data/models/*.json")
+        runs = [row for path in files for row in _runs(json.loads(raw.text(path)))]
+        if runs:
+            frame = pd.DataFrame(runs, columns=list(COLUMNS))
+            for name in COLUMNS:
+                frame[name] = frame[name].astype("str" if name in TEXTS else "float64")
+            frame["num_gpus"] = frame["num_gpus"].astype("int64")
+            found[RUNS] = frame
+        chats = [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]
+        if chats:
+            found[CHATS] = pd.DataFrame(chats)
+        return found
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas; columns keep their upstream names, and are null where they do not apply."""
+        import pandera.pandas as pa
+
+        runs: dict[str, Any] = {
+            name: text(nullable=name == "architecture")
+            if name in TEXTS
+            else number(above=0, nullable=name not in _ALWAYS)
+            for name in COLUMNS
+        }
+        runs["task"] = text(values=(*REQUESTS, *DRAWINGS))
+        runs["num_gpus"] = number("int64", above=0)
+        chats: dict[str, Any] = {"model": text(), "gpu": text()}
+        chats |= {name: number(above=0) for name in _CHAT.values()}
+        return {RUNS: pa.DataFrameSchema(runs), CHATS: pa.DataFrameSchema(chats)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`leave_one_model_out/MODEL`, a model with all its tasks, and `unseen_device/GPU`."""
+        if not bundle.has(RUNS):
+            return []
+        runs = bundle.table(RUNS)
+        found = []
+        for protocol, key in (("leave_one_model_out", "model_id"), ("unseen_device", "gpu_model")):
+            values = runs[key].astype(str).to_numpy()
+            for value in np.unique(values):
+                judged: Mask = values == value
+                name = f"{protocol}/{value}"
+                found.append(Split(name, RUNS, ~judged, judged, (key,), QUESTION))
+        return found
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Duplicates, power over the limit, energy against power times time."""
+        import pandas as pd
+
+        if not bundle.has(RUNS):
+            return check(pd.DataFrame(index=[]), Quantities())
+        runs = bundle.table(RUNS)
+        each = runs["avg_power_watts"] / runs["num_gpus"]
+        tdp = [TDP_W.get(name, np.nan) for name in runs["gpu_model"]]
+        rate = runs["throughput_images_per_sec"].fillna(runs["throughput_videos_per_sec"])
+        rate = rate.fillna(runs["output_throughput_tokens_per_sec"])
+        one = runs["energy_per_image_joules"].fillna(runs["energy_per_video_joules"])
+        one = one.fillna(runs["energy_per_token_joules"])
+        return check(
+            runs,
+            Quantities(
+                time_ms=(1e3 / rate).to_numpy(dtype=np.float64),
+                power_w=each.to_numpy(dtype=np.float64),
+                tdp_w=np.array(tdp, dtype=np.float64),
+                energy_j=(one / runs["num_gpus"]).to_numpy(dtype=np.float64),
+            ),
+            same=(*QUESTION, "avg_power_watts"),
+        )
+
+
+def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows of one model and task; parallel degrees stand in a mapping of their own."""
+    about = {name: model.get(name) for name in (*_MODEL, "architecture")}
+    for run in model["configurations"]:
+        yield {**about, **run, **run.get("parallelization", {})}
+
+
+def _chats(raw: RawFiles, gpu: str) -> Iterator[dict[str, Any]]:
+    for path in raw.matching("*" + _CHAT_FILE.format(gpu)):
+        for row in csv.DictReader(io.StringIO(raw.text(path))):
+            measured = {name: round(float(row[old]), 4) for old, name in _CHAT.items()}
+            yield {"model": row["model"], **measured, "gpu": gpu}

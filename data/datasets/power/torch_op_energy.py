@@ -1,0 +1,223 @@
+"""Latency, power and energy of PyTorch modules and of whole torchvision models on two GPUs.
+
+One row of `ops` is one module on one input shape, called in a loop on the same input, so that small
+tensors stay in cache. The A30 was measured with tensor cores on (tf32) and off (fp32).
+Source: ConstantinNicolai/ml-operator-profiling at bd3aacea. It states no licence: numbers only.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+TDP_W: Final = {"A30": 165.0, "RTX2080Ti": 250.0}
+FOLDS: Final = 5
+OPERATOR_FILES: Final = (
+    "finalbench_all_operations_A30",
+    "finalbench_all_operations_A30_no_tc",
+    "finalbench_all_operations_RTX2080TI",
+    "operations_A30",
+    "operations_A30_no_tc",
+    "operations_RTX2080TI",
+    "operations_A30_no_tc_train",
+    "operations_RTX2080TI_train_2_8",
+)
+MODEL_FILES: Final = (
+    "fullmodel_A30",
+    "fullmodel_A30_no_tc",
+    "A30_fullmodel_train",
+    "A30_no_tc_fullmodel_train",
+)
+
+_ROOT = "functional_general_benchmark"
+_STAMP = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d"
+_LINE = re.compile(
+    rf"(?P<layer>[A-Z]\w*(?:\(.*\))?) (?P<shape>\([\d, ]+\))(?P<before>(?: [-+.\de]+){{11}})"
+    rf" (?P<start>{_STAMP}) {_STAMP}(?P<after>(?: [-+.\de]+)+)"
+)
+_MODEL = re.compile(r"(?P<model>[a-z]\w*) (?P<shape>\([\d, ]+\))")
+_TRAINED = ("latency", "latency_std", "energy", "energy_std", "runtime", "power", "power_std")
+
+
+class TorchOpEnergy(Dataset):
+    """Operators unseen on seen devices, and devices unseen."""
+
+    name = "torch_op_energy"
+    title = "latency, power and energy of PyTorch modules and torchvision models"
+    licence = "none stated: numbers parsed from logs, for use on this machine only"
+    citation = "Nicolai: ml-operator-profiling, github.com/ConstantinNicolai/ml-operator-profiling"
+    published = (
+        "no prediction protocol; the same module measured in two campaigns differs by 0.8 % in "
+        "the median (7.4 % mean) in latency, 0.1 % (3.8 %) in power"
+    )
+    upstream = Upstream(
+        "ConstantinNicolai",
+        "ml-operator-profiling",
+        commit="bd3aacea06b2c4f592383bdf6b121406a866e1f2",
+        checksums="torch_op_energy.json",
+    )
+    csv_tables = ("full_models",)
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`ops` and `full_models`; log lines that are no measurement are passed over."""
+        import pandas as pd
+
+        ops = [row for name in OPERATOR_FILES for row in _operators(_lines(raw, name), name)]
+        networks = [row for name in MODEL_FILES for row in _networks(_lines(raw, name), name)]
+        frame = pd.DataFrame(ops)
+        texts = ["device", "source_file", "layer", "input_shape", "measured_at", "op"]
+        return {
+            "ops": frame.astype(dict.fromkeys(texts, "string")),
+            "full_models": pd.DataFrame(networks),
+        }
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `ops` and `full_models`."""
+        import pandera.pandas as pa
+
+        measured = {name: number(above=0) for name in ("latency_ms", "energy_mj", "power_w")}
+        errors = {name: number(low=0) for name in ("energy_err_mj", "energy_std_mj")}
+        ops: dict[str, Any] = {n: text() for n in ("device", "source_file", "layer", "op")}
+        ops |= {"input_shape": text(), "measured_at": text(), **measured, **errors}
+        ops |= {"iterations": number("int64", above=0), "total_runtime_s": number(above=0)}
+        ops |= {"power_std_w": number(low=0), "latency_std_ms": number(low=0)}
+        for name in ("latency_ms", "energy_mj", "power_w"):
+            ops[f"train_{name}"] = number(above=0, nullable=True)
+        for name in ("latency_std_ms", "energy_std_mj", "power_std_w"):
+            ops[f"train_{name}"] = number(low=0, nullable=True)
+        models: dict[str, Any] = {n: text() for n in ("device", "model", "input_shape")}
+        models |= {"phase": text(values=("inference", "training")), **measured, **errors}
+        models["source_file"] = text()
+        return {"ops": pa.DataFrameSchema(ops), "full_models": pa.DataFrameSchema(models)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.
+
+        The A30 with tensor cores on and off is one device: one never teaches while the other is
+        judged as unseen.
+        """
+        if not bundle.has("ops"):
+            return []
+        ops = bundle.table("ops")
+        physical = physical_devices(ops["device"])
+        questions = [
+            f"{op} {shape}" for op, shape in zip(ops["op"], ops["input_shape"], strict=True)
+        ]
+        derived = {"physical_device": physical}
+
+        def unseen_operator(protocol: str, train: Mask, judged: Mask) -> Split:
+            return Split(protocol, "ops", train, judged, (), ("op", "input_shape"), derived)
+
+        everything = np.ones(len(ops), dtype=np.bool_)
+        fold = folds_of(questions, FOLDS, "operator")
+        found = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
+        for name in np.unique(physical):
+            out = physical == name
+            query = ("device", "layer", "input_shape")
+            protocol, keys = f"unseen_device/{name}", ("physical_device",)
+            found.append(Split(protocol, "ops", ~out, out, keys, query, derived))
+        return [split for split in found if split.judged.any()]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `ops`: duplicates, power over the limit, energy against power x time."""
+        ops = bundle.table("ops")
+        tdp = [TDP_W.get(name, np.nan) for name in physical_devices(ops["device"])]
+        power = ops["power_w"].to_numpy(dtype=np.float64)
+        return check(
+            ops,
+            Quantities(
+                time_ms=ops["latency_ms"].to_numpy(dtype=np.float64),
+                power_w=power,
+                tdp_w=np.array(tdp, dtype=np.float64),
+                energy_j=ops["energy_mj"].to_numpy(dtype=np.float64) / 1e3,
+            ),
+            same=("device", "layer", "input_shape", "latency_ms", "power_w"),
+        )
+
+
+def physical_devices(names: "pd.Series[str]") -> NDArray[np.str_]:
+    """The hardware behind each name: `A30_tf32` and `A30_fp32` are one A30."""
+    return np.array([str(name).removesuffix("_tf32").removesuffix("_fp32") for name in names])
+
+
+def _lines(raw: RawFiles, name: str) -> list[str]:
+    path = f"{_ROOT}/{name}"
+    return raw.text(path).splitlines() if path in raw.paths else []
+
+
+def _operators(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            continue
+        before = [float(value) for value in found["before"].split()]
+        after = [float(value) for value in found["after"].split()]
+        trained = dict(zip(_TRAINED, after[1:], strict=False))
+        yield {
+            "device": _device(source),
+            "source_file": source,
+            "layer": found["layer"],
+            "input_shape": found["shape"],
+            **_measured(before),
+            "iterations": int(before[4]),
+            "total_runtime_s": before[5],
+            "power_w": before[6],
+            "power_std_w": before[7],
+            "measured_at": found["start"],
+            "latency_std_ms": after[0] * 1e3,
+            "train_latency_ms": trained.get("latency", np.nan) * 1e3,
+            "train_latency_std_ms": trained.get("latency_std", np.nan) * 1e3,
+            "train_energy_mj": trained.get("energy", np.nan),
+            "train_energy_std_mj": trained.get("energy_std", np.nan),
+            "train_power_w": trained.get("power", np.nan),
+            "train_power_std_w": trained.get("power_std", np.nan),
+            "op": found["layer"].partition("(")[0],
+        }
+
+
+def _networks(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
+    """The model's name stands on an earlier line; the measurement names its class only."""
+    model = ""
+    for line in lines:
+        named = _MODEL.fullmatch(line.strip())
+        if named is not None:
+            model = named["model"]
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            continue
+        before = [float(value) for value in found["before"].split()]
+        yield {
+            "device": _device(source),
+            "phase": "training" if "train" in source else "inference",
+            "model": model,
+            "input_shape": found["shape"],
+            **_measured(before),
+            "power_w": before[6],
+            "source_file": source,
+        }
+
+
+def _measured(numbers: list[float]) -> dict[str, float]:
+    """Seconds a call, then mJ a call with its error and deviation."""
+    names = ("energy_mj", "energy_err_mj", "energy_std_mj")
+    return {"latency_ms": numbers[0] * 1e3, **dict(zip(names, numbers[1:4], strict=True))}
+
+
+def _device(source: str) -> str:
+    """`no_tc`: tensor cores off, so fp32; the RTX 2080 Ti has no tf32."""
+    if "RTX2080TI" in source:
+        return "RTX2080Ti_fp32"
+    return "A30_fp32" if "no_tc" in source else "A30_tf32"

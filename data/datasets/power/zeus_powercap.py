@@ -1,0 +1,138 @@
+"""Training jobs under power limits: power and time per epoch on NVIDIA data-centre GPUs.
+
+Power is the average of one GPU as NVML reads it. A job is a data set, a network, an optimizer and a
+batch size; each ran one epoch at every limit that its GPU allows.
+Source: ml-energy/zeus at 75a8b939, Apache-2.0 (You, Chung and Chowdhury, NSDI 2023).
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import Dataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split
+from forerun.data.upstream.downloads import RawFiles, Upstream
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+TRACE: Final = "power_trace_3gpus"
+SWEEP: Final = "power_limit_sweep_v100_a40"
+EPOCHS: Final = "train_trace"
+JOB: Final = ("dataset", "network", "optimizer", "batch_size")
+LIMIT: Final = "power_limit"
+
+_EXAMPLES = "examples/research_reproducibility/zeus_nsdi23/trace"
+_POWER = f"{_EXAMPLES}/summary_power_*.csv"
+_TRAIN = f"{_EXAMPLES}/summary_train.csv"
+_PROFILES = "tests/profile_data/*.csv"
+_PROFILE = re.compile(r"([^+/]+)\+([^+/]+)\+gpu([\d,]+)\.csv$")
+
+
+class ZeusPowerCap(Dataset):
+    """GPUs left out in turn: nothing of the GPU under test teaches."""
+
+    name = "zeus_powercap"
+    title = "power and time per epoch of training jobs under GPU power limits"
+    licence = "Apache-2.0"
+    citation = "You, Chung, Chowdhury: Zeus, NSDI 2023, github.com/ml-energy/zeus"
+    published = "none: Zeus profiles each job at every limit while it runs, it predicts nothing"
+    upstream = Upstream(
+        "ml-energy",
+        "zeus",
+        commit="75a8b9398034eb9baf74ca0a830c2c31bcce52cd",
+        checksums="zeus_powercap.json",
+    )
+    csv_tables = (TRACE, SWEEP, EPOCHS)
+
+    def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+        """`power_trace_3gpus`, `power_limit_sweep_v100_a40` and `train_trace`."""
+        import pandas as pd
+
+        found: dict[str, pd.DataFrame] = {}
+        traces = [_trace(raw, path) for path in raw.matching(_POWER)]
+        if traces:
+            found[TRACE] = pd.concat(traces, ignore_index=True)
+        windows = [row for path in raw.matching(_PROFILES) for row in _windows(raw, path)]
+        if windows:
+            found[SWEEP] = pd.DataFrame(windows)
+        if _TRAIN in raw.paths:
+            found[EPOCHS] = pd.read_csv(io.BytesIO(raw.read(_TRAIN)))
+        return found
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas; seconds, watts and joules, as upstream has them."""
+        import pandera.pandas as pa
+
+        job: dict[str, Any] = {name: text() for name in JOB if name != "batch_size"}
+        job["batch_size"] = number("int64", above=0)
+        trace = {**job, "gpu": text(), LIMIT: number("int64", above=0)}
+        trace |= {name: number(above=0) for name in ("time_per_epoch", "average_power")}
+        sweep: dict[str, Any] = {name: text() for name in ("gpu", "model")}
+        sweep |= {name: number("int64", above=0) for name in ("num_gpus", "power_limit_w")}
+        sweep |= {n: number(above=0) for n in ("elapsed_s", "energy_j", "avg_power_w_per_gpu")}
+        epochs = {**job, "run": number("int64", above=0)}
+        epochs |= {n: number(above=0) for n in ("learning_rate", "target_metric")}
+        # A run that never reached the target has no epoch.
+        epochs["target_epoch"] = number(low=0, nullable=True)
+        schemas = ((TRACE, trace), (SWEEP, sweep), (EPOCHS, epochs))
+        return {name: pa.DataFrameSchema(columns) for name, columns in schemas}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_device/GPU` on the trace and `unseen_device_of_sweep/GPU` on the windows."""
+        found = []
+        for table, protocol in ((TRACE, "unseen_device"), (SWEEP, "unseen_device_of_sweep")):
+            if not bundle.has(table):
+                continue
+            gpus = bundle.table(table)["gpu"].astype(str).to_numpy(dtype=np.str_)
+            for gpu in np.unique(gpus):
+                out = gpus == gpu
+                found.append(Split(f"{protocol}/{gpu}", table, ~out, out, ("gpu",)))
+        return found
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of the trace: a job listed twice at one limit, or no time."""
+        rows = bundle.table(TRACE)
+        time_ms = 1e3 * rows["time_per_epoch"].to_numpy(dtype=np.float64)
+        return check(rows, Quantities(time_ms=time_ms), same=(*JOB, LIMIT, "gpu"))
+
+
+def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
+    """Rows of one GPU; which one stands in the file's name."""
+    import pandas as pd
+
+    gpu = path.rpartition("_")[2].removesuffix(".csv").upper()
+    return pd.read_csv(io.BytesIO(raw.read(path))).assign(gpu=gpu)
+
+
+def _windows(raw: RawFiles, path: str) -> list[dict[str, Any]]:
+    """One row a limit: seconds, and joules of all GPUs together."""
+    import pandas as pd
+
+    named = _PROFILE.search(path)
+    if named is None:
+        return []
+    count = len(named[3].split(","))
+    rows = []
+    for window in pd.read_csv(io.BytesIO(raw.read(path))).to_dict("records"):
+        seconds = float(window["elapsed_time"])
+        joules = sum(float(window[f"gpu{place}_energy"]) for place in named[3].split(","))
+        rows.append(
+            {
+                "gpu": named[1],
+                "model": named[2],
+                "num_gpus": count,
+                "power_limit_w": int(str(window["window_name"]).rpartition("_")[2]),
+                "elapsed_s": seconds,
+                "energy_j": joules,
+                "avg_power_w_per_gpu": joules / seconds / count,
+            }
+        )
+    return rows

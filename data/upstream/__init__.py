@@ -1,0 +1,1 @@
+"""Files that others publish: downloads by checksum, plain pickles, spreadsheets."""

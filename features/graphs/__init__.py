@@ -1,0 +1,1 @@
+"""What an operator graph implies but does not show: blocks that repeat, dropout, operands."""

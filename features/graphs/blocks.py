@@ -1,0 +1,158 @@
+"""Where a network can be cut, and which of its parts repeat.
+
+A cut stands where one tensor is handed on, as between the blocks of a network. Tensors that no
+weight enters (masks, tables of rotary embeddings) or that many parts read (position biases, the
+output of an encoder) are handed to every part: they prevent no cut.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
+
+READ_BY_MANY = 4
+"""Readers from which on a tensor counts as one that many parts read, where they stand in at least
+as many parts; a block's own input has up to four (query, key, value, residual) side by side."""
+FEWEST_OPERATORS = 2
+LONGEST_BLOCK = 64
+"""Cuts that are tried as a block's end: blocks of more parts than that are not looked for."""
+
+
+class Part(NamedTuple):
+    """Consecutive operators.
+
+    Attributes:
+        span: their positions.
+        block: whether they are one of several equal parts.
+    """
+
+    span: range
+    block: bool
+
+
+def spans(graph: OperatorGraph, segments: int) -> Sequence[range]:
+    """The graph in up to `segments` parts of about as many operators, that end at cuts."""
+    n = len(graph)
+    places = cuts(graph) if segments > 1 else ()
+    wanted = [round(n * part / segments) for part in range(1, segments)] if places else []
+    chosen = sorted({min(places, key=lambda c: abs(c - goal)) for goal in wanted})
+    return [range(first, end) for first, end in pairwise([0, *chosen, n])]
+
+
+def cuts(graph: OperatorGraph) -> tuple[int, ...]:
+    """Positions p such that one tensor is handed from the operators before p to the others."""
+    return _cuts(GraphKey(graph))
+
+
+def parts(graph: OperatorGraph) -> tuple[Part, ...]:
+    """The whole graph in order: its repeated blocks, and what stands between them."""
+    return _parts(GraphKey(graph))
+
+
+def stretch(graph: OperatorGraph) -> tuple[int, int]:
+    """First position of the first block, and the position after the last; all without blocks."""
+    blocks = [part.span for part in parts(graph) if part.block]
+    return (blocks[0].start, blocks[-1].stop) if blocks else (0, len(graph))
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _cuts(key: GraphKey) -> tuple[int, ...]:
+    graph = key.graph
+    n, readers = len(graph), _readers(graph)
+    crossing = [0] * (n + 1)
+    handed_on = _learnt(graph)
+    for place in range(n):
+        last = readers[place][-1] if readers[place] else n - 1
+        if handed_on[place] and not _read_by_many(readers[place]):
+            crossing[place + 1] += 1
+            crossing[min(last + 1, n)] -= 1
+    narrow, alive = [], 0
+    for place in range(1, n):
+        alive += crossing[place]
+        if alive == 1:
+            narrow.append(place)
+    return tuple(narrow)
+
+
+def _learnt(graph: OperatorGraph) -> list[bool]:
+    """Whether weights, or an input of the network, enter a result that grows with the batch."""
+    known: list[bool] = []
+    for op in graph.operators:
+        own = op.parameter_elements > 0 or (not op.inputs and bool(op.input_shapes))
+        known.append(op.batched and (own or any(known[i] for i in op.inputs)))
+    if not any(known):
+        return [op.batched for op in graph.operators]
+    return known
+
+
+def _read_by_many(readers: Sequence[int]) -> bool:
+    """Whether what reads a tensor is spread, not side by side as in one block."""
+    if len(readers) <= READ_BY_MANY:
+        return False
+    gaps = [after - before for before, after in pairwise(readers)]
+    return sum(gap > 2 for gap in gaps) >= READ_BY_MANY
+
+
+def _readers(graph: OperatorGraph) -> list[list[int]]:
+    readers: list[list[int]] = [[] for _ in graph.operators]
+    for place, op in enumerate(graph.operators):
+        for source in dict.fromkeys(op.inputs):
+            readers[source].append(place)
+    return readers
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _parts(key: GraphKey) -> tuple[Part, ...]:
+    graph = key.graph
+    n, places = len(graph), (*cuts(graph), len(graph))
+    looks = _looks(graph.operators)
+    found: list[Part] = []
+    start = at = 0
+    while at < n:
+        length, times = _repeated(looks, graph, places, at) if at in places or not at else (0, 0)
+        if not times:
+            after = bisect_left(places, at + 1)
+            at = places[after] if after < len(places) else n
+            continue
+        if start < at:
+            found.append(Part(range(start, at), False))
+        found += [Part(range(b, b + length), True) for b in range(at, at + times * length, length)]
+        start = at = at + times * length
+    if start < n:
+        found.append(Part(range(start, n), False))
+    return tuple(found)
+
+
+def _looks(operators: Sequence[Operator]) -> list[int]:
+    """A number for each operator, equal for those that look alike."""
+    known: dict[object, int] = {}
+    return [
+        known.setdefault(
+            (op.kind, op.name, op.input_shapes, op.output_shapes, op.parameter_elements),
+            len(known),
+        )
+        for op in operators
+    ]
+
+
+def _repeated(
+    looks: Sequence[int], graph: OperatorGraph, places: Sequence[int], at: int
+) -> tuple[int, int]:
+    """Length of the shortest part that starts here and comes again, and how often; else zeros."""
+    first = bisect_left(places, at + FEWEST_OPERATORS)
+    for end in places[first : first + LONGEST_BLOCK]:
+        length = end - at
+        block = looks[at:end]
+        if looks[end : end + length] != block:
+            continue
+        if not any(op.parameter_elements for op in graph.operators[at:end]):
+            continue
+        times = 2
+        while looks[at + times * length : at + (times + 1) * length] == block:
+            times += 1
+        return length, times
+    return 0, 0

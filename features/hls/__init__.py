@@ -1,0 +1,1 @@
+"""Programs for high-level synthesis: instructions, loops and directives."""

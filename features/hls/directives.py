@@ -1,0 +1,255 @@
+"""A hardware design as numbers: what its directives make of each loop of its program.
+
+`PARA` copies a loop's body, `TILE` blocks it, `PIPE` overlaps its iterations: `off`, `flatten`
+(everything inside is unrolled) or nothing (the default: inner stages overlap). Innermost loops are
+pipelined unless told otherwise. So every innermost loop has a count of sequential steps and a count
+of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is described by
+these bounds, by the sums over its loops and by its busiest loop.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.data.workload import Design
+from forerun.features.hls.instructions import KINDS
+from forerun.features.hls.program_graph import Loop, LoopNest, loop_nest
+
+Row = dict[str, float]
+DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}
+"""DSP blocks of one operator in double precision (AMD floating-point operator guide, PG060)."""
+
+DELAY_OF: Mapping[str, float] = {"fadd": 7.0, "fmul": 6.0, "fdiv": 30.0, "load": 2.0, "call": 20.0}
+"""Clock cycles until an operator's answer is there."""
+
+DSP_BLOCKS = 6840.0
+LEAST_SHARE = 1e-3
+LEVELS = 4
+PIPES = {"off": 0.0, "": 1.0, "flatten": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Directed:
+    """One loop under directives.
+
+    Attributes:
+        loop: of the program.
+        copies: of its body.
+        pipe: `off`, `flatten`, nothing for the default; None where no directive can stand.
+        tile: block length.
+        unrolled: whether a flattened loop around it unrolls it.
+    """
+
+    loop: Loop
+    copies: float
+    pipe: str | None
+    tile: float
+    unrolled: bool
+
+    @property
+    def steps(self) -> float:
+        """Sequential iterations that are left."""
+        return float(np.ceil(self.loop.trips / self.copies - 1e-9))
+
+
+def directed_loops(design: Design) -> list[Directed]:
+    """Every loop of a design's program, in the order of its nest."""
+    nest, values = loop_nest(design.program), dict(design.directives)
+    found: list[Directed] = []
+    for loop in nest.loops:
+        around = found[loop.parent] if loop.parent >= 0 else None
+        unrolled = around is not None and (around.unrolled or around.pipe == "flatten")
+        place = loop.places.get("PIPE")
+        copies = loop.trips if unrolled else _factor(values, loop, "PARA")
+        pipe = values.get(place, "off") if place else None
+        found.append(
+            Directed(loop, min(copies, loop.trips), pipe, _factor(values, loop, "TILE"), unrolled)
+        )
+    return found
+
+
+def _factor(values: Mapping[str, str], loop: Loop, directive: str) -> float:
+    try:
+        return max(float(values.get(loop.places.get(directive, ""), "1")), 1.0)
+    except ValueError:
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What an idealised synthesis does.
+
+    Attributes:
+        depth: cycles until the first iteration of a pipeline is done; None counts operators.
+        carried: cycles between iterations that add to one number.
+        overlaps: whether a pipelined outer loop runs its inner loops side by side.
+    """
+
+    depth: float | None
+    carried: float
+    overlaps: bool
+
+
+TIMINGS: Mapping[str, Timing] = {
+    "": Timing(None, 5.0, overlaps=True),
+    "_summed": Timing(60.0, 12.0, overlaps=True),
+    "_free": Timing(20.0, 1.0, overlaps=False),
+}
+"""Suffix of a feature -> timing: by operators, as seen on plain sums, and as if all were free."""
+
+
+def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Timing) -> float:
+    """Cycles of one loop, if memory were free and each directive obeyed."""
+    one, inner = loops[at], nest.inside(at)
+    if not inner or one.pipe == "flatten":
+        fill = _fill(nest, loops, at) if timing.depth is None else timing.depth
+        fill += 8.0 * np.log2(one.copies)
+        apart = timing.carried if one.loop.carried else 1.0
+        return float(fill + (one.steps - 1.0) * apart)
+    parts = [cycles_bound(nest, loops, i, timing) for i in inner]
+    together = timing.overlaps and one.pipe == ""
+    return one.steps * ((max(parts) if together else sum(parts)) + 5.0)
+
+
+def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
+    """Depth of a pipeline: its operators in a row, and a tree for each unrolled sum."""
+    one = loops[at]
+    delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
+    tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried and one.unrolled else 0.0
+    return float(delay + tree + sum(_fill(nest, loops, i) for i in nest.inside(at)))
+
+
+def leaf_row(nest: LoopNest, loops: Sequence[Directed], at: int) -> Row:
+    """Numbers of one innermost loop and the loops around it, copies and steps as logarithms."""
+    chain = [loops[i] for i in nest.around(at)]
+    flat = [one for one in chain if one.unrolled or one.pipe == "flatten"]
+    counts = chain[0].loop.counts
+    scale = max(nest.wide, 0.3)
+    dsp = scale * sum(DSP_OF.get(kind, 0.0) * n for kind, n in counts.items()) / DSP_BLOCKS
+    row = {
+        "steps": sum(np.log2(one.steps) for one in chain),
+        "copies": sum(np.log2(one.copies) for one in chain),
+        "near_copies": np.log2(chain[0].copies) + sum(np.log2(o.copies) for o in flat[1:]),
+        "work": np.log2(chain[0].loop.entered * chain[0].loop.trips),
+        "operations": float(sum(counts.values())),
+        "dsp": dsp,
+        "carried": float(chain[0].loop.carried),
+        "reduction": float(chain[0].loop.reduction),
+        "flat": float(len(flat)),
+    }
+    for level in range(LEVELS):
+        one = chain[level] if level < len(chain) else None
+        row[f"copies_{level}"] = np.log2(one.copies) if one and not one.unrolled else -1.0
+        row[f"trips_{level}"] = np.log2(one.loop.trips) if one else -1.0
+        row[f"pipe_{level}"] = -1.0 if one is None or one.pipe is None else PIPES[one.pipe]
+        row[f"tile_{level}"] = np.log2(one.tile) if one else -1.0
+        row[f"ragged_{level}"] = one.steps * one.copies / one.loop.trips - 1.0 if one else -1.0
+    return row
+
+
+@lru_cache(maxsize=50_000)
+def design_row(design: Design) -> tuple[float, ...]:
+    """Features of a design in the order of `DESIGN_FEATURES`; logarithms are to base 2."""
+    row = _row(loop_nest(design.program), directed_loops(design))
+    return tuple(row[name] for name in DESIGN_FEATURES)
+
+
+def _row(nest: LoopNest, loops: Sequence[Directed]) -> Row:
+    leaves = [leaf_row(nest, loops, at) for at in range(len(loops)) if not nest.inside(at)]
+    copies = np.array([leaf["copies"] for leaf in leaves])
+    near = np.array([leaf["near_copies"] for leaf in leaves])
+    dsp = np.array([leaf["dsp"] for leaf in leaves])
+    steps = np.array([leaf["steps"] for leaf in leaves])
+    row = {
+        "log_steps": float(np.log2(np.sum(2.0**steps))),
+        "dsp_all": log_share(np.sum(dsp * 2.0**copies)),
+        "dsp_near": log_share(np.sum(dsp * 2.0**near)),
+        "dsp_widest": log_share(np.max(dsp * 2.0**near)),
+        "copies_most": float(copies.max()),
+        "copies_sum": float(np.log2(np.sum(2.0**copies))),
+        "leaves": float(len(leaves)),
+        **_whole(nest, loops),
+    }
+    for suffix, timing in TIMINGS.items():
+        outer = [cycles_bound(nest, loops, at, timing) for at in nest.inside(-1)]
+        row[f"log_cycles{suffix}"] = float(np.log2(sum(outer)))
+        row[f"log_longest{suffix}"] = float(np.log2(max(outer)))
+    busiest = leaves[int(np.argmax(steps))]
+    widest = leaves[int(np.argmax(dsp * 2.0**near))]
+    row.update({f"busiest_{name}": float(value) for name, value in busiest.items()})
+    row.update({f"widest_{name}": float(value) for name, value in widest.items()})
+    return row
+
+
+def _whole(nest: LoopNest, loops: Sequence[Directed]) -> Row:
+    """Sums over all loops, and what the program alone says."""
+    work = [one.loop.entered * one.loop.trips for one in loops]
+    total = {
+        kind: sum(one.loop.counts[kind] * w for one, w in zip(loops, work, strict=True))
+        for kind in loops[0].loop.counts
+    }
+    static = {kind: sum(one.loop.counts[kind] for one in loops) for kind in total}
+    reached: dict[str, float] = {}
+    for one in loops:
+        for name, elements in one.loop.reached.items():
+            reached[name] = max(reached.get(name, 0.0), elements)
+    pipes = [one.pipe for one in loops if not one.unrolled]
+    row = {f"total_{kind}": float(np.log2(1.0 + n)) for kind, n in total.items()}
+    row.update({f"static_{kind}": float(n) for kind, n in static.items()})
+    row.update({f"pipes_{name or 'on'}": float(pipes.count(name)) for name in PIPES})
+    row["unrolled"] = float(sum(one.unrolled for one in loops))
+    row["para"] = float(sum(np.log2(one.copies) for one in loops if not one.unrolled))
+    row["para_outer"] = float(
+        sum(np.log2(o.copies) for i, o in enumerate(loops) if not o.unrolled and nest.inside(i))
+    )
+    row["tiles"] = float(sum(np.log2(one.tile) for one in loops if not one.unrolled))
+    row["elements"] = float(np.log2(1.0 + sum(reached.values())))
+    row["arrays"] = float(len(reached))
+    row["wide"], row["loops"] = nest.wide, float(len(loops))
+    row["depth"] = float(max(one.loop.depth for one in loops))
+    return row
+
+
+def log_share(share: float) -> float:
+    """Log of a share of the chip, from a thousandth up."""
+    return float(np.log2(share + LEAST_SHARE))
+
+
+PLACE_COLUMNS = ("copies", "several", "all", "ragged", "tile", "tiled", "off", "on", "flatten")
+
+
+@lru_cache(maxsize=50_000)
+def coordinates(design: Design) -> tuple[float, ...]:
+    """Place of a design among those of its program, `PLACE_COLUMNS` for each loop.
+
+    Returns:
+        log2 of copies; flags: more than one, as many as iterations, a remainder; log2 of the
+        tile and a flag; three flags for the pipeline. Zero where a flattened loop around makes the
+        loop's directives idle. All weigh as the share of the work (in logarithms) inside the loop.
+    """
+    loops = directed_loops(design)
+    work = [np.log2(one.loop.entered * one.loop.trips) for one in loops]
+    row: list[float] = []
+    for one, amount in zip(loops, work, strict=True):
+        flags = (
+            one.copies > 1,
+            one.copies >= one.loop.trips,
+            one.steps * one.copies > one.loop.trips * (1 + 1e-6),
+        )
+        pipes = [one.pipe == name for name in PIPES]
+        values = [np.log2(one.copies), *flags, np.log2(one.tile), one.tile > 1, *pipes]
+        weight = 0.0 if one.unrolled else amount / max(*work, 1.0)
+        row += [float(value * weight) for value in values]
+    return tuple(row)
+
+
+def _single_loop() -> Row:
+    counts = dict.fromkeys(KINDS, 1)
+    loop = Loop(-1, 0, 2.0, 1.0, counts)
+    return _row(LoopNest((loop,), 1.0), [Directed(loop, 1.0, "off", 1.0, unrolled=False)])
+
+
+DESIGN_FEATURES: tuple[str, ...] = tuple(_single_loop())
+"""Names of the features, in order."""

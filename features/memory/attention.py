@@ -1,0 +1,112 @@
+"""Memory of attention beyond its operands: matrices of scores, and keys and values kept for later.
+
+Fused kernels (`scaled_dot_product_attention`, FlashAttention) write no scores and draw dropout
+again from its seed. Eager attention (Hugging Face's `eager_attention_forward`) writes them product
+by product: scores, scaled scores, masked scores, softmax, its dropout.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.memory.allocation_requests import ACTIVATIONS, Tape
+from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
+
+MASK_BYTES = 1.0
+SOFTMAX_BYTES = 4.0
+_CAUSAL = frozenset({"le", "lt", "tril", "triu"})
+_GROUPED_RANK = 5
+"""(batch, heads of keys, repeats, tokens, width): keys repeated for grouped queries."""
+
+
+def score_elements(op: Operator) -> int:
+    """Elements of all matrices of scores of one attention at the graph's batch size."""
+    if len(op.input_shapes) < 2:
+        return 0
+    query, key = op.input_shapes[:2]
+    return prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
+
+
+def write_scores(
+    tape: Tape, op: Operator, item: float, *, upcast: bool, dropout: bool, legacy: bool = False
+) -> tuple[list[int], int]:
+    """Write what eager attention makes before its second product.
+
+    Args:
+        tape: where requests are written.
+        op: the attention.
+        item: bytes of an element of its operands.
+        upcast: whether softmax runs in 32 bits whatever the operands.
+        dropout: whether probabilities are dropped.
+        legacy: whether softmax keeps its input as well as its result, as PyTorch's did before 1.11.
+
+    Returns:
+        Tensors that backward needs, and the second product's operand; each with a holder.
+    """
+    n, batched = float(score_elements(op)), op.batched
+    masked = len(op.inputs) > len(op.input_shapes) or len(op.input_shapes) > 3
+    scores = tape.pass_through(n, (item,) * (3 if masked else 2), batched)
+    softmax = tape.new(n, SOFTMAX_BYTES if upcast else item, ACTIVATIONS, batched)
+    kept, last = [softmax], tape.hold(softmax)
+    if legacy:
+        kept.append(tape.like(softmax) if upcast and item < SOFTMAX_BYTES else tape.hold(scores))
+    tape.release(scores)
+    if upcast and item < SOFTMAX_BYTES:
+        down = tape.new(n, item, ACTIVATIONS, batched)
+        tape.release(last)
+        last = down
+    if dropout:
+        dropped = tape.new(n, item, ACTIVATIONS, batched)
+        kept.append(tape.new(n, MASK_BYTES, ACTIVATIONS, batched))
+        tape.release(last)
+        last = dropped
+    kept.append(tape.hold(last))
+    return kept, last
+
+
+def write_score_gradients(
+    tape: Tape, op: Operator, item: float, *, upcast: bool, dropout: bool
+) -> None:
+    """Write what the backward pass of eager attention makes for a moment."""
+    wide = SOFTMAX_BYTES if upcast else item
+    items = (item, *((item,) if dropout else ()), *((wide,) if wide > item else ()), wide)
+    items += ((item,) if wide > item else ()) + (item,)
+    tape.release(tape.pass_through(float(score_elements(op)), items, op.batched))
+
+
+def is_causal(graph: OperatorGraph) -> bool:
+    """Whether tokens attend to those before them alone, as in networks that generate text."""
+    return _is_causal(GraphKey(graph))
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _is_causal(key: GraphKey) -> bool:
+    masks = attends = False
+    for op in key.graph.operators:
+        attends |= op.kind == "attention"
+        if op.attributes.get("causal"):
+            return True
+        name = op.attributes.get("function", op.name.rpartition(".")[2])
+        shape = op.output_shapes[0] if op.output_shapes else ()
+        square = len(shape) > 1 and shape[-1] == shape[-2] > 1
+        masks |= square and name in _CAUSAL
+    return masks and attends
+
+
+def cached_elements(op: Operator, operators: Sequence[Operator]) -> float:
+    """Elements of keys and values of one token position of the whole batch, of one attention.
+
+    Keys that a graph repeats for grouped queries are counted before they are repeated.
+    """
+    if len(op.input_shapes) < 3:
+        return 0.0
+    key, value = op.input_shapes[1], op.input_shapes[2]
+    tokens = key[-2] if len(key) > 1 else 1
+    repeats = 1
+    for source in op.inputs:
+        copied = operators[source]
+        before = copied.input_shapes[0] if copied.input_shapes else ()
+        if copied.kind == "copy" and len(before) == _GROUPED_RANK and prod(before) == prod(key):
+            repeats = max(repeats, before[2])
+    return (prod(key) + prod(value)) / max(1, tokens) / repeats

@@ -1,0 +1,51 @@
+"""Keys and values that every step of generation joins with new ones into new tensors.
+
+Models of transformers without a cache class keep pairs of tensors (`torch.cat((past_key, key))` in
+modeling_gpt_neox.py). All old ones live until the step is done, and so do the logits of the step
+before. Those of the first pass may be parts of a larger result, all of which lives as long as they
+do: a fused product of queries, keys and values. The mechanism is read from that file; that these
+tensors live at once was found on the generation rows of `published_memory` (15 peaks with fused
+attention lie within 10 MiB of it and one constant, half of them within 1 MiB).
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from forerun.data.graph import Operator
+from forerun.features.memory.attention import cached_elements
+
+
+def prompt_tokens(op: Operator) -> int:
+    """Positions of each sequence that the keys of an attention have in its graph."""
+    shapes = op.input_shapes
+    return shapes[1][-2] if len(shapes) > 1 and len(shapes[1]) > 1 else 0
+
+
+def first_pass_elements(op: Operator, operators: Sequence[Operator]) -> float:
+    """Elements that live for the keys and values of one attention after the first pass.
+
+    Args:
+        op: attention.
+        operators: of its graph; those that the attention reads directly made what it reads.
+    """
+    plain = cached_elements(op, operators) * prompt_tokens(op)
+    if len(op.input_shapes) < 3:
+        return plain
+    value = prod(op.input_shapes[2])
+    made = [(operators[i].kind, sum(map(prod, operators[i].output_shapes))) for i in op.inputs]
+    fused = max((size for kind, size in made if kind == "linear" and size > value), default=0)
+    if not fused:
+        return plain
+    # Of the others of the size of a value the first is the query, the second the rotated key.
+    others = sum(size == value for _, size in made) - 1
+    return fused + max(0, others) * value
+
+
+def steps_after(prompt: int, total: int) -> list[int]:
+    """Tokens of the caches that follow the first one, those of the largest steps alone.
+
+    Args:
+        prompt: tokens of the first pass.
+        total: tokens of each sequence in the end.
+    """
+    return sorted({tokens for tokens in (prompt + 1, total - 1, total) if tokens > prompt})

@@ -1,0 +1,299 @@
+"""Which tensors exist when: the requests for memory that a forward pass makes, in order.
+
+Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
+autograd keeps it (`forerun.features.memory.saved_tensors`), until the backward operator that needs it. An
+operator that runs several times (`repeat`) reuses its memory in inference; in training each run
+keeps its own.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+
+from forerun.data.graph import Operator, OperatorGraph, Shape
+from forerun.data.workload import InferenceSetup, NumberFormat
+from forerun.features.memory.allocation_requests import (
+    ACTIVATIONS,
+    WEIGHTS,
+    Requests,
+)
+from forerun.features.memory.attention import write_scores
+from forerun.features.memory.execution import EAGER, Execution
+from forerun.features.memory.loaded_network import LoadedNetwork
+from forerun.features.memory.recomputation import is_fused
+from forerun.features.memory.saved_tensors import Saved, kept_operands
+
+_CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "recurrent"})
+_CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
+"""Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others take what comes,
+and batch norm takes either."""
+_TRUTHS = frozenset(
+    "eq ne lt le gt ge isnan isinf logical_and logical_or logical_not logical_xor __and__ __or__ "
+    "__xor__".split()
+)
+"""Functions whose results are truth values, one byte each."""
+
+
+def inference_requests(
+    graph: OperatorGraph,
+    precision: NumberFormat = "fp32",
+    setup: InferenceSetup | None = None,
+    execution: Execution = EAGER,
+) -> Requests:
+    """Requests of one forward pass without gradients.
+
+    Args:
+        graph: forward operators.
+        precision: of the run.
+        setup: how it runs; None for the graph as it stands, all results and no cache.
+        execution: compiled or not, and how images lie in memory.
+    """
+    walk = Walk(graph, precision, inference=setup, execution=execution)
+    where: dict[int, int] = {}
+    leaving = walk.forward(range(len(graph)), where, None)
+    walk.join_cache([where[place] for place in leaving])
+    return walk.tape.requests()
+
+
+class Walk(LoadedNetwork):
+    """Walks a graph forward; arguments as of `LoadedNetwork`."""
+
+    def forward(
+        self,
+        span: range,
+        where: dict[int, int],
+        kept: dict[int, list[int]] | None,
+        cached: list[int] | None = None,
+    ) -> list[int]:
+        """Run the operators of a span.
+
+        Args:
+            span: their positions.
+            where: position -> tensor of its result; filled here.
+            kept: position -> tensors kept for backward; filled here unless None.
+            cached: copies of weights that autocast holds until it ends; filled here, released here
+                when None.
+
+        Returns:
+            Positions whose results are read after the span, or by nobody: still held.
+        """
+        ops, leaving = self.graph.operators, self._leaving(span)
+        left = Counter(i for place in span for i in set(ops[place].inputs))
+        copies: list[int] = []
+        for place in span:
+            op, rule = ops[place], self.rules[place]
+            sources = [where[i] for i in op.inputs]
+            if rule.view and sources:
+                where[place] = self.tape.hold(sources[0])
+            else:
+                where[place], held = self._run(place, sources, kept is not None, copies)
+                if kept is not None and self.differentiable[place]:
+                    kept[place] = held
+                else:
+                    self.tape.release(*held)
+            for i in set(op.inputs):
+                left[i] -= 1
+                if not left[i] and i in span and i not in leaving:
+                    self.tape.release(where[i])
+        if cached is None:
+            self.tape.release(*copies)
+        else:
+            cached += copies
+        return sorted(leaving)
+
+    def _run(
+        self, place: int, sources: list[int], keeping: bool, copies: list[int]
+    ) -> tuple[int, list[int]]:
+        """Result of one operator, and what is held of it for backward (and freed without one)."""
+        op, rule, tape = self.graph.operators[place], self.rules[place], self.tape
+        self.mark_weights(place)
+        weights = self._cast_weights(place)
+        opened = self._opened(place)
+        self.mark(place)
+        read, made = self._cast(op, sources)
+        read = self._read_wide(place, sources, read)
+        if place in self._copies:
+            read, copied = self._copied(place, read)
+            made += copied
+        held = [tape.hold(t) for t in weights]
+        scores = None
+        if self.eager and op.kind == "attention":
+            item = tape.items[read[-1]] if read and self.autocast else self.item
+            kept, scores = write_scores(
+                tape,
+                op,
+                item,
+                upcast=self.upcast,
+                dropout=self.dropped[place],
+                legacy=self._legacy,
+            )
+            held += kept
+        elements = self.elements(op) * self._pieces.get(place, 1.0)
+        out = tape.new(elements, self._out_item(place, read), ACTIVATIONS, op.batched)
+        if scores is not None:
+            tape.release(scores)
+        if self._turns_layout(op, out):
+            image = float(sum(map(prod, op.input_shapes)))
+            tape.release(tape.new(image, 2.0, ACTIVATIONS, op.batched), tape.like(out))
+        if keeping and self.differentiable[place]:
+            held += self._keep(place, rule, read, out)
+        out = self._adapted(place, read, out, held)
+        out = self._finished(place, out, held)
+        if keeping and place in self._kept_again:
+            held.append(tape.hold(out))
+        copies += weights
+        tape.release(*made, *opened)
+        return out, held
+
+    def _turns_layout(self, op: Operator, out: int) -> bool:
+        """Whether cuDNN copies a convolution's input and result to another layout.
+
+        Tensor cores read 16-bit images with their channels last. For images in PyTorch's default
+        layout cuDNN takes a workspace for both ("Tensor Core operations", cuDNN's documentation:
+        NCHW tensors are transposed to NHWC and back). In training, workspaces are part of the map
+        from a plan to the device's peak, which is fitted (`forerun.models.memory.peak_memory`).
+        """
+        if self._training or self.execution.channels_last or op.kind != "conv":
+            return False
+        kernel = op.attributes.get("kernel", (1,))
+        spatial = isinstance(kernel, tuple) and prod(kernel) > 1
+        plain = op.attributes.get("groups", 1) == 1
+        return spatial and plain and self.tape.items[out] == 2.0
+
+    def _finished(self, place: int, out: int, held: list[int]) -> int:
+        """The result once it is dropped, or turned back from 32 bits."""
+        tape = self.tape
+        if place in self._ends:
+            narrow = tape.like(out, self.item)
+            tape.release(out, self._wide.pop(place))
+            out = narrow
+        if self.dropped[place] and self.graph.operators[place].kind != "attention":
+            after = tape.like(out)
+            if not self.execution.compiled:
+                held.append(tape.like(out, 1.0))
+            tape.release(out)
+            out = after
+        return out
+
+    def _read_wide(self, place: int, sources: list[int], read: list[int]) -> list[int]:
+        """Operands, with the copy in 32 bits that a norm reads in place of its input."""
+        chain = self._norms.get(place)
+        if chain is not None and sources:
+            self._wide[chain.last] = self.tape.like(sources[0], 4.0)
+            return [self._wide[chain.last]]
+        if place in self._ends:
+            wide = self._wide[place]
+            size = self.tape.bytes_of(wide) / 4.0
+            return [wide if self.tape.bytes_of(t) / self.tape.items[t] == size else t for t in read]
+        return read
+
+    def _copied(self, place: int, read: list[int]) -> tuple[list[int], list[int]]:
+        """Operands of a product, those that are not laid out for it as copies; and the copies."""
+        op, tape, shapes = self.graph.operators[place], self.tape, self._copies[place]
+        item = tape.items[read[0]] if read else self.item
+        made = [tape.new(prod(shape), item, ACTIVATIONS, op.batched) for shape in shapes]
+        whole = len(shapes) == len(op.input_shapes)
+        return ([] if whole else [*self._uncopied(op, read, shapes)]) + made, made
+
+    def _uncopied(self, op: Operator, read: list[int], shapes: tuple[Shape, ...]) -> Iterator[int]:
+        """The operand that a product reads as it lies."""
+        rest = [shape for shape in op.input_shapes if shape not in shapes]
+        for shape in rest[:1]:
+            ops = self.graph.operators
+            same = [
+                tensor
+                for source, tensor in zip(op.inputs, read, strict=True)
+                if sum(map(prod, ops[source].output_shapes)) == prod(shape)
+            ]
+            yield from same[-1:]
+
+    def _leaving(self, span: range) -> set[int]:
+        ops = self.graph.operators
+        read = {i for op in ops for i in op.inputs}
+        later = {i for op in ops[span.stop :] for i in op.inputs}
+        return {
+            place
+            for place in span
+            if place in later or place not in read or place in self.summed_results
+        }
+
+    def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:
+        op, tape = self.graph.operators[place], self.tape
+        if self.execution.compiled and is_fused(op):
+            # Statistics of norms are kept; masks of dropout are drawn again from their seed.
+            kept = rule.extra_bytes if op.kind != "elementwise" else 0
+            return [tape.new(kept * op.repeat, 1.0, ACTIVATIONS, op.batched)] if kept else []
+        held = []
+        if rule.inputs:
+            trained = any(w.trained and not w.adapter for w in self.weights[place])
+            known = [self.differentiable[i] for i in op.inputs]
+            positions = kept_operands(op, known, trained=trained, weighed=bool(self.weights[place]))
+            if place in self._copies:
+                positions = list(range(len(read)))
+            held = [tape.hold(read[i]) for i in positions if i < len(read)]
+        if rule.output:
+            held.append(tape.hold(out))
+        if rule.extra_bytes and not (self.eager and op.kind == "attention"):
+            held.append(tape.new(rule.extra_bytes * op.repeat, 1.0, ACTIVATIONS, op.batched))
+        return held
+
+    def _adapted(self, place: int, read: list[int], out: int, held: list[int]) -> int:
+        """The result of a layer and its adapter: a product down, one up, scaled and added."""
+        adapters = [w for w in self.weights[place] if w.adapter]
+        if not adapters or not read:
+            return out
+        op, tape, item = self.graph.operators[place], self.tape, adapters[0].item
+        if tape.items[read[0]] == item or self.autocast:
+            held.append(tape.hold(read[0]))
+        else:
+            held.append(tape.like(read[0], item))
+        width = op.output_shapes[0][-1]
+        rank = self.elements(op) / width * (adapters[1].elements / width)
+        held.append(tape.new(rank, item, ACTIVATIONS, op.batched))
+        up = tape.pass_through(self.elements(op), (item, item), op.batched)
+        total = tape.like(out)
+        tape.release(out, up)
+        return total
+
+    def _cast(self, op: Operator, sources: list[int]) -> tuple[list[int], list[int]]:
+        """What an operator reads under autocast: its operands, or copies in its own precision."""
+        if not self.autocast or not (op.kind in _CAST_DOWN or op.kind in _CAST_UP):
+            return sources, []
+        item = 2.0 if op.kind in _CAST_DOWN else 4.0
+        made = {s: self.tape.like(s, item) for s in set(sources) if self.tape.items[s] != item}
+        return [made.get(s, s) for s in sources], list(made.values())
+
+    def _cast_weights(self, place: int) -> list[int]:
+        """Copies of weights in 16 bits, which autocast keeps until the end of the pass."""
+        if not self.autocast or self.graph.operators[place].kind not in _CAST_DOWN:
+            return []
+        return [
+            self.tape.new(w.elements, 2.0, WEIGHTS, False)
+            for w in self.weights[place]
+            if w.item == self.item
+        ]
+
+    def _opened(self, place: int) -> list[int]:
+        """Frozen weights of fewer bits, as they are turned into the run's for one product."""
+        return [
+            self.tape.new(w.elements, 2.0 if self.autocast else self.item, WEIGHTS, False)
+            for w in self.weights[place]
+            if not w.trained and w.item < min(self.item, 2.0)
+        ]
+
+    def _out_item(self, place: int, read: list[int]) -> float:
+        op = self.graph.operators[place]
+        if op.attributes.get("function") in _TRUTHS:
+            return 1.0
+        if place in self._ends:
+            return 4.0
+        if not self.autocast:
+            return self._full.get(place, self.item)
+        if op.kind in _CAST_DOWN:
+            return 2.0
+        if op.kind in _CAST_UP or not read:
+            return 4.0
+        if op.kind == "elementwise" and any(w.item == 4.0 for w in self.weights[place]):
+            # Sums and products with weights in 32 bits are in 32 bits (type promotion).
+            return 4.0
+        return max(self.tape.items[t] for t in read)

@@ -1,0 +1,306 @@
+"""What a network asks of a device's memory: live and reserved peaks, their parts, workspaces."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.graph import Operator
+from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
+from forerun.features.memory.allocation_requests import Requests
+from forerun.features.memory.allocator import Peaks, Replay, peaks
+from forerun.features.memory.execution import EAGER, Execution
+from forerun.features.memory.gather_buffers import gathered_bytes, reserved_by_stream
+from forerun.features.memory.liveness import inference_requests
+from forerun.features.memory.training_state import device_shares
+from forerun.features.memory.training_step import training_requests
+from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.operators.roofline import ELEMENT_BYTES
+
+Column = NDArray[np.float64]
+MIB: Final = 2.0**20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Peaks of one run on one device, MiB.
+
+    Attributes:
+        live: most memory in tensors, in the allocator's blocks.
+        reserved: what the allocator holds at the end, its peak.
+        parts: live memory at its peak by category (`CATEGORIES`).
+        convolutions: inputs and outputs of all spatial convolutions without groups, those that
+            cuDNN may give workspaces of many times their size.
+        largest_convolution: of the largest one of them.
+        traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
+            is; never its name.
+        looks_up: whether it looks up embeddings.
+    """
+
+    live: float
+    reserved: float
+    parts: Mapping[str, float]
+    convolutions: float
+    largest_convolution: float
+    traits: tuple[float, ...]
+    looks_up: bool = False
+
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether libraries for convolutions are loaded."""
+        return self.traits[-1] > 0
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether it attends."""
+        return self.traits[-2] > 0
+
+    @property
+    def lasting(self) -> float:
+        """Memory that stays from step to step, MiB: weights, optimizer slots, cache."""
+        return sum(self.parts.get(name, 0.0) for name in ("weights", "optimizer", "cache"))
+
+
+TRAITS: Final = (
+    "weights",
+    "activations",
+    "live",
+    "grouped_largest",
+    "pointwise_largest",
+    "spatial_largest",
+    "spatial_all",
+    "grouped_all",
+    "pointwise_all",
+    "traffic",
+    "batch_norms",
+    "layer_norms",
+    "attentions",
+    "convolutions",
+)
+"""Names of `MemoryPlan.traits`: memory over `reserved`, then counts over all operators."""
+OVER_RESERVED: Final = TRAITS[:10]
+
+
+def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
+    """The plan of the same run with an optimizer of so many states a weight; sizes are shifted.
+
+    Args:
+        plan: of a training step.
+        slots: weights' size times this is what the optimizer keeps.
+    """
+    more = slots * plan.parts["weights"] - plan.parts["optimizer"]
+    live, reserved = plan.live + more, plan.reserved + more
+    if more == 0.0 or live <= 0.0 or reserved <= 0.0:
+        return plan
+    scale = max(plan.reserved, 1.0) / max(reserved, 1.0)
+    sizes = dict(zip(TRAITS, plan.traits, strict=True))
+    sizes |= {name: sizes[name] * scale for name in OVER_RESERVED}
+    sizes["live"] = live / max(reserved, 1.0)
+    return replace(
+        plan,
+        live=live,
+        reserved=reserved,
+        parts={**plan.parts, "optimizer": plan.parts["optimizer"] + more},
+        traits=tuple(sizes.values()),
+    )
+
+
+Setup = TrainingSetup | InferenceSetup
+
+
+class Allocation(NamedTuple):
+    """How a run's operators execute, and how the allocator takes memory."""
+
+    execution: Execution
+    expandable_segments: bool
+
+
+@lru_cache(maxsize=4 * GRAPHS_KEPT)
+def _planned(
+    key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, how: Allocation
+) -> MemoryPlan:
+    if isinstance(setup, TrainingSetup):
+        factor = batch_size / key.graph.batch_size / setup.accumulation
+        peak, parts = _training_peaks(key, factor, precision, setup, how)
+    else:
+        factor = batch_size / key.graph.batch_size
+        peak, parts = _inference_peaks(key, factor, precision, setup, how)
+    reserved = peak.reserved / MIB
+    spatial, all_spatial, traits = _traits(key, factor, ELEMENT_BYTES[precision] / MIB)
+    whole = max(reserved, 1.0)
+    return MemoryPlan(
+        live=peak.live / MIB,
+        reserved=reserved,
+        parts=parts,
+        convolutions=all_spatial,
+        largest_convolution=spatial,
+        traits=(
+            parts["weights"] / whole,
+            parts["activations"] / whole,
+            peak.live / MIB / whole,
+            *(size / whole for size in traits[:7]),
+            *traits[7:],
+        ),
+        looks_up=_looks_up(key),
+    )
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _looks_up(key: GraphKey) -> bool:
+    return any(op.kind == "embedding" for op in key.graph.operators)
+
+
+def _inference_peaks(
+    key: GraphKey, factor: float, precision: NumberFormat, setup: InferenceSetup, how: Allocation
+) -> tuple[Peaks, dict[str, float]]:
+    asked = _requests(key, precision, setup, how.execution)
+    sizes = asked.sizes(factor)
+    loaded, count = _loaded(key, precision, setup, how)
+    events = asked.events[count:].tolist()
+    return loaded.copy().run(events, sizes.astype(np.int64).tolist()), _parts_mib(asked, sizes)
+
+
+def _training_peaks(
+    key: GraphKey, factor: float, precision: NumberFormat, setup: TrainingSetup, how: Allocation
+) -> tuple[Peaks, dict[str, float]]:
+    """Peaks of the device that holds most: of the pipeline's first stage or of its last."""
+    asked = _requests(key, precision, _unscaled(setup), how.execution)
+    events = asked.events.tolist()
+    found = []
+    for stage in sorted({0, setup.pipeline_parallel - 1}):
+        sizes = asked.sizes(factor, device_shares(asked, setup, stage))
+        whole_bytes = sizes.astype(np.int64).tolist()
+        peak = peaks(events, whole_bytes, expandable_segments=how.expandable_segments)
+        if setup.zero_stage == 3 and setup.data_parallel > 1:
+            apart = reserved_by_stream(asked, sizes, expandable_segments=how.expandable_segments)
+            peak = replace(peak, reserved=apart)
+        found.append((peak, _parts_mib(asked, sizes)))
+    peak, parts = max(found, key=lambda one: one[0].live)
+    gathered = gathered_bytes(key, precision, setup)
+    if gathered:
+        parts["gathered"] = gathered / MIB
+        peak = Peaks(*(size + gathered for size in (peak.live, peak.reserved, peak.requested)))
+    return peak, parts
+
+
+def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:
+    return {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
+
+
+def memory_plan(
+    network: Network, *, execution: Execution = EAGER, expandable_segments: bool = False
+) -> MemoryPlan:
+    """The plan of a run, kept for the networks asked last.
+
+    Args:
+        network: a forward graph in inference or in training.
+        execution: compiled or not, and how images lie in memory.
+        expandable_segments: as in `forerun.features.memory.allocator`.
+    """
+    setup: Setup = network.inference or InferenceSetup()
+    if network.phase == "training":
+        setup = network.training or TrainingSetup()
+    key = GraphKey(network.graph)
+    how = Allocation(execution, expandable_segments)
+    return _planned(key, network.batch_size, network.precision, setup, how)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _requests(
+    key: GraphKey, precision: NumberFormat, setup: Setup, execution: Execution
+) -> Requests:
+    if isinstance(setup, InferenceSetup):
+        return inference_requests(key.graph, precision, setup, execution)
+    return training_requests(key.graph, precision, setup, execution)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _loaded(
+    key: GraphKey, precision: NumberFormat, setup: InferenceSetup, how: Allocation
+) -> tuple[Replay, int]:
+    """The allocator once weights are loaded, the same for every batch size, and their requests."""
+    asked = _requests(key, precision, setup, how.execution)
+    freed, grows = asked.events < 0, asked.batched > 0
+    changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
+    count = int(np.argmax(changes)) if changes.any() else len(changes)
+    replay = Replay(expandable_segments=how.expandable_segments)
+    replay.run(asked.events[:count].tolist(), asked.sizes(1.0).astype(np.int64).tolist())
+    return replay, count
+
+
+def _unscaled(setup: TrainingSetup) -> TrainingSetup:
+    """The part of a set-up that changes which requests are made, not only their sizes."""
+    return replace(
+        setup,
+        accumulation=min(setup.accumulation, 2),
+        data_parallel=1,
+        tensor_parallel=min(setup.tensor_parallel, 2),
+        pipeline_parallel=min(setup.pipeline_parallel, 2),
+        # Stage 3 casts weights as it gathers them, which changes what is in 16 bits.
+        zero_stage=3 if setup.zero_stage == 3 else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Elements:
+    """Elements that the batch size leaves alone (first row), and those that grow with it (second).
+
+    Attributes:
+        written: (2,) results of all operators.
+        convolutions: by `_convolution`, (2, n) inputs and outputs of n convolutions.
+        shares: of operators that are batch norms, layer norms, attention, convolutions.
+    """
+
+    written: Column
+    convolutions: Mapping[str, Column]
+    shares: tuple[float, ...]
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _elements(key: GraphKey) -> _Elements:
+    operators, written = key.graph.operators, np.zeros(2)
+    found: dict[str, list[tuple[float, float]]] = {which: [] for which in "sgp"}
+    for op in operators:
+        results = float(sum(map(prod, op.output_shapes)))
+        written[int(op.batched)] += results
+        if op.kind == "conv":
+            both = results + sum(map(prod, op.input_shapes))
+            found[_convolution(op)].append((0.0, both) if op.batched else (both, 0.0))
+    kinds = Counter(op.kind for op in operators)
+    n = max(1, len(operators))
+    return _Elements(
+        written,
+        {which: np.array(sizes).reshape(-1, 2).T for which, sizes in found.items()},
+        tuple(kinds[kind] / n for kind in ("batch_norm", "layer_norm", "attention", "conv")),
+    )
+
+
+def _traits(key: GraphKey, factor: float, unit: float) -> tuple[float, float, tuple[float, ...]]:
+    """Largest and summed traffic of plain spatial convolutions, MiB; seven sizes, four shares."""
+    known, scale = _elements(key), unit * np.array([1.0, factor])
+    sizes = {which: scale @ each for which, each in known.convolutions.items()}
+    largest = {which: float(each.max(initial=0.0)) for which, each in sizes.items()}
+    summed = {which: float(each.sum()) for which, each in sizes.items()}
+    return (
+        largest["s"],
+        summed["s"],
+        (
+            *(largest[w] for w in "gps"),
+            *(summed[w] for w in "sgp"),
+            float(scale @ known.written),
+            *known.shares,
+        ),
+    )
+
+
+def _convolution(op: Operator) -> str:
+    """`s` for spatial, `g` for spatial with groups, `p` for pointwise."""
+    kernel = op.attributes.get("kernel", (1,))
+    if not isinstance(kernel, tuple) or prod(kernel) == 1:
+        return "p"
+    return "s" if op.attributes.get("groups", 1) == 1 else "g"

@@ -1,0 +1,235 @@
+"""What autograd keeps of each operator for the backward pass, and what is only a view.
+
+As tools/autograd/derivatives.yaml of PyTorch says. Activation functions are not assumed to work in
+place, but `leaky_relu` and what keeps its result anyway.
+"""
+
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+from forerun.data.graph import Operator, OperatorGraph
+
+INDEX_BYTES = 8
+STATISTIC_BYTES = 4
+SCORE_BYTES = 4
+SAFE_SOFTMAX_BYTES = 4
+"""`aten._safe_softmax`, which products of attention run in from PyTorch 2.5 on, keeps softmax's
+result and what it selects of it; tables of decomposed attention were recorded so."""
+MASK_BYTES = 1
+FUSED_DIMENSIONS = 4
+FOLDED_ATTENTION = "fused.attention"
+"""Attention that `forerun.features.operators.fusion` put together from a decomposed trace."""
+
+
+class Saved(NamedTuple):
+    """What an operator keeps.
+
+    Attributes:
+        inputs: whether its activation operands are kept.
+        output: whether its result is.
+        extra_bytes: of tensors made for this purpose alone (statistics, positions).
+        through: whether the gradient of the result is, unchanged, that of its operands.
+        view: whether it makes no memory of its own: its result lies in its operand's.
+    """
+
+    inputs: bool = False
+    output: bool = False
+    extra_bytes: int = 0
+    through: bool = False
+    view: bool = False
+
+
+_RESULT = frozenset(
+    "relu sigmoid tanh exp expm1 exp2 sqrt rsqrt reciprocal tan threshold leaky_relu".split()
+)
+_NOTHING = frozenset(
+    "add sub neg rsub round floor ceil trunc sign eq ne lt le gt ge isnan isinf logical_and "
+    "logical_or logical_not bitwise_not bitwise_and bitwise_or lerp quantize_per_tensor "
+    "dequantize_per_tensor".split()
+)
+_THROUGH = frozenset({"add", "sub", "rsub"})
+_PRODUCTS = frozenset({"mul", "div", "atan2", "maximum", "minimum", "fmod", "remainder"})
+_COPIES = frozenset(
+    "clone contiguous copy reshape flatten unflatten cat stack _to_copy to view_copy".split()
+)
+_LAYOUTS = frozenset({"aten.clone", "aten.flatten", "aten.reshape", "aten.contiguous"})
+_SUMS = frozenset({"sum", "mean", "any", "all", "argmax", "argmin", "cumsum", "count_nonzero"})
+_EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
+
+
+def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved, ...]:
+    """What every operator of a forward graph keeps in training, in their order.
+
+    Args:
+        graph: forward operators.
+        dropout: whether dropout operators of the graph drop; else their results are views.
+    """
+    unfused = frozenset(_unfused_attention(graph))
+    views = frozenset(_views_beside_attention(graph, unfused))
+    if not dropout:
+        views |= {
+            place
+            for place, op in enumerate(graph.operators)
+            if op.attributes.get("function") == "dropout"
+        }
+    return tuple(
+        Saved(through=True, view=True)
+        if place in views
+        else (_plain_attention(op) if place in unfused else saved(op))
+        for place, op in enumerate(graph.operators)
+    )
+
+
+def saved(op: Operator) -> Saved:
+    """What one operator keeps in training, whatever stands beside it."""
+    name = op.name.rpartition(".")[2]
+    if op.kind == "elementwise":
+        return _elementwise(op, str(op.attributes.get("function", name)))
+    if op.kind in ("conv", "conv_transpose", "linear", "matmul", "unknown"):
+        return Saved(inputs=True)
+    if op.kind == "attention":
+        # The flash and memory-efficient kernels keep one log-sum-exp a row of scores.
+        rows = prod(op.input_shapes[0][:-1]) if op.input_shapes else 0
+        return Saved(inputs=True, output=True, extra_bytes=rows * STATISTIC_BYTES)
+    if op.kind == "softmax":
+        return Saved(output=True)
+    if op.kind in ("batch_norm", "layer_norm", "group_norm"):
+        return Saved(inputs=True, extra_bytes=2 * _groups(op) * STATISTIC_BYTES)
+    if op.kind == "pool":
+        positions = _out_elements(op) * INDEX_BYTES if "max" in name else 0
+        return Saved(inputs=True, extra_bytes=positions)
+    if op.kind == "reduce":
+        return Saved(inputs=name not in _SUMS, output=name in _EXTREMES)
+    if op.kind == "recurrent":
+        # cuDNN keeps the gates of every step.
+        return Saved(inputs=True, output=True, extra_bytes=4 * _out_elements(op) * STATISTIC_BYTES)
+    return Saved(through=name in _COPIES and len(op.inputs) < 2)
+
+
+def kept_operands(
+    op: Operator, differentiable: list[bool], *, trained: bool, weighed: bool
+) -> list[int]:
+    """Which activation operands an operator keeps, of those that `saved` says of.
+
+    A layer keeps its operand for the gradient of its weights; a product keeps each operand for the
+    gradient of the other one.
+
+    Args:
+        op: the operator.
+        differentiable: of each operand, whether it has a gradient.
+        trained: whether the operator's own weights have.
+        weighed: whether it has weights at all.
+    """
+    everything = list(range(len(differentiable)))
+    if op.kind in ("linear", "conv", "conv_transpose"):
+        return everything if trained or not weighed else []
+    function = str(op.attributes.get("function", ""))
+    if op.kind != "elementwise" or function not in _PRODUCTS:
+        return everything
+    if len(differentiable) > 1:
+        return [i for i in everything if trained or any(_others(differentiable, i))]
+    squared = len(op.input_shapes) > 1
+    return everything if trained or squared or not differentiable else []
+
+
+def _others(flags: list[bool], place: int) -> list[bool]:
+    return flags[:place] + flags[place + 1 :]
+
+
+def _out_elements(op: Operator) -> int:
+    return prod(op.output_shapes[0]) if op.output_shapes else 0
+
+
+def _groups(op: Operator) -> int:
+    """How many means, and how many deviations, a normalisation keeps."""
+    if op.kind == "batch_norm":
+        return op.input_shapes[0][1] if op.input_shapes and len(op.input_shapes[0]) > 1 else 1
+    width = op.attributes.get("width", 1)
+    return _out_elements(op) // max(1, int(width) if isinstance(width, int | float) else 1)
+
+
+def _elementwise(op: Operator, function: str) -> Saved:
+    if function in _RESULT:
+        return Saved(output=True)
+    if function == "dropout":
+        return Saved(extra_bytes=_out_elements(op) * MASK_BYTES)
+    if function in _NOTHING:
+        return Saved(through=function in _THROUGH)
+    if function in _PRODUCTS:
+        return Saved(inputs=_operands_kept(op))
+    return Saved(inputs=True)
+
+
+def _operands_kept(op: Operator) -> bool:
+    """Whether a product keeps its operands: each is kept for the gradient of the other.
+
+    A product with a number has no other gradient, nor has one with a constant table, such as the
+    sines of rotary embeddings; a lone vector is taken for a weight.
+    """
+    if op.parameter_elements or len(op.inputs) > 1:
+        return True
+    if len(op.input_shapes) < 2:
+        return False
+    other = op.input_shapes[1]
+    return op.input_shapes[0] == other or prod(other) == max(other, default=1)
+
+
+def _plain_attention(op: Operator) -> Saved:
+    """Two products and a softmax: the operands and the scores are kept."""
+    query, key = op.input_shapes[0], op.input_shapes[1]
+    scores = prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
+    selected = SAFE_SOFTMAX_BYTES if op.name == FOLDED_ATTENTION else 0
+    return Saved(inputs=True, extra_bytes=scores * (SCORE_BYTES + selected))
+
+
+def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
+    """Attention on more dimensions than fused kernels take: PyTorch runs it product by product.
+
+    Decomposed traces flatten the products; the copies of operands and results beside them show how
+    many dimensions there are.
+    """
+    after: dict[int, list[Operator]] = {}
+    for op in graph.operators:
+        for source in op.inputs:
+            if graph.operators[source].name == FOLDED_ATTENTION:
+                after.setdefault(source, []).append(op)
+    for place, op in enumerate(graph.operators):
+        if op.kind != "attention" or len(op.input_shapes) < 2:
+            continue
+        neighbours = [*(graph.operators[i] for i in op.inputs), *after.get(place, ())]
+        copied = [s.output_shapes[0] for s in neighbours if s.kind == "copy" and s.output_shapes]
+        if any(len(shape) == FUSED_DIMENSIONS + 1 for shape in (*copied, *op.input_shapes)):
+            yield place
+
+
+def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
+    """What fused attention makes no memory for, though a trace shows it.
+
+    Copies of its result, which it lays out as the next layer reads it; and the scalings and copies
+    of its operands in a decomposed trace.
+    """
+    ops = graph.operators
+    readers: dict[int, list[int]] = {}
+    for place, op in enumerate(ops):
+        for source in op.inputs:
+            readers.setdefault(source, []).append(place)
+
+    def fused(place: int) -> bool:
+        return ops[place].name == FOLDED_ATTENTION and place not in unfused
+
+    before: set[int] = set()
+    for place in range(len(ops) - 1, -1, -1):
+        op = ops[place]
+        scaled = op.attributes.get("function") == "mul"
+        if len(op.inputs) != 1 or len(op.input_shapes) != 1 or op.parameter_elements:
+            continue
+        mine = readers.get(place, ())
+        into = len(mine) == 1 and (mine[0] in before or fused(mine[0]))
+        if into and (scaled or op.name == "aten.clone"):
+            before.add(place)
+            yield place
+            continue
+        source = op.inputs[0]
+        if op.name in _LAYOUTS and ops[source].kind == "attention" and source not in unfused:
+            yield place

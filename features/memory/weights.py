@@ -1,0 +1,204 @@
+"""Which weights a graph's operators have, which of them are trained, and how each is stored.
+
+Elements that an operator reads of constants made within the graph (tables of rotary embeddings,
+positions) are no weights. A head that shares its matrix with the embedding has none of its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from forerun.data.errors import InputError
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.workload import FrozenFormat, NumberFormat, TrainingSetup
+from forerun.features.memory.training_state import Weight, weights_of
+from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.operators.roofline import ELEMENT_BYTES
+
+FORMAT_BYTES: dict[FrozenFormat, float] = {
+    "fp32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "mxfp4": 0.5 + 1 / 32,
+    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
+}
+"""Bytes of an element. mxfp4: a byte of exponent for 32 elements (OCP MX specification). nf4: a
+byte of scale for 64 elements and four bytes for 256 such scales (double quantisation, Dettmers et
+al. 2023)."""
+WHOLE_FORMATS = frozenset({"fp32", "fp16", "bf16"})
+"""Formats in which all weights are stored; the others hold linear layers but the head."""
+
+HEAD_FACTOR = 2
+"""A last linear layer that is wider than its input by more than this gives logits of a vocabulary:
+projections within blocks are up to 4 times as wide, but no last layers; those of language models
+are 5 (BERT) to 60 times as wide as the network, those of classifiers narrower."""
+
+
+class NothingToAdapt(InputError):
+    """Adapters are asked for, but the network has no layer that would get them."""
+
+    slug = "nothing-to-adapt"
+
+
+def head_of(graph: OperatorGraph) -> int | None:
+    """Position of the layer that gives logits over a vocabulary, for each token; None without."""
+    if not graph.operators:
+        return None
+    last = len(graph) - 1
+    op = graph.operators[last]
+    if op.kind != "linear" or not op.output_shapes or not op.input_shapes:
+        return None
+    out, into = op.output_shapes[0], op.input_shapes[0]
+    wide = (
+        len(out) == 3
+        and out[-1] > HEAD_FACTOR * into[-1]
+        and any(one.kind == "embedding" for one in graph.operators)
+    )
+    return last if wide else None
+
+
+def graph_weights(
+    graph: OperatorGraph, precision: NumberFormat, setup: TrainingSetup | None = None
+) -> list[list[Weight]]:
+    """The parameter tensors of each operator.
+
+    Args:
+        graph: forward operators.
+        precision: of the run: what weights are stored in where the set-up says nothing.
+        setup: of a training run.
+
+    Raises:
+        NothingToAdapt: the set-up has a LoRA rank, and no linear layer gets an adapter.
+    """
+    item = _item(precision)
+    operators = [_own(op, graph.operators) for op in graph.operators]
+    adapted = _adapted(graph, setup)
+    if setup is not None and setup.lora_rank and not adapted:
+        raise NothingToAdapt(
+            f"lora_rank {setup.lora_rank}: the network has no linear layer that "
+            f"lora_targets {setup.lora_targets} would adapt."
+        )
+    head = head_of(graph)
+    tied = _tied(graph, head, operators)
+    angles = _angles(graph.operators)
+    found = []
+    for place, op in enumerate(operators):
+        weights = list(weights_of(op, setup, adapted=place in adapted))
+        if place in angles:
+            weights = [replace(weight, trained=False) for weight in weights]
+        quantised = op.kind == "linear" and place != head
+        stored = [replace(w, item=_stored(w, item, quantised, setup)) for w in weights]
+        if place == head and tied is not None and stored:
+            stored[0] = replace(stored[0], owner=(tied, 0))
+        found.append(stored)
+    return found
+
+
+def _item(precision: NumberFormat) -> float:
+    return 4.0 if precision in ("amp", "amp_bf16") else ELEMENT_BYTES[precision]
+
+
+def _stored(weight: Weight, item: float, quantised: bool, setup: TrainingSetup | None) -> float:
+    if setup is None or not setup.lora_rank:
+        return item
+    if weight.adapter:
+        return item if setup.adapter_precision is None else _item(setup.adapter_precision)
+    known = setup.frozen_weights
+    if known is None or not (quantised or known in WHOLE_FORMATS) or not weight.columns:
+        return FORMAT_BYTES[known] if known in WHOLE_FORMATS and known else item
+    return FORMAT_BYTES[known]
+
+
+def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
+    """The operator with its weights alone, without constants that it reads."""
+    if not op.parameter_elements or op.kind not in ("elementwise", "copy"):
+        return op
+    made = sum(
+        prod(shape)
+        for source in dict.fromkeys(op.inputs)
+        if not operators[source].batched
+        for shape in operators[source].output_shapes
+    )
+    return replace(op, parameter_elements=max(0, op.parameter_elements - made)) if made else op
+
+
+def _angles(operators: Sequence[Operator]) -> set[int]:
+    """Constants that only sines and cosines are taken of: frequencies are never trained."""
+    found: set[int] = set()
+    for place in range(len(operators) - 1, -1, -1):
+        op = operators[place]
+        if not op.batched and (place in found or op.attributes.get("function") in ("sin", "cos")):
+            found.add(place)
+            found.update(i for i in op.inputs if not operators[i].batched)
+    return found
+
+
+def _tied(graph: OperatorGraph, head: int | None, operators: Sequence[Operator]) -> int | None:
+    """Position of the embedding whose matrix the head shares; None where it has its own."""
+    if head is None or graph.parameter_elements is None:
+        return None
+    size = graph.operators[head].parameter_elements
+    known = sum(op.parameter_elements for op in operators)
+    if known - graph.parameter_elements < size:
+        return None
+    for place, op in enumerate(graph.operators):
+        if op.kind == "embedding" and op.parameter_elements == size:
+            return place
+    return None
+
+
+def _adapted(graph: OperatorGraph, setup: TrainingSetup | None) -> frozenset[int]:
+    """Positions of linear layers that get adapters."""
+    if setup is None or not setup.lora_rank:
+        return frozenset()
+    return _targets(GraphKey(graph), setup.lora_targets)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
+    graph, head = key.graph, head_of(key.graph)
+    linear = {i for i, op in enumerate(graph.operators) if op.kind == "linear" and i != head}
+    if wanted == "all_linear":
+        return frozenset(linear)
+    found: set[int] = set()
+    for place, op in enumerate(graph.operators):
+        if op.kind != "attention":
+            continue
+        before = sorted(_nearest(graph.operators, op.inputs, linear))
+        if wanted == "query_value":
+            # Query, key and value in the order in which they run; a fused layer is all of them.
+            found.update((before[0], before[-1]) if before else ())
+            continue
+        found.update(before)
+        found.update(_first_after(graph.operators, place, linear))
+    return frozenset(found)
+
+
+def _nearest(operators: Sequence[Operator], start: Sequence[int], linear: set[int]) -> set[int]:
+    """Linear layers met first on the way up from some operators."""
+    found: set[int] = set()
+    todo, known = list(start), set(start)
+    while todo:
+        place = todo.pop()
+        if place in linear:
+            found.add(place)
+            continue
+        for source in operators[place].inputs:
+            if source not in known:
+                known.add(source)
+                todo.append(source)
+    return found
+
+
+def _first_after(operators: Sequence[Operator], place: int, linear: set[int]) -> Iterator[int]:
+    """The linear layer that reads a result, over copies and the like."""
+    reached = {place}
+    for later in range(place + 1, len(operators)):
+        if not reached.isdisjoint(operators[later].inputs):
+            if later in linear:
+                yield later
+                return
+            reached.add(later)

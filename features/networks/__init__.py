@@ -1,0 +1,1 @@
+"""Whole networks as launched kernels: features, graphs, and the host's work."""

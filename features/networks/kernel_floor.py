@@ -1,0 +1,36 @@
+"""The shortest time of a launched kernel, whatever its size: what small batches cost on the device.
+
+A kernel cannot end before its first tile does. One thread block computes a tile of a matrix product
+along its whole inner dimension, so a product takes at least the time of one tile on one compute
+unit, however few tiles there are; and no kernel is shorter than its own start and end.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.features.lowering import Kernels
+from forerun.features.networks.features import Chip, peak_flops
+
+Column = NDArray[np.float64]
+
+SHORTEST_KERNEL_S = 2e-6
+"""The shortest kernel: the fastest of 814,611 matrix products on seven GPUs took 1.65 (L40S), 1.77
+(B200) and 2.4 microseconds (A100, H100, H200), launched from recorded graphs (AIConfigurator)."""
+
+TENSOR_TILE, VECTOR_TILE = 64.0, 32.0
+"""Rows and columns of the tile of a small product. On an A100 a half-precision product of 64 rows
+takes 2.6 nanoseconds for each element of its inner dimension (the same tables), which is a tile of
+64 x 64 on one unit; 32 x 32 without matrix units is assumed."""
+
+
+def shortest_seconds(kernels: Kernels, chip: Chip) -> Column:
+    """Lower limit of each kernel's time at any batch size, seconds, shape (n,).
+
+    Args:
+        kernels: n launched kernels.
+        chip: the device at the run's precision.
+    """
+    tile = np.where(kernels.tensor, TENSOR_TILE, VECTOR_TILE)
+    rate = peak_flops(chip, kernels.tensor, kernels.is_conv) / chip.units
+    one_tile = 2.0 * tile * tile * kernels.k / rate
+    return np.asarray(SHORTEST_KERNEL_S + kernels.is_product * one_tile)

@@ -1,0 +1,159 @@
+"""What one operator costs before any device is known: FLOPs, elements moved, its GEMM view.
+
+A multiply-add counts as two FLOPs. Elements, not bytes: the precision of a run decides the bytes.
+"""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import NamedTuple
+
+from forerun.data.graph import Operator, Shape
+from forerun.features.operators.kinds import KIND_CODE, KINDS
+
+
+class OperatorCost(NamedTuple):
+    """Costs of one run of one operator.
+
+    `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), convolutions as implicit GEMM
+    with one batch entry a group; `rows`, `width` the normalised or reduced rows; `kernel` the
+    elements of a convolution's or pooling's window and `stride` its step; `heavy` how much
+    arithmetic an elementwise function does beside its traffic. Zero where they do not apply.
+    """
+
+    flops: float
+    in_elements: float
+    out_elements: float
+    parameter_elements: float
+    batch: float = 0.0
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    rows: float = 0.0
+    width: float = 0.0
+    kernel: float = 0.0
+    stride: float = 0.0
+    heavy: float = 0.0
+
+
+HEAVY: Mapping[str, float] = {
+    "pow": 2.0,
+    "gelu": 1.0,
+    "tanh": 1.0,
+    "sigmoid": 1.0,
+    "silu": 1.0,
+    "exp": 1.0,
+    "erf": 1.0,
+    "log": 1.0,
+    "sin": 1.0,
+    "cos": 1.0,
+    "div": 0.5,
+    "sqrt": 0.5,
+    "rsqrt": 0.5,
+}
+"""Transcendental functions cost more than their traffic on chips with few special units."""
+
+
+def operator_cost(op: Operator) -> OperatorCost:
+    """FLOPs, elements and GEMM view of an operator at the shapes it holds (`repeat` aside)."""
+    kind = KINDS[KIND_CODE.get(op.kind, KIND_CODE["unknown"])]
+    moved = OperatorCost(
+        flops=0.0,
+        in_elements=float(sum(map(prod, op.input_shapes))),
+        out_elements=float(sum(map(prod, op.output_shapes))),
+        parameter_elements=float(op.parameter_elements),
+    )
+    if kind.view == "gemm":
+        return _GEMM[kind.name](op, moved)
+    flops = kind.flops_per_element * max(moved.out_elements, _worked_elements(op, moved))
+    if kind.view == "rows":
+        width = float(_width(op))
+        worked = max(moved.in_elements, moved.out_elements)
+        return moved._replace(flops=flops, rows=worked / width, width=width)
+    if op.kind == "pool":
+        return moved._replace(flops=flops, kernel=float(_kernel_elements(op)), stride=_stride(op))
+    heavy = HEAVY.get(str(op.attributes.get("function", "")), 0.0)
+    return moved._replace(flops=flops, heavy=heavy)
+
+
+def _worked_elements(op: Operator, moved: OperatorCost) -> float:
+    return moved.in_elements if op.kind in ("reduce", "pool") else moved.out_elements
+
+
+def _width(op: Operator) -> int:
+    declared = op.attributes.get("width")
+    if isinstance(declared, int) and declared > 0:
+        return declared
+    shape: Shape = op.input_shapes[0] if op.input_shapes else (1,)
+    return max(1, shape[-1] if shape else 1)
+
+
+def _groups(op: Operator) -> int:
+    groups = op.attributes.get("groups", 1)
+    return groups if isinstance(groups, int) and groups > 0 else 1
+
+
+def _kernel_elements(op: Operator) -> int:
+    kernel = op.attributes.get("kernel", (1,))
+    return prod(kernel) if isinstance(kernel, tuple) else int(kernel)
+
+
+def _stride(op: Operator) -> float:
+    stride = op.attributes.get("stride", 1)
+    return float(max(stride, default=1) if isinstance(stride, tuple) else stride)
+
+
+def _conv(op: Operator, moved: OperatorCost) -> OperatorCost:
+    source, target, groups = op.input_shapes[0], op.output_shapes[0], _groups(op)
+    if op.kind == "conv_transpose":
+        source, target = target, source
+    m = target[0] * prod(target[2:])
+    n = target[1] / groups
+    kernel = float(_kernel_elements(op))
+    k = source[1] / groups * kernel
+    flops = 2.0 * groups * m * n * k
+    moved = moved._replace(flops=flops, batch=float(groups), m=float(m), n=n, k=k)
+    return moved._replace(kernel=kernel, stride=_stride(op))
+
+
+def _linear(op: Operator, moved: OperatorCost) -> OperatorCost:
+    k, n = op.input_shapes[0][-1], op.output_shapes[0][-1]
+    m = moved.out_elements / n if n else 0.0
+    return moved._replace(flops=2.0 * m * n * k, batch=1.0, m=m, n=float(n), k=float(k))
+
+
+def _matmul(op: Operator, moved: OperatorCost) -> OperatorCost:
+    k, target = op.input_shapes[0][-1], op.output_shapes[0]
+    n = target[-1] if target else 1
+    m = target[-2] if len(target) > 1 else 1
+    batch = moved.out_elements / (m * n) if m and n else 0.0
+    flops = 2.0 * moved.out_elements * k
+    return moved._replace(flops=flops, batch=batch, m=float(m), n=float(n), k=float(k))
+
+
+def _attention(op: Operator, moved: OperatorCost) -> OperatorCost:
+    query, key = op.input_shapes[0], op.input_shapes[1]
+    value = op.input_shapes[2]
+    batch, m, n = float(prod(query[:-2])), float(query[-2]), float(key[-2])
+    k, v = float(query[-1]), float(value[-1])
+    flops = 2.0 * batch * m * n * (k + v) + 5.0 * batch * m * n
+    return moved._replace(flops=flops, batch=batch, m=m, n=n, k=k, rows=batch * m, width=n)
+
+
+def _recurrent(op: Operator, moved: OperatorCost) -> OperatorCost:
+    # Every weight is used once per position of batch and sequence (two FLOPs each).
+    source = op.input_shapes[0]
+    m = float(prod(source[:-1]))
+    k = float(source[-1])
+    flops = 2.0 * moved.parameter_elements * m
+    n = moved.parameter_elements / k if k else 0.0
+    return moved._replace(flops=flops, batch=1.0, m=m, n=n, k=k)
+
+
+_GEMM: dict[str, Callable[[Operator, OperatorCost], OperatorCost]] = {
+    "conv": _conv,
+    "conv_transpose": _conv,
+    "linear": _linear,
+    "matmul": _matmul,
+    "attention": _attention,
+    "recurrent": _recurrent,
+}

@@ -1,0 +1,374 @@
+"""Dimensionless features of operators on one device, by the family of kernels they run as.
+
+Each family has a physical base time at full clock (the roofline with what is known of its kernels:
+tiles and waves, second reads), the time that the power limit allows at best, and features that are
+ratios to the device, clipped where every training device covers the range.
+Wave quantisation after Lee et al., "Forecasting GPU performance for deep learning training and
+inference" (ASPLOS 2025), and NVIDIA's matrix multiplication guide.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device, Precision
+from forerun.data.workload import NumberFormat
+from forerun.features.operators.kinds import KINDS
+from forerun.features.operators.roofline import (
+    COMPUTE_PRECISION,
+    ELEMENT_BYTES,
+    roofline_ms,
+    sustained_tflops,
+    traffic_bytes,
+)
+from forerun.features.operators.table import OperatorTable
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+FAMILIES: tuple[str, ...] = ("bmm", "linear", "conv", "elementwise", "softmax", "layer_norm")
+"""Families of kernels, each with a booster of its own."""
+
+_FAMILY_OF_KIND: Mapping[str, str] = {
+    "conv": "conv",
+    "conv_transpose": "conv",
+    "linear": "linear",
+    "recurrent": "linear",
+    "matmul": "bmm",
+    "attention": "bmm",
+    "softmax": "softmax",
+    "layer_norm": "layer_norm",
+    "group_norm": "layer_norm",
+}
+FAMILY_OF_KIND: NDArray[np.intp] = np.array(
+    [FAMILIES.index(_FAMILY_OF_KIND.get(kind.name, "elementwise")) for kind in KINDS]
+)
+"""Position in `KINDS` -> position in `FAMILIES`; what moves data only runs as elementwise."""
+
+LAUNCH_MS = 0.018
+"""Launch inside an event pair: median of small elementwise kernels on NeuSight's five GPUs."""
+
+SHORTEST_KERNEL_MS = 0.002
+"""No kernel of a GPU is predicted shorter, adapted or not: the low end of CUDA's launch overhead
+(2 to 5 microseconds from a full queue)."""
+
+TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
+_GEMM_COMMON = (
+    "log_bytes_over_l2",
+    "log_intensity_over_ridge",
+    *(f"{what}_{m}x{n}" for m, n in TILES for what in ("fill", "pad")),
+    "waves_128x128",
+    "waves_64x64",
+    "log_best_tile",
+    *("log_k", "log_m", "log_n", "log_batch", "log_flops_per_unit", "log_aspect", "log_depth"),
+    "log_weight_over_l2",
+    *("align_m", "align_n", "align_k"),
+    "is_linear",
+)
+_ROWS_COMMON = ("log_roofline", "log_bytes_over_l2", "log_width")
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    "bmm": _GEMM_COMMON,
+    "linear": _GEMM_COMMON,
+    "conv": (*_GEMM_COMMON, "kernel", "stride", "log_groups"),
+    "elementwise": (*_ROWS_COMMON, "operands", "heavy"),
+    "softmax": (
+        *_ROWS_COMMON,
+        *("align_4", "lane_fill", "iterations", "warp_kernel", "log_reload_over_l2"),
+        *("log_live_per_unit", "log_traffic"),
+    ),
+    "layer_norm": (
+        *_ROWS_COMMON,
+        *("align_4", "lane_fill", "log_reload_over_l2", "log_live_per_unit", "log_traffic"),
+    ),
+}
+"""Family -> columns of its matrix, in order."""
+
+_RESIDENT_THREADS: Mapping[str, float] = {"turing": 1024.0, "ada": 1536.0}
+_TYPICAL_CLOCK_MHZ = 1500.0
+_TYPICAL_L2_MIB_PER_UNIT = 0.1
+_UNIT_FLOPS_PER_CLOCK = 256.0
+_RELOAD_RAMP = (-1.5, -0.3)
+_WINOGRAD_SAVING = 2.25
+"""Winograd's F(2x2, 3x3) needs 2.25 times fewer multiplications (Lavin and Gray 2016)."""
+_WORST_FILL = 0.4
+_VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
+"""What fp32 products on vector units sustain a watt at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
+training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFeatures:
+    """Features of n operators of one family on one device.
+
+    Attributes:
+        matrix: (n, len(FEATURES[family])).
+        roofline_ms: (n,) lower bound.
+        base_ms: (n,) physical base time at full clock, launch included; the learned ratio
+            multiplies it.
+        power_ms: (n,) time that the power limit allows at best, 0 where it is not known. A kernel
+            that wastes time at full clock draws less, so the two do not multiply: the slower holds.
+    """
+
+    matrix: Matrix
+    roofline_ms: Column
+    base_ms: Column
+    power_ms: Column
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "OperatorFeatures":
+        """The operators at these positions, or where the mask is True."""
+        return OperatorFeatures(
+            self.matrix[rows], self.roofline_ms[rows], self.base_ms[rows], self.power_ms[rows]
+        )
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[OperatorFeatures]") -> "OperatorFeatures":
+        """All operators of several tables of one family."""
+        return cls(
+            np.concatenate([p.matrix for p in parts]),
+            np.concatenate([p.roofline_ms for p in parts]),
+            np.concatenate([p.base_ms for p in parts]),
+            np.concatenate([p.power_ms for p in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    peak_flops: float
+    capped_share: float
+    bandwidth: float
+    units: float
+    l2_bytes: float
+    clock_hz: float
+    resident_threads: float
+
+
+def operator_features(
+    table: OperatorTable, device: Device, precision: NumberFormat, family: str
+) -> OperatorFeatures:
+    """Features and base times of operators that all belong to one family.
+
+    Args:
+        table: n operators at their batch size.
+        device: spec sheet; missing units, L2 or clock are estimated from its peak.
+        precision: number format of the run.
+        family: one of `FAMILIES`.
+
+    Raises:
+        UnknownPrecision: the sheet has no peak for the precision.
+    """
+    chip = _chip(device, precision)
+    roof = roofline_ms(table, device, precision)
+    moved = traffic_bytes(table, precision)
+    element = ELEMENT_BYTES[precision]
+    columns = _BUILDERS[family](table, chip, roof, moved, element)
+    base = roof * np.exp(columns.pop("_log_base", np.zeros(len(table)))) + LAUNCH_MS
+    power_ms = columns.pop("_power_ms", np.zeros(len(table)))
+    matrix = np.stack([columns[name] for name in FEATURES[family]], axis=1)
+    return OperatorFeatures(matrix, roof, base, power_ms)
+
+
+DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
+"""What tells how unlike the teaching devices a device is."""
+
+
+def device_ratios(device: Device, precision: NumberFormat) -> Column:
+    """The columns of `DEVICE_RATIOS` for one device, shape (4,)."""
+    chip = _chip(device, precision)
+    return np.log(
+        [
+            chip.peak_flops / chip.bandwidth,
+            chip.l2_bytes / chip.units,
+            chip.bandwidth / chip.clock_hz / chip.units,
+            chip.capped_share,
+        ]
+    )
+
+
+def assumed(device: Device) -> tuple[str, ...]:
+    """Figures that features need and the sheet lacks; they are estimated from the peak."""
+    return tuple(
+        name
+        for name in ("compute_units", "l2_mib", "boost_clock_mhz", "tdp_w")
+        if getattr(device, name) is None
+    )
+
+
+def _chip(device: Device, precision: NumberFormat) -> _Chip:
+    arithmetic = COMPUTE_PRECISION[precision]
+    peak = device.peak(arithmetic, matrix=True) * 1e12
+    clock = (device.boost_clock_mhz or _TYPICAL_CLOCK_MHZ) * 1e6
+    fp32 = device.peak_tflops.get("fp32", peak / 8e12) * 1e12
+    units = float(device.compute_units or max(1.0, fp32 / clock / _UNIT_FLOPS_PER_CLOCK))
+    share = min(1.0, _sustained_flops(device, arithmetic) / peak)
+    return _Chip(
+        peak_flops=peak,
+        capped_share=share,
+        bandwidth=device.bandwidth_gbs * 1e9,
+        units=units,
+        l2_bytes=(device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20,
+        clock_hz=clock,
+        resident_threads=_RESIDENT_THREADS.get(device.architecture or "", 2048.0),
+    )
+
+
+def _sustained_flops(device: Device, arithmetic: Precision) -> float:
+    sustained = sustained_tflops(device, arithmetic) * 1e12
+    vector = device.computes_in(arithmetic) == "fp32" and device.fp32_matrix_tflops is None
+    if vector and device.process_nm == 7.0 and device.tdp_w is not None:
+        return min(sustained, device.tdp_w * _VECTOR_FP32_7NM_GFLOP_PER_W * 1e9)
+    return sustained
+
+
+def _log(values: Column) -> Column:
+    return np.log(np.maximum(values, 1e-12))
+
+
+def _gemm(
+    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
+) -> dict[str, Column]:
+    b, m, n, k = (np.maximum(x, 1.0) for x in (table.batch, table.m, table.n, table.k))
+    linear = (table.parameter_elements > 0).astype(np.float64)
+    ridge = chip.peak_flops / chip.bandwidth
+    intensity = _log(table.flops / moved / ridge)
+    columns, best = _tiles(b, m, n, chip)
+    compute = table.flops / chip.peak_flops
+    memory = moved / chip.bandwidth
+    weights = np.where(b > 1, moved / b, k * n * element)
+    columns |= {
+        "log_bytes_over_l2": np.clip(_log(moved / chip.l2_bytes), -8, 6),
+        "log_intensity_over_ridge": intensity,
+        "log_best_tile": _log(best),
+        "log_k": _log(np.minimum(k, 4096)),
+        "log_m": _log(np.minimum(m, 4096)),
+        "log_n": _log(np.minimum(n, 4096)),
+        "log_batch": _log(np.minimum(b, 1024)),
+        "log_flops_per_unit": np.clip(_log(table.flops / chip.units / 1e6), -6, 8),
+        "log_aspect": np.clip(_log(m / n), -6, 6),
+        "log_depth": np.clip(_log(k * k / (m * n)), -10, 10),
+        "log_weight_over_l2": np.clip(_log(weights / chip.l2_bytes), -10, 4),
+        "is_linear": linear,
+    }
+    for name, size in (("m", m), ("n", n), ("k", k)):
+        columns[f"align_{name}"] = sum(
+            ((size % step == 0).astype(np.float64) for step in (2, 4, 8, 16, 32, 64, 128)),
+            start=np.zeros(len(table)),
+        )
+    columns["_log_base"] = _log(np.maximum(compute * best, memory) * 1e3 / roof)
+    # Padding of a tile is multiplied too and draws power; units that idle in the last wave do not.
+    drawn = 1e3 * compute / np.maximum(columns["pad_64x64"], _WORST_FILL)
+    columns["_power_ms"] = drawn / chip.capped_share
+    return columns
+
+
+def _tiles(b: Column, m: Column, n: Column, chip: _Chip) -> tuple[dict[str, Column], Column]:
+    """Fill of the last wave and padding for a few tile shapes, and the cheapest one's cost."""
+    columns: dict[str, Column] = {}
+    best = np.full(len(m), np.inf)
+    for tile_m, tile_n in TILES:
+        tiles = b * np.ceil(m / tile_m) * np.ceil(n / tile_n)
+        waves = tiles / chip.units
+        columns[f"fill_{tile_m}x{tile_n}"] = waves / np.ceil(waves)
+        columns[f"pad_{tile_m}x{tile_n}"] = b * m * n / (tiles * tile_m * tile_n)
+        if (tile_m, tile_n) in ((128, 128), (64, 64)):
+            columns[f"waves_{tile_m}x{tile_n}"] = np.clip(_log(waves), -6, 6)
+        done = np.ceil(waves) * tile_m * tile_n * chip.units / (b * m * n)
+        best = np.minimum(best, done * (1 + 16.0 / tile_m + 16.0 / tile_n))
+    return columns, best
+
+
+def _conv(
+    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
+) -> dict[str, Column]:
+    columns = _gemm(table, chip, roof, moved, element)
+    columns["kernel"] = table.kernel
+    columns["stride"] = table.stride
+    columns["log_groups"] = np.log(np.maximum(table.batch, 1.0))
+    compute, memory = table.flops / chip.peak_flops, moved / chip.bandwidth
+    columns["_log_base"] = _log(np.maximum(compute, memory) * 1e3 / roof)
+    columns["_power_ms"] = 1e3 * compute / chip.capped_share / _WINOGRAD_SAVING
+    return columns
+
+
+def _rows(table: OperatorTable, chip: _Chip, roof: Column, moved: Column) -> dict[str, Column]:
+    width = np.where(table.width > 0, table.width, 1024.0)
+    return {
+        "log_roofline": np.clip(_log(roof / 0.01), -1, 2.5),
+        "log_bytes_over_l2": np.clip(_log(moved / chip.l2_bytes), -2, 1),
+        "log_width": np.clip(_log(width), 3, np.log(4096.0)),
+    }
+
+
+def _elementwise(
+    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
+) -> dict[str, Column]:
+    columns = _rows(table, chip, roof, moved)
+    columns["operands"] = np.clip(table.operands, 1.0, 2.0)
+    columns["heavy"] = table.heavy
+    return columns
+
+
+def _reload(
+    width: Column, live: Column, chip: _Chip, element: float, extra: Column
+) -> dict[str, Column]:
+    """Rows that all units hold at once against L2: what does not fit is read again from DRAM."""
+    reload = np.clip(_log(chip.units * live * width * element / chip.l2_bytes), -4, 1.5)
+    low, high = _RELOAD_RAMP
+    ramp = np.clip((reload - low) / (high - low), 0, 1)
+    traffic = np.log1p(np.where(live > 0, extra, 0.0) * ramp)
+    return {
+        "log_reload_over_l2": reload,
+        "log_live_per_unit": np.clip(_log(live * width * element / 1024), 2, 8),
+        "log_traffic": traffic,
+        "_log_base": traffic,
+    }
+
+
+def _softmax(
+    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
+) -> dict[str, Column]:
+    # PyTorch: one warp a row and one read up to 1,024 wide; beyond, one block a row of a power of
+    # two of threads, and the row is read again (aten/src/ATen/native/cuda/SoftMax.cu).
+    width = np.maximum(table.width, 1.0)
+    vectors = np.maximum(np.ceil(width / 4.0), 1.0)
+    half = np.minimum(np.floor(width / 4.0), 1024.0) / 2.0
+    block = np.maximum(2.0 ** np.ceil(np.log2(np.maximum(half, 1.0))), 32.0)
+    warp = width <= 1024
+    steps = vectors / block
+    padded = 2.0 ** np.ceil(np.log2(np.maximum(width, 32.0)))
+    columns = _rows(table, chip, roof, moved)
+    columns |= {
+        "align_4": (width % 4 == 0).astype(np.float64),
+        "lane_fill": np.where(warp, width / padded, steps / np.ceil(steps)),
+        "iterations": np.where(warp, 0.0, np.minimum(np.ceil(steps), 8.0)),
+        "warp_kernel": warp.astype(np.float64),
+    }
+    live = np.where(warp, 0.0, chip.resident_threads / block)
+    return columns | _reload(width, live, chip, element, np.ones(len(table)))
+
+
+def _layer_norm(
+    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
+) -> dict[str, Column]:
+    # PyTorch's vectorised kernel: 128 threads a row, four elements each.
+    width = np.maximum(table.width, 1.0)
+    steps = np.maximum(np.ceil(width / 4.0), 1.0) / 128.0
+    columns = _rows(table, chip, roof, moved)
+    columns |= {
+        "align_4": (width % 4 == 0).astype(np.float64),
+        "lane_fill": steps / np.ceil(steps),
+    }
+    live = np.full(len(table), chip.resident_threads / 128.0)
+    return columns | _reload(width, live, chip, element, np.full(len(table), 0.5))
+
+
+_Builder = Callable[[OperatorTable, _Chip, Column, Column, float], dict[str, Column]]
+_BUILDERS: Mapping[str, _Builder] = {
+    "bmm": _gemm,
+    "linear": _gemm,
+    "conv": _conv,
+    "elementwise": _elementwise,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+}

@@ -1,0 +1,109 @@
+"""The operators of queries as tables, at their batch sizes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, NumberFormat, OperatorWorkload
+from forerun.features.operators.backward import training_table
+from forerun.features.operators.table import OperatorTable
+
+GRAPHS_KEPT = 256
+RUNS_KEPT = 8
+"""One run is asked about on many devices, by several predictors."""
+
+
+def query_table(workload: OperatorWorkload) -> OperatorTable:
+    """Operators that one run of a workload makes, at its batch size.
+
+    A training query on a forward graph gets its backward pass and optimizer step by
+    `forerun.features.operators.backward`.
+    """
+    if isinstance(workload, Kernel):
+        return OperatorTable.of([workload.operator])
+    trained = workload.phase == "training" and not workload.graph.training
+    return _run_table(GraphKey(workload.graph), workload.batch_size, trained)
+
+
+def graph_table(graph: OperatorGraph) -> OperatorTable:
+    """The table of a graph at its own batch size, kept for the graphs asked last."""
+    return _kept(GraphKey(graph))
+
+
+class GraphKey:
+    """A graph as a cache key: by digest, so that equal graphs share one entry."""
+
+    __slots__ = ("graph",)
+
+    def __init__(self, graph: OperatorGraph) -> None:
+        self.graph = graph
+
+    def __hash__(self) -> int:
+        return hash(self.graph.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GraphKey) and self.graph.digest == other.graph.digest
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _run_table(key: GraphKey, batch_size: int, trained: bool) -> OperatorTable:
+    table = _kept(key).at_batch(batch_size / key.graph.batch_size)
+    return training_table(table) if trained else table
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _kept(key: GraphKey) -> OperatorTable:
+    return OperatorTable.of_graph(key.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Operators of many queries that share a device and a precision.
+
+    Attributes:
+        device: theirs.
+        precision: theirs.
+        table: operators of all of them.
+        owner: (len(table),) position among the queries given to `gather`.
+    """
+
+    device: Device
+    precision: NumberFormat
+    table: OperatorTable
+    owner: NDArray[np.intp]
+
+
+def gather(queries: Sequence[Query]) -> Iterator[Gathered]:
+    """All operators of all queries, one table a device and precision."""
+    together: dict[tuple[int, str], list[int]] = {}
+    for row, query in enumerate(queries):
+        key = (id(query.device), query.run.precision)
+        together.setdefault(key, []).append(row)
+    for rows in together.values():
+        first = queries[rows[0]]
+        kernels = [r for r in rows if isinstance(queries[r].run, Kernel)]
+        networks = [r for r in rows if not isinstance(queries[r].run, Kernel)]
+        tables = [query_table(queries[r].run) for r in networks]
+        owners = [np.full(len(t), r) for t, r in zip(tables, networks, strict=True)]
+        if kernels:
+            tables.append(OperatorTable.of(_operators(queries, kernels)))
+            owners.append(np.array(kernels))
+        yield Gathered(
+            first.device,
+            first.run.precision,
+            tables[0] if len(tables) == 1 else OperatorTable.concatenate(tables),
+            np.concatenate(owners).astype(np.intp),
+        )
+
+
+def _operators(queries: Sequence[Query], rows: Sequence[int]) -> Iterator[Operator]:
+    for row in rows:
+        workload = queries[row].run
+        assert isinstance(workload, Kernel)
+        yield workload.operator

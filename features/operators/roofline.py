@@ -1,0 +1,129 @@
+"""The bound no run beats: the slower of arithmetic at peak and traffic at full bandwidth.
+
+Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", CACM 2009.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device, Precision
+from forerun.data.workload import NumberFormat
+from forerun.features.operators.kinds import IS_GEMM, KINDS
+from forerun.features.operators.table import OperatorTable
+
+COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "int8": "int8",
+    "amp": "fp16",
+    "amp_bf16": "bf16",
+}
+"""The arithmetic a number format runs in."""
+
+ELEMENT_BYTES: dict[NumberFormat, float] = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "amp": 2.0,
+    "amp_bf16": 2.0,
+}
+"""Bytes of one activation or weight as the kernels of a run read it."""
+
+_IS_CONV = np.array([kind.name in ("conv", "conv_transpose") for kind in KINDS])
+_NODE_NM = np.array([4.0, 5.0, 7.0, 8.0, 12.0, 16.0, 28.0])
+_FP32_GFLOP_PER_W = np.array([200.0, 180.0, 90.0, 85.0, 53.0, 37.0, 18.0])
+_TENSOR_SAVING = 8.0
+HALF_RATE, FULL_RATE_SHARE = 2.2, 0.75
+
+
+def power_capped_tflops(device: Device, precision: Precision) -> float:
+    """Dense peak, or what the power limit sustains where that is less.
+
+    The energy of a multiply-add falls with the process node: on fp32 matrix products a 16 nm chip
+    sustains about 37 GFLOP/s per watt (P100, P4), a 12 nm chip about 53 (V100, T4); so P4 and T4
+    hold 49 and 46 % of their nominal peak and V100 96 % (measured on NeuSight's linear layers).
+    Newer nodes are interpolated from data sheets. Tensor units spend about an eighth a FLOP.
+
+    Args:
+        device: spec sheet; without `tdp_w` or `process_nm` the nominal peak is returned.
+        precision: arithmetic.
+
+    Returns:
+        1e12 FLOP/s.
+
+    Raises:
+        UnknownPrecision: the sheet has no peak for the precision.
+    """
+    peak = device.peak(precision, matrix=True)
+    if device.tdp_w is None or device.process_nm is None:
+        return peak
+    per_watt = float(np.interp(device.process_nm, _NODE_NM, _FP32_GFLOP_PER_W))
+    fp32 = device.peak_tflops.get("fp32", peak)
+    if peak > 1.5 * fp32:
+        per_watt *= _TENSOR_SAVING
+    return min(peak, device.tdp_w * per_watt / 1e3)
+
+
+def sustained_tflops(device: Device, precision: Precision) -> float:
+    """What large half-precision matrix products sustain, 1e12 FLOP/s; fp32 as power-capped.
+
+    Chips whose matrix units run at twice the fp32 rate (GeForce with fp32 accumulation) hold their
+    nominal peak. Full-rate parts hold 57 to 80 % of it: A100 249 of 312, H100 747 of 989, B200 1471
+    of 2250 (bf16 products in AIConfigurator's tables), taken as 75 %. Graphics chips are limited by
+    their power as well: 0.72 TFLOP/s a watt at 5 nm (L40S, same tables), less on older nodes.
+
+    Raises:
+        UnknownPrecision: the sheet has no peak for the precision.
+    """
+    peak = device.peak(precision, matrix=True)
+    fp32 = device.peak_tflops.get("fp32", peak)
+    if peak <= 1.5 * fp32:
+        return power_capped_tflops(device, precision)
+    if peak <= HALF_RATE * fp32:
+        return peak
+    sustained = FULL_RATE_SHARE * peak
+    graphics = device.peak_tflops.get("fp64", 0.0) < 0.1 * fp32 and device.kind == "gpu"
+    if graphics and device.tdp_w is not None and device.process_nm is not None:
+        per_watt = float(np.interp(device.process_nm, (5.0, 8.0, 12.0), (0.72, 0.5, 0.43)))
+        sustained = min(sustained, device.tdp_w * per_watt)
+    return sustained
+
+
+def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> NDArray[np.float64]:
+    """Bytes each operator reads and writes, every tensor once, shape (n,)."""
+    moved = table.in_elements + table.out_elements + table.parameter_elements
+    return moved * ELEMENT_BYTES[precision]
+
+
+def roofline_ms(
+    table: OperatorTable,
+    device: Device,
+    precision: NumberFormat,
+    tf32_convolutions: bool = False,
+) -> NDArray[np.float64]:
+    """Lower bound of each operator's time, one run of each, shape (n,), milliseconds.
+
+    Args:
+        table: n operators at their batch size.
+        device: spec sheet.
+        precision: number format of the run.
+        tf32_convolutions: whether convolutions of an fp32 run may use TF32 where the device has
+            it, as PyTorch's do by default.
+
+    Raises:
+        UnknownPrecision: the device's sheet has no peak for the precision.
+    """
+    matrix = device.peak(COMPUTE_PRECISION[precision], matrix=True)
+    vector = device.peak_tflops.get("fp32", matrix)
+    peak = np.where(IS_GEMM[table.kind], matrix, vector)
+    if tf32_convolutions and precision == "fp32" and "tf32" in device.peak_tflops:
+        peak = np.where(_IS_CONV[table.kind], device.peak("tf32", matrix=True), peak)
+    compute = table.flops / (peak * 1e9)
+    memory = traffic_bytes(table, precision) / (device.bandwidth_gbs * 1e6)
+    return np.maximum(compute, memory)

@@ -1,0 +1,125 @@
+"""Operators as columns: what roofline, features and predictors compute on."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.operators.costs import OperatorCost, operator_cost
+from forerun.features.operators.kinds import CLASS_OF_KIND, KIND_CODE
+
+Column = NDArray[np.float64]
+_CLASSES = np.array(CLASS_OF_KIND, dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class OperatorTable:
+    """n operators, batch-scaled by `at_batch`. Elements, not bytes: a run's precision decides.
+
+    Attributes:
+        kind: positions in `KINDS`.
+        flops, in_elements, out_elements, parameter_elements: costs of one run of each operator.
+        batch, m, n, k: GEMM view, zero where it does not apply.
+        rows, width: row view, zero where it does not apply.
+        kernel, stride: window of convolutions and poolings, zero where there is none.
+        heavy: arithmetic of an elementwise function beside its traffic, 0 for most.
+        repeat: runs per pass.
+        batched: False where the batch size leaves the operator alone.
+        operands: number of activation inputs.
+    """
+
+    kind: NDArray[np.intp]
+    flops: Column
+    in_elements: Column
+    out_elements: Column
+    parameter_elements: Column
+    batch: Column
+    m: Column
+    n: Column
+    k: Column
+    rows: Column
+    width: Column
+    kernel: Column
+    stride: Column
+    heavy: Column
+    repeat: Column
+    batched: NDArray[np.bool_]
+    operands: Column
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def op_class(self) -> NDArray[np.intp]:
+        """Positions in `OPERATOR_CLASSES`."""
+        return _CLASSES[self.kind]
+
+    @classmethod
+    def of(cls, operators: Iterable[Operator]) -> "OperatorTable":
+        """The table of these operators, in their order, at the shapes they hold."""
+        ops = list(operators)
+        costs = np.array([operator_cost(op) for op in ops], dtype=np.float64).reshape(
+            len(ops), len(OperatorCost._fields)
+        )
+        columns = dict(zip(OperatorCost._fields, np.ascontiguousarray(costs.T), strict=True))
+        return cls(
+            kind=np.array(
+                [KIND_CODE.get(op.kind, KIND_CODE["unknown"]) for op in ops], dtype=np.intp
+            ),
+            **columns,
+            repeat=np.array([op.repeat for op in ops], dtype=np.float64),
+            batched=np.array([op.batched for op in ops], dtype=np.bool_),
+            operands=np.array([len(op.input_shapes) for op in ops], dtype=np.float64),
+        )
+
+    @classmethod
+    def of_graph(cls, graph: OperatorGraph) -> "OperatorTable":
+        """The table of a graph at `graph.batch_size`."""
+        return cls.of(graph.operators)
+
+    def at_batch(self, factor: float) -> "OperatorTable":
+        """The same operators with `factor` times as many samples.
+
+        Work and activations grow with the batch, parameters do not; a GEMM grows in rows (`m`),
+        a batched GEMM or attention in `batch`. Operators that do not depend on the graph's input
+        stay as they are.
+        """
+        if factor == 1.0:
+            return self
+        scale = np.where(self.batched, factor, 1.0)
+        grows_in_batch = np.isin(self.kind, _BATCH_GROWS)
+        return OperatorTable(
+            kind=self.kind,
+            flops=self.flops * scale,
+            in_elements=self.in_elements * scale,
+            out_elements=self.out_elements * scale,
+            parameter_elements=self.parameter_elements,
+            batch=np.where(grows_in_batch, self.batch * scale, self.batch),
+            m=np.where(grows_in_batch, self.m, self.m * scale),
+            n=self.n,
+            k=self.k,
+            rows=self.rows * scale,
+            width=self.width,
+            kernel=self.kernel,
+            stride=self.stride,
+            heavy=self.heavy,
+            repeat=self.repeat,
+            batched=self.batched,
+            operands=self.operands,
+        )
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "OperatorTable":
+        """The operators at these positions, or where the mask is True."""
+        return OperatorTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+    @classmethod
+    def concatenate(cls, tables: Sequence["OperatorTable"]) -> "OperatorTable":
+        """All operators of several tables, one table after another."""
+        return cls(
+            **{f.name: np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(cls)}
+        )
+
+
+_BATCH_GROWS = np.array([KIND_CODE["matmul"], KIND_CODE["attention"]], dtype=np.intp)

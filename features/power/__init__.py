@@ -1,0 +1,1 @@
+"""What decides power: the load that a run puts on a GPU."""

@@ -1,0 +1,167 @@
+"""What runs ask of a GPU: how busy arithmetic and memory are kept, and what its board offers.
+
+Shares are of the expected device time (`forerun.features.power.kernel_activity`) and linear in the
+operators' work, so that the load of a network is the time-weighted mean of its operators' loads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.query import Query
+from forerun.features.operators.kinds import IS_GEMM
+from forerun.features.operators.query_table import gather
+from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
+from forerun.features.power.kernel_activity import ACTIVITIES, kernel_activity
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+SHORTEST_S = 1e-10
+LANES_PER_UNIT = 64.0
+"""Of a compute unit, each doing a multiply-add a cycle: P100, V100, A100 and all of AMD's data
+centre GPUs. It stands in for units and clock where a sheet lacks either."""
+TYPICAL_GHZ = 1.5
+"""Highest clock of a GPU whose sheet gives neither clock nor units; between P100 (1.3) and H100
+(2.0)."""
+CARRIED_GBS = 1150.0
+"""Bandwidth that draws power, at most, for an `issue_rate` of 1: boards of one chip with faster
+memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V100 and A30 have 800
+to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by less
+than 10 %. The errors of left-out GPUs hardly depend on it."""
+GRAPHICS_FP64_SHARE = 0.1
+"""Of the fp32 rate: boards below do fp64 at 1/32 or 1/64 of it and have GDDR memory, those above at
+1/2 and have HBM (`forerun.features.operators.roofline.sustained_tflops` parts them alike)."""
+
+
+@dataclass(frozen=True)
+class GpuLoad:
+    """n runs, each on its device.
+
+    Attributes:
+        arithmetic: (n,) mean rate of arithmetic in terms of its peak, while the device works.
+        memory: (n,) mean traffic in terms of the full bandwidth, while the device works.
+        occupied: (n, classes) share of the time in each class of `ACTIVITIES`.
+        filled: (n, classes) the same, times the share of the units that have work.
+        device_s: (n,) expected device time of one run, seconds.
+        issue_rate: (n,) compute units times highest clock, 1e11 a second: the rate at which the
+            board's silicon can switch.
+        bandwidth_gbs: (n,) memory bandwidth that the chip can use, 1e9 bytes/s.
+        tdp_w: (n,) design power, W.
+        idle_w: (n,) power when idle by the sheet, W; NaN where it gives none.
+        graphics: (n,) 1 for graphics boards, 0 for those made for computing.
+    """
+
+    arithmetic: Column
+    memory: Column
+    occupied: Matrix
+    filled: Matrix
+    device_s: Column
+    issue_rate: Column
+    bandwidth_gbs: Column
+    tdp_w: Column
+    idle_w: Column
+    graphics: Column
+
+    def __len__(self) -> int:
+        return len(self.tdp_w)
+
+    def take(self, rows: NDArray[np.bool_]) -> "GpuLoad":
+        """The rows where the mask is True."""
+        return GpuLoad(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def gpu_load(queries: Sequence[Query]) -> GpuLoad:
+    """Loads of runs of operators or networks on GPUs.
+
+    Raises:
+        UnknownPrecision: a device's sheet has no peak for a query's precision.
+        ValueError: a device has no design power.
+    """
+    n, classes = len(queries), len(ACTIVITIES)
+    busy = {name: np.zeros(n) for name in ("arithmetic", "memory", "device_s")}
+    spent = {name: np.zeros(n * classes) for name in ("occupied", "filled")}
+    for part in gather(queries):
+        table, device = part.table, part.device
+        matrix = device.peak(COMPUTE_PRECISION[part.precision], matrix=True)
+        vector = device.peak_tflops.get("fp32", matrix)
+        peak = np.where(IS_GEMM[table.kind], matrix, vector) * 1e12
+        arithmetic = table.flops / peak
+        memory = traffic_bytes(table, part.precision) / (used_bandwidth_gbs(device) * 1e9)
+        roofline = np.maximum(np.maximum(arithmetic, memory), SHORTEST_S)
+        kernels = kernel_activity(table, roofline, compute_units(device))
+        seconds = {"arithmetic": arithmetic, "memory": memory, "device_s": kernels.seconds}
+        for name, column in seconds.items():
+            busy[name] += np.bincount(part.owner, column * table.repeat, n)
+        cell, time = part.owner * classes + kernels.activity, kernels.seconds * table.repeat
+        spent["occupied"] += np.bincount(cell, time, n * classes)
+        spent["filled"] += np.bincount(cell, time * kernels.filled, n * classes)
+    whole = busy["device_s"]
+    boards = _boards([query.device for query in queries])
+    occupied, filled = (column.reshape(n, classes) / whole[:, None] for column in spent.values())
+    rates = (busy["arithmetic"] / whole, busy["memory"] / whole)
+    return GpuLoad(*rates, occupied, filled, whole, *boards)
+
+
+def saturating_load(
+    devices: Sequence[Device], arithmetic: float, memory: float, device_s: float = 1.0
+) -> GpuLoad:
+    """Loads of large products that fill their GPU, so long that the host does not matter.
+
+    Args:
+        devices: n devices.
+        arithmetic: its rate in terms of the peak, the same for all.
+        memory: traffic in terms of the sheet's bandwidth.
+        device_s: time of a run, seconds.
+
+    Raises:
+        ValueError: a device has no design power.
+    """
+    n = len(devices)
+    used = np.array([memory * d.bandwidth_gbs / used_bandwidth_gbs(d) for d in devices])
+    products = np.zeros((n, len(ACTIVITIES)))
+    products[:, ACTIVITIES.index("product")] = 1.0
+    columns = (np.full(n, arithmetic), used, products, products, np.full(n, device_s))
+    return GpuLoad(*columns, *_boards(devices))
+
+
+def is_graphics(device: Device) -> bool:
+    """Whether a board is made for graphics: it hardly does fp64."""
+    fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
+    return device.peak_tflops.get("fp64", 0.0) < GRAPHICS_FP64_SHARE * fp32
+
+
+def issue_rate(device: Device) -> float:
+    """Compute units times highest clock, 1e11 a second; from the fp32 peak where one is missing."""
+    if device.compute_units and device.boost_clock_mhz:
+        return device.compute_units * device.boost_clock_mhz / 1e5
+    fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
+    return fp32 * 10.0 / (2.0 * LANES_PER_UNIT)
+
+
+def compute_units(device: Device) -> float:
+    """Compute units by the sheet, else as many as `issue_rate` stands for at `TYPICAL_GHZ`."""
+    return float(device.compute_units or 100.0 * issue_rate(device) / TYPICAL_GHZ)
+
+
+def used_bandwidth_gbs(device: Device) -> float:
+    """Memory bandwidth that the chip can use, 1e9 bytes/s: at most `CARRIED_GBS` by its rate."""
+    return min(device.bandwidth_gbs, CARRIED_GBS * issue_rate(device))
+
+
+def _boards(devices: Sequence[Device]) -> tuple[Column, Column, Column, Column, Column]:
+    """The last five columns of `GpuLoad`."""
+    figures: dict[Device, tuple[float, ...]] = {}
+    for device in devices:
+        if device not in figures:
+            if device.tdp_w is None:
+                raise ValueError(f"{device.name} has no design power")
+            idle = np.nan if device.idle_w is None else device.idle_w
+            sheet = (issue_rate(device), used_bandwidth_gbs(device), device.tdp_w, idle)
+            figures[device] = (*sheet, float(is_graphics(device)))
+    table = np.array([figures[device] for device in devices], dtype=np.float64).reshape(-1, 5)
+    rate, bandwidth, tdp, idle_w, graphics = table.T
+    return rate, bandwidth, tdp, idle_w, graphics

@@ -1,0 +1,192 @@
+"""What an operator's power depends on: dimensionless features, and its draw at the roofline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.query import Query
+from forerun.data.workload import NumberFormat
+from forerun.features.operators.kinds import IS_GEMM
+from forerun.features.operators.query_table import gather
+from forerun.features.operators.roofline import (
+    COMPUTE_PRECISION,
+    power_capped_tflops,
+    roofline_ms,
+    traffic_bytes,
+)
+from forerun.features.operators.table import OperatorTable
+
+Column = NDArray[np.float64]
+POWER_FEATURES = (
+    "log_roofline",
+    "log_intensity_over_ridge",
+    "log_bytes_over_l2",
+    "log_outputs_over_threads",
+    "log_demand_over_headroom",
+    "log_memory_over_headroom",
+    "log_matrix_gain",
+    "is_product",
+    "log_groups",
+    "kernel",
+    "heavy",
+    "is_rows",
+)
+"""`demand` is the draw at the roofline, `headroom` the design power less that of a waiting device;
+`memory_over_headroom` compares full memory traffic with it, which is near one where fast memory
+meets a low limit (A30, T4) and near one half on graphics cards."""
+
+BYTE_J = 150e-12
+"""Energy of a byte from device memory through the caches to the units. Full traffic at this figure
+gives 140 W on an A30 and 92 W on an RTX 2080 Ti; ReLU on large tensors there draws 120 W and 55 W
+more than a waiting device. The booster corrects the level, so a third more or less hardly matters
+on devices it saw."""
+
+WAITING_SHARE = 0.2
+"""Of the design power: clocks up and no kernel running. The least draw in loops of tiny kernels is
+33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
+
+_THREADS_PER_UNIT = 2048.0
+_TYPICAL_UNITS, _TYPICAL_L2_MIB = 80, 6.0
+
+
+@dataclass(frozen=True)
+class PowerFeatures:
+    """Operators of several queries, in the order of the queries.
+
+    Attributes:
+        matrix: (n, 12) features, columns as in `POWER_FEATURES`.
+        base_w: (n,) dynamic power at the roofline, at most `headroom_w`.
+        waiting_w: (n,) power of the device while it waits.
+        headroom_w: (n,) design power less `waiting_w`.
+        bound_ms: (n,) roofline time of one run.
+        time_ms: (n,) roofline time of all runs: what weighs an operator in its query.
+        op_class: (n,) positions in `OPERATOR_CLASSES`.
+        owner: (n,) position of the query.
+    """
+
+    matrix: Column
+    base_w: Column
+    waiting_w: Column
+    headroom_w: Column
+    bound_ms: Column
+    time_ms: Column
+    op_class: NDArray[np.intp]
+    owner: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def mean_over_time(self, values: Column, queries: int) -> Column:
+        """Time-weighted mean of operators' values for each query, shape (queries,)."""
+        weighted = np.bincount(self.owner, values * self.time_ms, queries)
+        mean: Column = weighted / np.bincount(self.owner, self.time_ms, queries)
+        return mean
+
+
+def waiting_w(device: Device) -> float:
+    """Power while the device waits for work: `idle_w`, else a fifth of the design power.
+
+    Raises:
+        ValueError: the sheet has no design power.
+    """
+    if device.tdp_w is None:
+        raise ValueError(f"{device.name} has no design power")
+    return min(device.idle_w or WAITING_SHARE * device.tdp_w, 0.9 * device.tdp_w)
+
+
+def gather_power(queries: Sequence[Query]) -> PowerFeatures:
+    """Features of all operators of all queries.
+
+    Raises:
+        UnknownPrecision: a device's sheet has no peak for a query's precision.
+        ValueError: a device has no design power.
+    """
+    parts = [
+        power_features(part.table, part.device, part.precision, part.owner)
+        for part in gather(queries)
+    ]
+    if len(parts) == 1 and len(queries) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate([p.owner for p in parts]), kind="stable")
+    return PowerFeatures(
+        **{
+            f.name: np.concatenate([getattr(p, f.name) for p in parts])[order]
+            for f in fields(PowerFeatures)
+        }
+    )
+
+
+def power_features(
+    table: OperatorTable, device: Device, precision: NumberFormat, owner: NDArray[np.intp]
+) -> PowerFeatures:
+    """Features of n operators on one device.
+
+    Args:
+        table: operators at their batch size.
+        device: spec sheet with `tdp_w`; missing units or L2 are taken as typical.
+        precision: number format of the run.
+        owner: (n,) position of each operator's query.
+
+    Raises:
+        UnknownPrecision: the sheet has no peak for the precision.
+        ValueError: the sheet has no design power.
+    """
+    arithmetic = COMPUTE_PRECISION[precision]
+    matrix_peak = device.peak(arithmetic, matrix=True)
+    vector_peak = device.peak_tflops.get("fp32", matrix_peak)
+    product = IS_GEMM[table.kind]
+    peak = np.where(product, matrix_peak, vector_peak) * 1e12
+    bound = np.maximum(roofline_ms(table, device, precision), 1e-6)
+    moved = np.maximum(traffic_bytes(table, precision), 1.0)
+    flops = np.maximum(table.flops, 1.0)
+    bandwidth = device.bandwidth_gbs * 1e9
+    waiting = waiting_w(device)
+    headroom = float(device.tdp_w or 0.0) - waiting
+    full_matrix_w, full_vector_w = _arithmetic_w(device, precision, matrix_peak, vector_peak)
+    busy = flops / (bound * 1e-3) / peak
+    demand = np.where(product, full_matrix_w, full_vector_w) * busy
+    demand += BYTE_J * moved / (bound * 1e-3)
+    threads = (device.compute_units or _TYPICAL_UNITS) * _THREADS_PER_UNIT
+    n = len(table)
+    columns = (
+        np.log(bound / 0.01),
+        np.log(flops / moved / (peak / bandwidth)),
+        np.log(moved / ((device.l2_mib or _TYPICAL_L2_MIB) * 2**20)),
+        np.log(np.maximum(table.out_elements, 1.0) / threads),
+        np.log(demand / headroom),
+        np.full(n, np.log(BYTE_J * bandwidth / headroom)),
+        np.where(product, np.log(matrix_peak / vector_peak), 0.0),
+        product.astype(np.float64),
+        np.log1p(table.batch),
+        table.kernel,
+        table.heavy,
+        (table.rows > 0).astype(np.float64),
+    )
+    return PowerFeatures(
+        matrix=np.stack(columns, axis=1),
+        base_w=np.minimum(demand, headroom),
+        waiting_w=np.full(n, waiting),
+        headroom_w=np.full(n, headroom),
+        bound_ms=bound,
+        time_ms=bound * table.repeat,
+        op_class=table.op_class,
+        owner=owner,
+    )
+
+
+def _arithmetic_w(
+    device: Device, precision: NumberFormat, matrix_peak: float, vector_peak: float
+) -> tuple[float, float]:
+    """Draw of products and of other arithmetic at full rate, were there no limit, watts.
+
+    The limit divided by what it sustains is the energy of a FLOP (`power_capped_tflops`); where the
+    limit does not bind, full rate is taken to draw the design power.
+    """
+    tdp = float(device.tdp_w or 0.0)
+    fp32 = "fp32" if "fp32" in device.peak_tflops else COMPUTE_PRECISION[precision]
+    matrix = tdp * matrix_peak / power_capped_tflops(device, COMPUTE_PRECISION[precision])
+    vector = tdp * vector_peak / power_capped_tflops(device, fp32)
+    return matrix, vector

@@ -1,0 +1,1 @@
+"""Networks as onnxruntime runs them on a processor: nodes, and the work they do."""

@@ -1,0 +1,100 @@
+"""What a network asks of a processor, as amounts of work of several kinds; time is linear in them.
+
+Each kind of product has its arithmetic and the elements that it reads and writes, so that a
+product's efficiency falls where a side of it is short; other kinds have the values that they
+compute. Weights, and activations that outgrow the caches of one core, are shared by all kinds.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.graph import OperatorGraph
+from forerun.features.operators.query_table import GraphKey
+from forerun.features.processors.lowering import cpu_nodes
+from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
+
+Column = NDArray[np.float64]
+
+PRODUCTS = (*CONV_KINDS, "gemm", "bmm", "attention", "recurrent")
+OTHERS = tuple(kind for kind in NODE_KINDS if kind not in PRODUCTS)
+NEAR_BYTES = 2.0**20
+"""Activations of a node that stay in a core's own cache: 1 to 2 MiB on servers since 2017."""
+CACHE_BYTES = 2.0**24
+"""Of the last level's cache, one core's share in use where nothing is known."""
+
+SHARED = ("near_weights", "far_weights", "near_bytes", "far_bytes")
+FIXED = ("product_node", "other_node", "run")
+COLUMNS: tuple[tuple[str, str], ...] = (
+    *((kind, term) for kind in PRODUCTS for term in ("flops", "read", "written")),
+    *((kind, "values") for kind in OTHERS),
+    *(("memory", name) for name in SHARED),
+    *(("fixed", name) for name in FIXED),
+)
+"""(kind, term) of each amount of work."""
+_PLACE = {column: place for place, column in enumerate(COLUMNS)}
+UNITS: Column = np.array(
+    [{"flops": 1e-10, "run": 5e-6, "product_node": 2e-6, "other_node": 1e-6}.get(
+        term, 2e-10 if kind in PRODUCTS or term == "values" else 5e-11
+    ) for kind, term in COLUMNS]
+)  # fmt: skip
+"""Seconds of one unit on a plain core: 10 GFLOP/s, some GB/s, microseconds a node; where fits
+begin."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Amounts of work of one run.
+
+    Attributes:
+        amounts: (columns,) as `COLUMNS` says: FLOPs, elements, bytes, counts.
+        nodes: how many nodes run.
+    """
+
+    amounts: Column
+    nodes: float
+
+
+def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTES) -> Work:
+    """A graph's work.
+
+    Args:
+        graph: any graph.
+        factor: samples over those of the graph's own batch.
+        cache_bytes: of the last level, that one run can hold.
+    """
+    nodes = _nodes(GraphKey(graph))
+    held = sum(node.weights * node.repeat for node in nodes)
+    far = held**2 / (held**2 + cache_bytes**2) if held else 0.0
+    amounts = np.zeros(len(COLUMNS))
+    count = 0.0
+    for node in nodes:
+        amounts += node.repeat * _amounts(node, factor if node.scales else 1.0, far, cache_bytes)
+        count += node.repeat
+    amounts[_PLACE["fixed", "run"]] = 1.0
+    return Work(amounts, count)
+
+
+@lru_cache(maxsize=512)
+def _nodes(key: GraphKey) -> tuple[CpuNode, ...]:
+    return cpu_nodes(key.graph)
+
+
+def _amounts(node: CpuNode, factor: float, far: float, cache_bytes: float) -> Column:
+    amounts = np.zeros(len(COLUMNS))
+    if node.kind in PRODUCTS:
+        amounts[_PLACE[node.kind, "flops"]] = factor * node.flops
+        amounts[_PLACE[node.kind, "read"]] = factor * node.read / 4
+        amounts[_PLACE[node.kind, "written"]] = factor * node.written / 4
+    else:
+        amounts[_PLACE[node.kind, "values"]] = factor * node.flops
+    moved = factor * (node.read + node.written)
+    amounts[_PLACE["memory", "near_weights"]] = (1 - far) * node.weights
+    amounts[_PLACE["memory", "far_weights"]] = far * node.weights
+    amounts[_PLACE["memory", "near_bytes"]] = max(0.0, moved - NEAR_BYTES)
+    amounts[_PLACE["memory", "far_bytes"]] = max(0.0, moved - cache_bytes)
+    fixed = "product_node" if node.kind in PRODUCTS else "other_node"
+    amounts[_PLACE["fixed", fixed]] = 1.0
+    return amounts

@@ -1,0 +1,1 @@
+"""Tables of dataset bundles as queries."""

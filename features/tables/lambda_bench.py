@@ -1,0 +1,126 @@
+"""Questions from the tables of the lambda_bench bundle.
+
+Throughput of a model is a benchmark of the suite `lambda_bench`: its script, data and unit are the
+model's own. Where the operator graph of a model is given, runs on one GPU with a known batch size
+are also networks in training, whose latency is the batch size over the throughput.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.datasets.benchmark_suites.lambda_bench import gpu_name
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.errors import UnknownDevice
+from forerun.data.graph import OperatorGraph
+from forerun.data.query import Operation, Query
+from forerun.data.software import Software
+from forerun.data.workload import Benchmark, Network, NumberFormat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUITE = "lambda_bench"
+
+GRAPHS: Mapping[str, str] = {
+    "resnet50": "resnet50-224",
+    "ssd": "ssd300_resnet50-300",
+    "bert_base_squad": "bert_base_squad-384-eager",
+    "bert_large_squad": "bert_large_squad-384-eager",
+}
+"""Model -> name of its graph, as the graphs of published networks are named: network, input, and
+form of attention. The other models are asked as benchmarks alone: they count tokens, mel frames or
+samples of sequences of many lengths."""
+
+GPUS: Mapping[str, str] = {"H200 140GB SXM": "h200-sxm-141gb"}
+"""GPU of a system's name -> name in the catalog, where it is not found by itself."""
+
+ROUNDS: Mapping[str, float] = {"v1": 200.0, "v2": 401.0}
+"""Table -> when its containers are from, counted as the rounds of MLPerf are, two a year: NVIDIA's
+containers of 2022 and of October 2024."""
+
+
+def lambda_device(system: str, catalog: DeviceCatalog) -> Device | None:
+    """The GPU of a system; None where no spec sheet has its name."""
+    gpu = gpu_name(system)
+    try:
+        return catalog.get(GPUS.get(gpu, gpu))
+    except UnknownDevice:
+        return None
+
+
+def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> list[Query | None]:
+    """One benchmark a row of the `throughput` table, in its order; None without a spec sheet.
+
+    Settings are model, arithmetic, and the year of the software; the number of GPUs is the
+    operation's.
+
+    Args:
+        throughput: columns `table, system, num_gpu, precision, model`.
+        catalog: spec sheets.
+
+    Raises:
+        KeyError: a column is missing.
+    """
+    devices = _devices(throughput, catalog)
+    return [
+        None if (device := devices[str(row["system"])]) is None else _benchmark(row, device)
+        for row in throughput.to_dict("records")
+    ]
+
+
+def lambda_networks(
+    throughput: "pd.DataFrame", graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
+) -> list[Query | None]:
+    """One training step a row of the `throughput` table; None where it cannot be asked as one.
+
+    It can where the model's graph is given, one GPU ran, and the batch size is known. Its latency
+    is `1e3 * batch_size / throughput`, in milliseconds.
+
+    Args:
+        throughput: columns `system, num_gpu, precision, model, batch_size`.
+        graphs: graph by the names in `GRAPHS`.
+        catalog: spec sheets.
+
+    Raises:
+        KeyError: a column is missing.
+    """
+    devices = _devices(throughput, catalog)
+    return [
+        _network(row, graphs, devices[str(row["system"])]) for row in throughput.to_dict("records")
+    ]
+
+
+def _devices(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> dict[str, Device | None]:
+    return {str(name): lambda_device(str(name), catalog) for name in throughput["system"].unique()}
+
+
+def _benchmark(row: Mapping[Any, Any], device: Device) -> Query:
+    settings: dict[str, float | str] = {
+        "model": str(row["model"]),
+        "scenario": f"training_{arithmetic(str(row['precision']), device)}",
+        "framework": "pytorch",
+        "part": gpu_name(str(row["system"])),
+        "submitter": "lambda",
+        "round": ROUNDS[str(row["table"])],
+    }
+    workload = Benchmark(SUITE, tuple(sorted(settings.items())))
+    return Query(workload, device, Software(), Operation(int(row["num_gpu"])))
+
+
+def _network(
+    row: Mapping[Any, Any], graphs: Mapping[str, OperatorGraph], device: Device | None
+) -> Query | None:
+    name = GRAPHS.get(str(row["model"]), "")
+    batch = float(row["batch_size"])
+    if device is None or name not in graphs or int(row["num_gpu"]) != 1 or not batch > 0:
+        return None
+    precision = arithmetic(str(row["precision"]), device)
+    network = Network(graphs[name], int(batch), precision, "training")
+    return Query(network, device, Software())
+
+
+def arithmetic(precision: str, device: Device) -> NumberFormat:
+    """`fp16` is autocast; single precision runs in TF32 where the GPU has it."""
+    if precision == "fp16":
+        return "amp"
+    return "tf32" if "tf32" in device.peak_tflops else "fp32"

@@ -1,0 +1,262 @@
+"""What known devices say about every architecture of a space, learned from some of each.
+
+Each device's log times are smoothed by a Gaussian process over structure and single choices (a few
+hundred architectures measured, all of the space answered); the smoothed times of all devices are
+the pool that a new device is compared with.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.workload import Space
+from forerun.features.nas_cells import Codes, features_of, present_choices, random_codes
+from forerun.models.adaptation.low_rank_factors import LowRank
+from forerun.models.gaussian_process.regression import (
+    Kernel,
+    KernelProcess,
+    kernels_over,
+    standardised,
+)
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+MOST_ROWS: Final = 900
+"""Architectures that a known device is learned from, at most."""
+RANK: Final = 6
+_ROWS_FOR_WEIGHTS = 250
+_FLOOR = 0.1
+"""A cell that folds away takes next to nothing; below this share of the median all are alike."""
+_DIGITS = 8
+_AT_ONCE = 1024
+
+
+@cache
+def usual_codes(space: Space) -> Codes:
+    """Architectures that stand for a whole space: its centre and spread."""
+    return random_codes(space, 2000)
+
+
+@cache
+def _usual_features(space: Space) -> Matrix:
+    return features_of(space, usual_codes(space))
+
+
+@cache
+def _usual_choices(space: Space) -> Matrix:
+    return _one_hot(space, usual_codes(space), usual_codes(space))
+
+
+def structure(space: Space, codes: Codes) -> Matrix:
+    """Structural features with mean 0 and deviation 1 over the space, shape (n, features)."""
+    return standardised(features_of(space, codes), _usual_features(space))
+
+
+def choices(space: Space, codes: Codes) -> Matrix:
+    """Every single choice as a column with mean 0 and deviation 1 over the space."""
+    return standardised(_one_hot(space, codes, usual_codes(space)), _usual_choices(space))
+
+
+def _one_hot(space: Space, codes: Codes, usual: Codes) -> Matrix:
+    codes, usual = present_choices(space, codes), present_choices(space, usual)
+    columns = [codes[:, [place]] == np.unique(usual[:, place]) for place in range(codes.shape[1])]
+    return np.concatenate(columns, axis=1).astype(np.float64)
+
+
+def log_times(latency_ms: Vector) -> Vector:
+    """Logarithms of times on one device, those of cells that fold away raised to a floor."""
+    return np.asarray(np.log(np.maximum(latency_ms, _FLOOR * np.median(latency_ms))))
+
+
+def rounding_noise(latency_ms: Vector) -> Vector:
+    """Variance of log times that rounding to whole milliseconds gives, shape (n,); else zero."""
+    rounded = bool((latency_ms == np.round(latency_ms)).all())
+    times = np.maximum(latency_ms, 0.5)
+    return np.asarray(1.0 / (12.0 * times**2) if rounded else np.zeros(len(times)))
+
+
+@dataclass(frozen=True, eq=False)
+class DevicePool:
+    """Smoothed log times of d known devices over one space.
+
+    Attributes:
+        space: which.
+        devices: names, sorted.
+        codes: measured architectures of all devices, shape (n, places).
+        centres: mean log time of each device's rows, shape (d,).
+        weights: of each device's kernels, shape (d, kernels).
+        solved: inverse covariance times log times; 0 where not measured, shape (n, d).
+        deviations: of log times left out, each device, shape (d,).
+    """
+
+    space: Space
+    devices: tuple[str, ...]
+    codes: Codes
+    centres: Vector
+    weights: Matrix
+    solved: Matrix
+    deviations: Vector
+
+    @classmethod
+    def of(cls, space: Space, rows: Mapping[str, tuple[Codes, Vector]]) -> "DevicePool":
+        """Learn every device's times.
+
+        Args:
+            space: search space of all rows.
+            rows: device -> (choices, milliseconds) of its measured architectures.
+        """
+        devices = tuple(sorted(rows))
+        return _pool(space, devices, tuple(_frozen(*_thinned(*rows[name])) for name in devices))
+
+    @classmethod
+    def _of(cls, space: Space, devices: tuple[str, ...], fits: "Sequence[_Smoothed]") -> Self:
+        taught = np.concatenate([fit.codes for fit in fits])
+        codes, position = np.unique(taught, axis=0, return_inverse=True)
+        device = np.repeat(np.arange(len(fits)), [len(fit.codes) for fit in fits])
+        solved = np.zeros((len(codes), len(devices)))
+        np.add.at(solved, (position, device), np.concatenate([fit.solved for fit in fits]))
+        return cls(
+            space,
+            devices,
+            codes,
+            _rounded(np.array([fit.centre for fit in fits])),
+            _rounded(np.array([fit.weights for fit in fits])),
+            _rounded(solved),
+            _rounded(np.array([fit.deviation for fit in fits])),
+        )
+
+    def log_times(self, codes: Codes) -> Matrix:
+        """Smoothed log times of n architectures, shape (n, d)."""
+        known, kernels = _inputs(self.space, self.codes), _kernels(self.space)
+        total = np.tile(self.centres, (len(codes), 1))
+        for first in range(0, len(codes), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            asked = _inputs(self.space, codes[part])
+            for place, kernel in enumerate(kernels):
+                total[part] += kernel.applied(asked, known, self.solved * self.weights[:, place])
+        return total
+
+    @cached_property
+    def usual_times(self) -> Matrix:
+        """Smoothed log times of architectures that stand for the space, shape (2000, d)."""
+        return self.log_times(usual_codes(self.space))
+
+    @cached_property
+    def low_rank(self) -> LowRank:
+        """Factors of the pool over its whole space."""
+        return LowRank.of(self.usual_times, RANK)
+
+    def comparisons(self, codes: Codes) -> Matrix:
+        """Factors of the pool, and its devices' mean standing, shape (n, rank + 1)."""
+        return _comparisons(self, codes.shape, codes.tobytes())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return {
+            "space": self.space,
+            "devices": list(self.devices),
+            "codes": self.codes.tolist(),
+            "centres": self.centres.tolist(),
+            "weights": self.weights.tolist(),
+            "solved": self.solved.tolist(),
+            "deviations": self.deviations.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "DevicePool":
+        """The pool that `to_json` wrote."""
+        return cls(
+            content["space"],
+            tuple(content["devices"]),
+            np.array(content["codes"], dtype=np.int64),
+            np.array(content["centres"], dtype=np.float64),
+            np.array(content["weights"], dtype=np.float64),
+            np.array(content["solved"], dtype=np.float64),
+            np.array(content["deviations"], dtype=np.float64),
+        )
+
+
+@dataclass(frozen=True)
+class _Smoothed:
+    codes: Codes
+    centre: float
+    weights: Vector
+    solved: Vector
+    deviation: float
+
+
+_Frozen = tuple[tuple[int, int], bytes, bytes]
+
+
+@lru_cache(maxsize=8)
+def _pool(space: Space, devices: tuple[str, ...], rows: tuple[_Frozen, ...]) -> DevicePool:
+    """Kept for a while: a protocol with ten seeds teaches the same rows ten times."""
+    return DevicePool._of(space, devices, [_smoothed(space, *one) for one in rows])
+
+
+@lru_cache(maxsize=8)
+def _comparisons(pool: DevicePool, shape: tuple[int, int], content: bytes) -> Matrix:
+    """Kept for a while: a search asks about the same candidates again and again."""
+    times = pool.log_times(np.frombuffer(content, dtype=np.int64).reshape(shape))
+    mean = standardised(times, pool.usual_times).mean(axis=1)
+    return np.column_stack([pool.low_rank.factors(times), mean])
+
+
+@lru_cache(maxsize=128)
+def _smoothed(space: Space, shape: tuple[int, int], codes: bytes, latency_ms: bytes) -> _Smoothed:
+    """Kept, because protocols that leave out one device at a time teach the others again."""
+    rows = np.frombuffer(codes, dtype=np.int64).reshape(shape)
+    times = np.frombuffer(latency_ms, dtype=np.float64)
+    logs, noise = log_times(times), rounding_noise(times)
+    inputs, process = _inputs(space, rows), KernelProcess(_kernels(space))
+    some = np.random.default_rng(0).permutation(len(rows))[:_ROWS_FOR_WEIGHTS]
+    weighed = process.fit(inputs[some], logs[some], noise[some])
+    whole = process.with_weights(inputs, logs, weighed.weights, weighed.noise, noise)
+    assert whole.posterior is not None
+    left_out = whole.posterior.left_out_error
+    return _Smoothed(
+        rows,
+        whole.centre,
+        whole.weights,
+        whole.posterior.weights,
+        float(np.sqrt(np.mean(left_out**2))),
+    )
+
+
+def _thinned(codes: Codes, latency_ms: Vector) -> tuple[Codes, Vector]:
+    if len(codes) <= MOST_ROWS:
+        return codes, latency_ms
+    kept = np.sort(np.random.default_rng(0).permutation(len(codes))[:MOST_ROWS])
+    return codes[kept], latency_ms[kept]
+
+
+def _frozen(codes: Codes, latency_ms: Vector) -> _Frozen:
+    return (len(codes), codes.shape[1]), codes.tobytes(), latency_ms.tobytes()
+
+
+def _inputs(space: Space, codes: Codes) -> Matrix:
+    return np.concatenate([structure(space, codes), choices(space, codes)], axis=1)
+
+
+def _kernels(space: Space) -> tuple[Kernel, ...]:
+    first = structure(space, usual_codes(space)[:1]).shape[1]
+    last = first + choices(space, usual_codes(space)[:1]).shape[1]
+    bent = Kernel("radial", (first, last), 1.0, (-3.0, 1.5))
+    return (
+        *kernels_over((0, first), (1.5,)),
+        Kernel("linear", (first, last), prior=(-3.0, 1.5)),
+        bent,
+    )
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """To eight digits, so that what is saved is what was answered, in half the space."""
+    with np.errstate(divide="ignore"):
+        size = np.where(values == 0.0, 0.0, np.floor(np.log10(np.abs(values))))
+    scale = 10.0 ** (_DIGITS - 1 - size)
+    return np.asarray(np.round(values * scale) / scale)

@@ -1,0 +1,51 @@
+"""The predictors that come with the package, and any other sealed folder, ready to answer."""
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from forerun.models.artifact.sealed_folder import check, load_part
+from forerun.models.predictor import Predictor
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPredictor:
+    """A predictor with where it came from.
+
+    Attributes:
+        predictor: answers queries.
+        version: hash of its files.
+        created: day it was sealed, ISO 8601.
+        card: model card, Markdown.
+    """
+
+    predictor: Predictor
+    version: str
+    created: str
+    card: str
+
+
+def load_sealed(folder: Path) -> LoadedPredictor:
+    """The predictor in a sealed folder.
+
+    Raises:
+        BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
+    """
+    manifest = check(folder)
+    card = folder / "card.md"
+    return LoadedPredictor(
+        predictor=load_part(folder),
+        version=manifest.version,
+        created=manifest.created,
+        card=card.read_text() if card.is_file() else "",
+    )
+
+
+def bundled() -> LoadedPredictor:
+    """The predictors under `models/pretrained`, trained on real measurements.
+
+    Raises:
+        BadArtifact: the installation is damaged.
+    """
+    with as_file(files("forerun.models") / "pretrained") as folder:
+        return load_sealed(folder)

@@ -1,0 +1,80 @@
+"""The analytic bound as a predictor: no learning, always there, a baseline for every table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.query_table import query_table
+from forerun.features.operators.roofline import roofline_ms
+from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.prediction import Predictions
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Sum over operators of the slower of arithmetic at peak and traffic at full bandwidth."""
+
+    name: ClassVar[str] = "roofline"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Latency only."""
+        return ("latency_ms",)
+
+    def answers(self, query: Query) -> bool:
+        """Every kernel and network on a device with a spec sheet."""
+        return query.has_bound
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Itself: there is nothing to learn."""
+        return self
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Itself: there is nothing to learn."""
+        return self
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """The bound of each query, with its breakdown by operator class.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        values = np.zeros(len(queries))
+        breakdowns = []
+        for row, query in enumerate(queries):
+            by_class = bound_by_class_ms(query)
+            breakdowns.append(by_class)
+            values[row] = sum(by_class.values())
+        return Predictions({"latency_ms": values}, breakdowns_ms=breakdowns)
+
+    def save(self, folder: Path) -> None:
+        """Write the name; there is nothing else to keep."""
+        write_content(folder, self.name, {})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The same predictor.
+
+        Raises:
+            BadArtifact: the folder holds another predictor.
+        """
+        read_content(folder, cls.name)
+        return cls()
+
+
+def bound_by_class_ms(query: Query) -> Mapping[str, float]:
+    """Roofline time of a query by operator class, milliseconds; absent classes left out."""
+    table = query_table(query.run)
+    times = (
+        roofline_ms(table, query.device, query.run.precision, query.software.framework == "torch")
+        * table.repeat
+    )
+    sums = np.bincount(table.op_class, weights=times, minlength=len(OPERATOR_CLASSES))
+    present = np.unique(table.op_class)
+    return {OPERATOR_CLASSES[code]: float(sums[code]) for code in present}

@@ -1,0 +1,1 @@
+"""Results of benchmark suites: scores of processors, and systems of coming rounds."""

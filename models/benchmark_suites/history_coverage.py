@@ -1,0 +1,110 @@
+"""Which systems taught: how much history a question has, and what of it is new."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark
+from forerun.models.gaussian_process.additive_categorical import Rows
+
+HISTORIES = (
+    ("system", ("submitter", "part", "model", "scenario", "stack")),
+    ("part", ("part", "model", "scenario", "stack")),
+    ("device", ("device", "base")),
+    ("model", ("base", "kind")),
+)
+"""Level -> keys that must have been seen together; the first that was, is a question's history."""
+
+NOTHING = "nothing"
+YEARS_AHEAD = 1.0
+
+
+@dataclass(frozen=True)
+class SeenSystems:
+    """Keys that taught.
+
+    Attributes:
+        suites: names of suites.
+        known: level of history -> keys that were seen together.
+        values: key -> values seen.
+        years: first and last round, in years.
+        scale: largest logarithm of a count of devices.
+    """
+
+    suites: tuple[str, ...] = ()
+    known: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    years: tuple[float, float] = (0.0, 0.0)
+    scale: float = 0.0
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], rows: Rows) -> Self:
+        """What n questions show."""
+        suites = {q.workload.suite for q in queries if isinstance(q.workload, Benchmark)}
+        known = {level: frozenset(_joined(rows, keys)) for level, keys in HISTORIES}
+        values = {
+            key: frozenset(np.unique(rows.keys[key]).tolist())
+            for key in ("base", "scenario", "device")
+        }
+        time, scale = rows.numbers["time"], rows.numbers["scale"]
+        years = (float(time.min()), float(time.max()))
+        return cls(tuple(sorted(suites)), known, values, years, float(scale.max()))
+
+    def strata(self, rows: Rows) -> NDArray[np.str_]:
+        """Level of history of each of n rows."""
+        found = np.full(len(rows), NOTHING, dtype="<U16")
+        for level, keys in reversed(HISTORIES):
+            there = [text in self.known.get(level, ()) for text in _joined(rows, keys)]
+            found[np.array(there, dtype=np.bool_)] = level
+        return found
+
+    def limits(self, queries: Sequence[Query], rows: Rows) -> list[tuple[str, ...]]:
+        """Lines about what of each of n questions lies outside what taught."""
+        found = []
+        for row, query in enumerate(queries):
+            model, scenario = rows.keys["base"][row], rows.keys["scenario"][row]
+            lines = []
+            if model not in self.values.get("base", ()):
+                lines.append(f"no result of the model {model} was seen")
+            if scenario not in self.values.get("scenario", ()):
+                lines.append(f"no result of the scenario {scenario} was seen")
+            if rows.keys["device"][row] not in self.values.get("device", ()):
+                known = "" if query.device.has_sheet else ", and it has no spec sheet"
+                lines.append(f"no result of this device was seen{known}")
+            if rows.numbers["scale"][row] > self.scale + 1e-9:
+                count = query.operation.device_count
+                lines.append(f"{count} devices are more than any system seen had")
+            if rows.numbers["time"][row] > self.years[1] + YEARS_AHEAD:
+                lines.append("the round is more than a year after the last one seen")
+            found.append(tuple(lines))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return {
+            "suites": list(self.suites),
+            "known": {level: sorted(texts) for level, texts in self.known.items()},
+            "values": {key: sorted(texts) for key, texts in self.values.items()},
+            "years": list(self.years),
+            "scale": self.scale,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        return cls(
+            tuple(content["suites"]),
+            {level: frozenset(texts) for level, texts in content["known"].items()},
+            {key: frozenset(texts) for key, texts in content["values"].items()},
+            (content["years"][0], content["years"][1]),
+            content["scale"],
+        )
+
+
+def _joined(rows: Rows, keys: Sequence[str]) -> list[str]:
+    columns = [rows.keys[key].tolist() for key in keys]
+    return ["|".join(texts) for texts in zip(*columns, strict=True)]

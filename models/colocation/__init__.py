@@ -1,0 +1,1 @@
+"""Relative speed of programs that share a host."""

@@ -1,0 +1,68 @@
+"""What is saved of a predictor of co-location besides its engines, as plain JSON and back."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.data.errors import BadArtifact
+from forerun.data.workload import HostWindow
+from forerun.models.colocation.features import Levels
+from forerun.models.colocation.host_forecast import Mixing
+from forerun.models.colocation.slowed_class import ClassErrors
+from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.domain.feature_range import FeatureRange
+
+if TYPE_CHECKING:
+    from forerun.models.colocation.base import Colocator
+
+
+def colocator_to_json(fitted: "Colocator") -> dict[str, Any]:
+    """Attributes of a fitted predictor; of its engines only the metrics that they answer."""
+    idle = dict(zip(fitted.idle.metrics, next(iter(fitted.idle.seconds), ()), strict=False))
+    return {
+        "seed": fitted.seed,
+        "levels": {metric: levels.to_json() for metric, levels in fitted.levels.items()},
+        "engines": sorted(fitted.engines),
+        "widths": [[*key, width.to_json()] for key, width in sorted(fitted.widths.items())],
+        "trust": [[*key, value] for key, value in sorted(fitted.trust.items())],
+        "offsets": [[*key, value] for key, value in sorted(fitted.offsets.items())],
+        "taught": fitted.taught,
+        "idle": {n: v for n, v in idle.items() if np.isfinite(v)},
+        "ahead": {metric: list(ends) for metric, ends in fitted.ahead.items()},
+        "errors": [[*key, one.to_json()] for key, one in sorted(fitted.errors.items())],
+        "least_cpu_share": fitted.least_cpu_share,
+        "unit_power": fitted.unit_power,
+        "mixing": {"weights": dict(fitted.mixing.weights), "pairs": fitted.mixing.pairs},
+        "ranges": None if fitted.ranges is None else fitted.ranges.to_json(),
+    }
+
+
+def colocator_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the predictor that `colocator_to_json` described, without `engines`.
+
+    A predictor of before the class `slowed` has no error rates, so its intervals all stand.
+
+    Raises:
+        BadArtifact: an earlier version of forerun wrote it.
+    """
+    if not all(isinstance(name, str) for name in content["engines"]):
+        raise BadArtifact(
+            "This predictor of co-location is of an earlier version of forerun: train it again."
+        )
+    idle, ranges, mixing = content["idle"], content["ranges"], content["mixing"]
+    return {
+        "seed": content["seed"],
+        "levels": {m: Levels.from_json(one) for m, one in content["levels"].items()},
+        "widths": {(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
+        "trust": {(m, program): value for m, program, value in content["trust"]},
+        "offsets": {(m, program): value for m, program, value in content["offsets"]},
+        "taught": tuple(content["taught"]),
+        "idle": HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
+        "ahead": {m: (one[0], one[1]) for m, one in content.get("ahead", {}).items()},
+        "errors": {(m, c): ClassErrors.from_json(e) for m, c, e in content.get("errors", [])},
+        "least_cpu_share": float(content.get("least_cpu_share", 0.0)),
+        "unit_power": float(content.get("unit_power", 1.0)),
+        "mixing": Mixing(mixing["weights"], mixing["pairs"]),
+        "ranges": None if ranges is None else FeatureRange.from_json(ranges),
+    }

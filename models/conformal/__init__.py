@@ -1,0 +1,1 @@
+"""Split-conformal prediction intervals by group."""

@@ -1,0 +1,1 @@
+"""Gaussian processes: the posterior in closed form, regression on few rows, categorical effects."""

@@ -1,0 +1,1 @@
+"""Latency of whole networks by a graph network over their kernels."""

@@ -1,0 +1,136 @@
+"""Answers of an exported graph network through onnxruntime: one thread, encodings are kept."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.graph import OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.lowering import LoweringMode, lowering_mode
+from forerun.features.networks.features import chip_of
+from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
+from forerun.features.operators.query_table import GraphKey
+from forerun.models.graph_network.inputs import Runs, runs_of
+from forerun.models.networks.additive_model import KernelTimes
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+ENCODINGS_KEPT = 256
+FEW_GRAPHS = 64
+"""Encodings of more graphs at once are not kept: digests would cost more than they save."""
+MOST_PAIRS = 2_000
+"""Runs times kernels that the head takes at once, so that what is between fits into a cache."""
+
+
+class Encoded(NamedTuple):
+    """A kernel graph, and its states as the encoder gives them, (members, n, head)."""
+
+    graph: KernelGraph
+    states: NDArray[np.float32]
+
+
+class Answered(NamedTuple):
+    """Answers to q runs of one graph.
+
+    Attributes:
+        log_seconds: (q,) mean over members.
+        terms: (q, n) seconds of each kernel before the correction of the whole, mean over members.
+        context: (members, q, last) what the correction of the whole is made from.
+        runs: what the head was given.
+        kind: (n,) kinds of the kernels.
+    """
+
+    log_seconds: Column
+    terms: Matrix
+    context: NDArray[np.float64]
+    runs: Runs
+    kind: NDArray[np.intp]
+
+
+class GraphAnswers:
+    """Encoder and head, loaded.
+
+    Args:
+        encoder, head: ONNX, as `forerun.models.graph_network.encoder.export` writes them.
+        times: the additive time.
+    """
+
+    def __init__(self, encoder: bytes, head: bytes, times: KernelTimes) -> None:
+        self._encoder, self._head = _session(encoder), _session(head)
+        self._times = times
+        self._kept = lru_cache(maxsize=ENCODINGS_KEPT)(self._of_key)
+
+    def encoded(self, graph: OperatorGraph, mode: LoweringMode, keep: bool = True) -> Encoded:
+        """The states of a network's kernels; those asked last are kept."""
+        if keep:
+            return self._kept(GraphKey(graph), mode)
+        return self.encode(next(kernel_graphs(graph, (mode,))))
+
+    def encode(self, graph: KernelGraph) -> Encoded:
+        """One pass of the encoder, a graph at a time: states do not depend on other graphs."""
+        given = {
+            "root": graph.root,
+            "features": graph.features,
+            "before": graph.before,
+            "after": graph.after,
+        }
+        return Encoded(graph, self._encoder.run(None, given)[0])
+
+    def answer(self, encoded: Encoded, queries: Sequence[Query]) -> Answered:
+        """The head on every run of one graph.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        chips = [chip_of(query.device, query.run.precision) for query in queries]
+        runs = runs_of(encoded.graph, queries, chips, [self._times] * len(queries))
+        states = encoded.states.astype(np.float64)
+        step = max(1, MOST_PAIRS // max(1, len(encoded.graph)))
+        found = [
+            self._head.run(None, {"states": states, **runs.part(start, start + step)})
+            for start in range(0, len(queries), step)
+        ]
+        log_seconds, terms, context = (
+            np.concatenate(column, axis=1) for column in zip(*found, strict=True)
+        )
+        kind = encoded.graph.kernels.kind
+        return Answered(log_seconds.mean(axis=0), terms.mean(axis=0), context, runs, kind)
+
+    def answers(self, queries: Sequence[Query]) -> Iterator[tuple[Sequence[int], Answered]]:
+        """Answers, with the positions of the queries that they answer.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        by_graph: dict[tuple[int, LoweringMode], list[int]] = {}
+        for row, query in enumerate(queries):
+            network = _network(query)
+            mode = lowering_mode(network.graph, network.precision, query.software)
+            by_graph.setdefault((id(network.graph), mode), []).append(row)
+        keep = len(by_graph) <= FEW_GRAPHS
+        for (_, mode), rows in by_graph.items():
+            encoded = self.encoded(_network(queries[rows[0]]).graph, mode, keep)
+            yield rows, self.answer(encoded, [queries[row] for row in rows])
+
+    def _of_key(self, key: GraphKey, mode: LoweringMode) -> Encoded:
+        return self.encode(next(kernel_graphs(key.graph, (mode,))))
+
+
+def _network(query: Query) -> Network:
+    if not isinstance(query.workload, Network):
+        raise TypeError(f"a {query.workload.kind} workload has no network to lower")
+    return query.workload
+
+
+def _session(content: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,166 @@
+"""Network queries as a graph network reads them: kernel graphs, and what a run makes of them.
+
+Only ratios tell of the device: of a kernel's seconds to its launch, of its arithmetic to its
+traffic, of what it touches to the shared cache, of its tiles to the compute units.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.lowering.kernels import TILE
+from forerun.features.lowering.mode import casts_of, torch_version
+from forerun.features.networks.features import LAUNCH_S, Chip
+from forerun.features.networks.kernel_graph import KernelGraph
+from forerun.models.networks.additive_model import (
+    INSTRUCTIONS_PER_BYTE,
+    PARENTS,
+    KernelTimes,
+    way_of,
+)
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+PAIR_FEATURES: tuple[str, ...] = (
+    "log_seconds_over_launch",
+    "log_intensity",
+    "log_activations_over_l2",
+    "log_waves",
+    "wave_fill",
+    "log_share",
+)
+"""Of one kernel in one run."""
+
+WAYS = tuple(PARENTS)
+RUN_FEATURES: tuple[str, ...] = (
+    "log_batch",
+    "log_seconds_over_launches",
+    "log_launches",
+    "torch_version",
+    "autocast",
+    "half",
+    *WAYS,
+)
+"""Of one run."""
+
+DOMAIN_FEATURES: tuple[str, ...] = (
+    *("log_batch", "log_launches", "log_seconds_over_launches"),
+    *(f"mean_{name}" for name in PAIR_FEATURES[:-1]),
+)
+"""What tells how unlike the training rows a run is; means are over the additive time."""
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Runs:
+    """q runs of one kernel graph, in the same way or not.
+
+    Attributes:
+        busy: (q, n) seconds of each kind of kernel by the additive time, without launches.
+        launch: (q, n) seconds of its launches.
+        pairs: (q, n, len(PAIR_FEATURES)).
+        runs: (q, len(RUN_FEATURES)).
+    """
+
+    busy: Matrix
+    launch: Matrix
+    pairs: Matrix
+    runs: Matrix
+
+    def part(self, start: int, end: int) -> dict[str, NDArray[np.float64]]:
+        """Some of the runs, by the names of the head's inputs."""
+        return {name: column[start:end] for name, column in vars(self).items()}
+
+    @property
+    def log_base(self) -> Column:
+        """Logarithm of the additive time, seconds, shape (q,)."""
+        return np.asarray(np.log((self.busy + self.launch).sum(axis=1) + _TINY))
+
+    @property
+    def domain(self) -> Matrix:
+        """The columns of `DOMAIN_FEATURES`, shape (q, len(DOMAIN_FEATURES))."""
+        terms = self.busy + self.launch
+        share = terms / (terms.sum(axis=1, keepdims=True) + _TINY)
+        means = np.einsum("qn,qnf->qf", share, self.pairs[:, :, :-1])
+        return np.concatenate([self.runs[:, [0, 2, 1]], means], axis=1)
+
+
+def runs_of(
+    graph: KernelGraph,
+    queries: Sequence[Query],
+    chips: Sequence[Chip],
+    times: Sequence[KernelTimes],
+) -> Runs:
+    """What a run on each device at each batch size makes of one kernel graph.
+
+    Args:
+        graph: n distinct kernels.
+        queries: q networks lowered to it.
+        chips: their devices at the precision of each.
+        times: seconds by kind of kernel, for each query.
+    """
+    kernels, kind = graph.kernels, graph.kernels.kind
+    ways = [way_of(query) for query in queries]
+    batch = np.array([_network(query).batch_size for query in queries], dtype=np.float64)[:, None]
+    matrix, vector, bandwidth, units, l2 = (
+        np.array([getattr(chip, name) for chip in chips])[:, None]
+        for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
+    )
+    found = [one.by_kind[way] for one, way in zip(times, ways, strict=True)]
+    coefficients = np.stack([rows[:, kind] for rows, _ in found])
+    launch_s = np.array([launch for _, launch in found])[:, None] * LAUNCH_S
+    peak = np.where(kernels.tensor, matrix, vector)
+    activations = kernels.traffic * batch
+    compute = (kernels.work * batch + kernels.fixed_work) / peak
+    memory = (activations + kernels.fixed_traffic) / bandwidth
+    moved = memory * (bandwidth / vector * INSTRUCTIONS_PER_BYTE)
+    busy = coefficients[:, 0] * compute + coefficients[:, 1] * memory + coefficients[:, 2] * moved
+    launch = launch_s * kernels.repeat
+    waves = np.ceil(kernels.m * batch / TILE) * kernels.tiles_across / units
+    whole = (busy + launch) * graph.count
+    share = whole / (whole.sum(axis=1, keepdims=True) + _TINY)
+    pairs = np.stack(
+        [
+            _log(busy / launch, -6.0, 12.0) / 4.0,
+            _log(compute / (memory + _TINY), -6.0, 6.0) / 3.0,
+            _log(activations / l2, -8.0, 8.0) / 4.0,
+            kernels.is_product * _log(waves, -3.0, 6.0) / 3.0,
+            kernels.is_product * waves / np.ceil(waves + 1e-9),
+            _log(share, -12.0, 0.0) / 4.0,
+        ],
+        axis=2,
+    )
+    busy, launch = busy * graph.count, launch * graph.count
+    launches = float(graph.count @ kernels.repeat)
+    over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY)).tolist()
+    runs = [_run(*one, launches) for one in zip(queries, ways, over, strict=True)]
+    return Runs(busy, launch, pairs, np.array(runs))
+
+
+def _run(query: Query, way: str, log_over_launches: float, launches: float) -> list[float]:
+    network = _network(query)
+    casts = casts_of(network.precision)
+    return [
+        np.log(network.batch_size) / 5.0,
+        float(np.clip(log_over_launches, -6.0, 8.0)) / 3.0,
+        np.log(max(launches, 1.0)) / 5.0 - 1.0,
+        (torch_version(query.software) - 2.0) * 10.0,
+        float(casts == "autocast"),
+        float(casts == "half"),
+        *(float(way == one) for one in WAYS),
+    ]
+
+
+def _network(query: Query) -> Network:
+    assert isinstance(query.workload, Network)
+    return query.workload
+
+
+def _log(values: Matrix, low: float, high: float) -> Matrix:
+    return np.clip(np.log(np.maximum(values, _TINY)), low, high)

@@ -1,0 +1,1 @@
+"""Cycles and area of hardware designs that high-level synthesis makes of a program."""

@@ -1,0 +1,1 @@
+"""Peak memory of training and inference: an analytic plan, corrected by measured runs."""

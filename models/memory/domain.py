@@ -1,0 +1,161 @@
+"""Which networks the measured training peaks speak for.
+
+Peaks were measured of perceptrons and of vision networks with convolutions, in one precision and up
+to the size of one device. Networks that look up embeddings, or attend without any convolution, are
+of neither kind; nor is anything larger, in another precision or trained in another way.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.query import Query
+from forerun.data.workload import Network, TrainingSetup
+from forerun.features.graphs.dropout import says_of_dropout
+from forerun.features.memory.attention import is_causal
+from forerun.features.memory.inert_options import without_inert
+from forerun.features.memory.plan import MemoryPlan
+from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.prediction import NO_EFFECT
+
+Matrix = NDArray[np.float64]
+BEYOND = 1.1
+"""Times the largest measured run, up to which a plan counts as of a measured size: runs that ended
+for want of memory, which lie beyond the largest one measured, are answered so as well."""
+MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
+"""Adam and SGD with momentum were measured; the others have as many states or fewer."""
+
+GENERATES = (
+    "memory: of a network that generates text: logits of the last position, keys and values of the "
+    "graph's own tokens; `logits` and `cache_tokens` change that"
+)
+
+
+def kind_of(plan: MemoryPlan) -> str:
+    """`dense` (linear layers alone), `mixed` (convolutions), or `text`: embeddings or attention."""
+    if plan.looks_up or (plan.has_attention and not plan.has_convolutions):
+        return "text"
+    return "mixed" if plan.has_convolutions else "dense"
+
+
+@dataclass(frozen=True)
+class MemoryDomain:
+    """What was measured.
+
+    Attributes:
+        largest_mib: kind of network -> most that the plan of a measured run reserves, MiB.
+        ranges: kind -> range of the features that its booster was fitted on.
+        precisions: of the measured runs.
+    """
+
+    largest_mib: Mapping[str, float] = field(default_factory=dict)
+    ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
+    precisions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        plans: Sequence[MemoryPlan],
+        features: Matrix,
+        names: Sequence[str],
+        precisions: set[str],
+    ) -> Self:
+        """The domain of n measured runs; features have shape (n, len(names))."""
+        kinds = np.array([kind_of(plan) for plan in plans], dtype=np.str_)
+        reserved = np.array([plan.reserved for plan in plans])
+        known = [str(kind) for kind in np.unique(kinds)]
+        return cls(
+            {kind: float(reserved[kinds == kind].max()) for kind in known},
+            {kind: FeatureRange.of(names, features[kinds == kind]) for kind in known},
+            tuple(sorted(precisions)),
+        )
+
+    def why_outside(
+        self, query: Query, plan: MemoryPlan, features: NDArray[np.float64]
+    ) -> str | None:
+        """Why no measured run speaks for a training query; None where they do.
+
+        Args:
+            query: of training.
+            plan: of its network.
+            features: (len(names),) those of its booster.
+        """
+        network = query.workload
+        assert isinstance(network, Network)
+        kind = kind_of(plan)
+        if kind not in self.largest_mib:
+            what = {"text": "with embeddings, or with attention and no convolution"}
+            return f"no network {what.get(kind, 'of this kind')} was measured"
+        if plan.reserved > BEYOND * self.largest_mib[kind]:
+            most = self.largest_mib[kind]
+            return f"the largest network of this kind that was measured reserves {most:,.0f} MiB"
+        if network.precision not in self.precisions:
+            return f"no training in {network.precision} was measured"
+        setup = network.training or TrainingSetup()
+        plain = TrainingSetup(optimizer=setup.optimizer)
+        if setup != plain or setup.optimizer not in MEASURED_OPTIMIZERS:
+            return "no such set-up was measured"
+        known = self.ranges.get(kind)
+        beyond = () if known is None else known.outside(features)
+        return f"no network with such a share was measured: {beyond[0]}" if beyond else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return {
+            "largest_mib": dict(self.largest_mib),
+            "ranges": {
+                kind: {
+                    "names": list(one.names),
+                    "low": one.low.tolist(),
+                    "high": one.high.tolist(),
+                }
+                for kind, one in self.ranges.items()
+            },
+            "precisions": list(self.precisions),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """The domain that `to_json` wrote."""
+        ranges = {
+            kind: FeatureRange(tuple(one["names"]), np.array(one["low"]), np.array(one["high"]))
+            for kind, one in content["ranges"].items()
+        }
+        return cls(dict(content["largest_mib"]), ranges, tuple(content["precisions"]))
+
+
+def concerning(query: Query) -> Query:
+    """A query about a network without the options that change nothing for it."""
+    network = query.workload
+    assert isinstance(network, Network)
+    bare, _ = without_inert(network)
+    return query if bare is network else replace(query, workload=bare)
+
+
+def inert_notes(query: Query) -> tuple[str, ...]:
+    """Which options change nothing for a network, one line for each thing that it lacks."""
+    network = query.workload
+    assert isinstance(network, Network)
+    lacks = without_inert(network)[1]
+    return tuple(
+        f"memory: {', '.join(f'`{name}`' for name in names)} {NO_EFFECT}, which {why}"
+        for why, names in lacks.items()
+    )
+
+
+def set_up_notes(query: Query) -> tuple[str, ...]:
+    """What the plan assumes of a network where its set-up says nothing, one line each."""
+    network = query.workload
+    assert isinstance(network, Network)
+    if network.phase == "inference":
+        generates = network.inference is None and is_causal(network.graph)
+        return (GENERATES,) if generates else ()
+    setup = network.training or TrainingSetup()
+    attends = any(op.kind == "attention" for op in network.graph.operators)
+    embeds = any(op.kind == "embedding" for op in network.graph.operators)
+    if setup.dropout is None and attends and embeds and not says_of_dropout(network.graph):
+        return ("memory: no dropout is counted, since the graph tells of none; `dropout` adds it",)
+    return ()

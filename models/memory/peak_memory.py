@@ -1,0 +1,363 @@
+"""Peak memory of inference and training: what the allocator reserves, workspaces, the device's own.
+
+The plan (`forerun.features.memory.plan`) is analytic. In training an affine map from it to what the
+device shows, and a shrunk booster of what is left, are learnt. The booster answers for networks
+like those measured alone (`forerun.models.memory.domain`), and adds no more than it may to the
+largest of them: beyond, the answer is the plan's, mapped. Ranges outside what was measured, and
+those of inference, are engineering ones and make no claim of coverage.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.errors import BadArtifact
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.memory.execution import execution
+from forerun.features.memory.library_workspaces import cublas_workspace_mib
+from forerun.features.memory.plan import MemoryPlan, memory_plan
+from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
+from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.memory.affine_map import MemoryMap
+from forerun.models.memory.boosters import FittedPeaks, booster_features
+from forerun.models.memory.domain import MemoryDomain, concerning, inert_notes, set_up_notes
+from forerun.models.prediction import Predictions
+
+Column = NDArray[np.float64]
+PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
+AT_LEAST = "peak_memory_above_mib"
+"""Column of `Measurements.values`: what a run that found no more memory must have passed."""
+
+CONTEXT_MIB = 800.0
+CONTEXT_LOW_MIB = 250.0
+CONTEXT_HIGH_MIB = 1800.0
+"""CUDA context, loaded kernels and library workspaces in inference. Contexts alone are reported at
+250 to 600 MiB by generation, with kernels loaded as they are needed. The least that any training
+job took of an A100 is 1,443 MiB, and timm models with under 1,000 MiB of tensors took 1,618 to
+2,039 MiB beside them (GPUMemNet, arXiv 2602.17817): inference, which loads fewer kernels, should
+stay below. The default is the geometric middle of 450 and 1,443."""
+
+INFERENCE = MemoryMap(1.0, 0.0, 0.0, 0.0, CONTEXT_MIB)
+TRAINING = MemoryMap(1.02, 1.2, 0.3, 280.0, 1450.0)
+"""Before `fit`: GPUMemNet's runs, rounded."""
+SLACK_HIGH = 1.40
+ALLOCATED_HIGH = 1.3
+"""Upper ends over the plan, of what does not last: weights, slots and caches are exact."""
+TRAINING_LOW, TRAINING_HIGH = 0.9, 1.3
+TEXT_HIGH = 1.15
+"""The same for networks without convolutions, which need no workspaces of libraries."""
+
+ADAPTED_SPREAD_MIB = 300.0
+ADAPTED_ROWS = 3
+"""Those timm jobs scatter by -150 to +270 MiB about their median (5 to 95 %): what is left when a
+device's own share is known from a few rows."""
+
+FOLDS = 10
+SIZES_MIB = (2000.0, 5000.0, 10000.0)
+
+ENGINEERING = "memory: an engineering range"
+NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
+NOT_TAUGHT = f"{ENGINEERING}, this predictor was taught no training peaks"
+OUTSIDE = f"{ENGINEERING}, {{why}}"
+REFUSAL = "memory: at least"
+"""How the limit begins that says that a run cannot fit."""
+ELSEWHERE = "memory: training was measured on another device; a few rows of this one would tell"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Device-level and allocator-level peaks on a GPU; `high` of a fitted peak is its p95.
+
+    Attributes:
+        context_mib: memory that a device takes in inference whatever the network.
+        shares: by how much devices adapted to differ, MiB, by phase.
+        training: map from a plan to the device's peak in training.
+        residuals: boosters of log(measured / mapped) by kind of network; empty before `fit`.
+        quantiles: of what is left on families held out, None before `fit`.
+        domain: of the measured runs.
+        sheets: devices that training was measured on.
+        seed: of the booster and the folds.
+    """
+
+    context_mib: float = CONTEXT_MIB
+    shares: ShrunkScalars = field(default_factory=ShrunkScalars)
+    training: MemoryMap = TRAINING
+    residuals: Mapping[str, BoosterBag] = field(default_factory=dict)
+    quantiles: LogQuantiles | None = None
+    sheets: tuple[Sheet, ...] = ()
+    seed: int = 0
+    domain: MemoryDomain = field(default_factory=MemoryDomain)
+    name: ClassVar[str] = "memory"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Device-level peak, what the allocator reserves, and what it hands out."""
+        return (PEAK, RESERVED, ALLOCATED)
+
+    def answers(self, query: Query) -> bool:
+        """Forward graphs, in inference or training, on GPUs."""
+        workload = query.workload
+        if not isinstance(workload, Network) or query.device.kind != "gpu":
+            return False
+        return not workload.graph.training
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Map, booster and quantiles from training rows with `peak_memory_mib`.
+
+        Rows without it but with `peak_memory_above_mib` are right-censored: they count only where
+        the answer would stay below. Groups `family`, where given, are held out for the quantiles.
+        """
+        rows = measurements.take(
+            np.array([_phase(q) == "training" and self.answers(q) for q in measurements.queries])
+        )
+        measured, at_least = _column(rows, PEAK), _column(rows, AT_LEAST)
+        rows = rows.take(~np.isnan(measured) | ~np.isnan(at_least))
+        if not len(rows):
+            return self
+        measured, at_least = _column(rows, PEAK), _column(rows, AT_LEAST)
+        plans = [plan_of(query) for query in rows.queries]
+        known = np.flatnonzero(~np.isnan(measured))
+        families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
+
+        def answer_left_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
+            hidden = np.isin(families, families[known[held]])
+            taught = np.flatnonzero(~hidden).tolist()
+            fitted = FittedPeaks.of(
+                [rows.queries[i] for i in taught],
+                [plans[i] for i in taught],
+                measured[taught],
+                at_least[taught],
+                self.seed,
+            )
+            return np.log(fitted.peaks([plans[i] for i in known[held].tolist()]))
+
+        left = held_out_residuals(
+            np.log(measured[known]),
+            held_out_folds(families[known], FOLDS, self.seed),
+            answer_left_out,
+        )
+        fit = FittedPeaks.of(rows.queries, plans, measured, at_least, self.seed)
+        return replace(
+            self,
+            training=fit.map,
+            residuals=fit.residuals,
+            domain=fit.domain,
+            quantiles=LogQuantiles.of(left, np.array([_stratum(plans[i]) for i in known.tolist()])),
+            sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
+            shares=ShrunkScalars(),
+        )
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Each device's own share from its rows with `peak_memory_mib`, shrunk to the default."""
+        queries = measurements.queries
+        beyond = _column(measurements, PEAK) - self._peaks(queries, [plan_of(q) for q in queries])
+        devices = [q.device for q in queries]
+        return replace(
+            self, shares=self.shares.updated(beyond, devices, [_phase(q) for q in queries])
+        )
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Plans, mapped to the device, plus the device's own share."""
+        return self.predict_planned(queries, [plan_of(query) for query in queries])
+
+    def predict_planned(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Predictions:
+        """`predict` of n queries whose n plans, those of `plan_of`, are at hand."""
+        notes = [inert_notes(query) for query in queries]
+        queries = [concerning(query) for query in queries]
+        shift = self.shares.correction([q.device for q in queries], [_phase(q) for q in queries])
+        mapped = self._peaks(queries, plans)
+        libraries = np.array([_libraries_mib(query) for query in queries])
+        reserved = np.array([plan.reserved for plan in plans]) + libraries
+        peak = np.maximum(mapped + shift, reserved)
+        outside = [self._why_outside(*pair) for pair in zip(queries, plans, strict=True)]
+        low, high = self._range(queries, plans, peak, outside)
+        live = np.array([plan.live for plan in plans]) + libraries
+        lasting = np.array([min(plan.lasting, plan.live) for plan in plans]) + libraries
+        share = np.array([np.nan if why else 0.9 for why in outside])
+        return Predictions(
+            {PEAK: peak, RESERVED: reserved, ALLOCATED: live},
+            {PEAK: low, RESERVED: live, ALLOCATED: 0.9 * live},
+            {
+                PEAK: high,
+                RESERVED: lasting + SLACK_HIGH * (reserved - lasting),
+                ALLOCATED: lasting + ALLOCATED_HIGH * (live - lasting),
+            },
+            {PEAK: None if any(outside) else 0.9, RESERVED: None, ALLOCATED: None},
+            [
+                self._limits(*row) + said
+                for *row, said in zip(queries, low, outside, notes, strict=True)
+            ],
+            breakdowns_mib=[
+                self._breakdown(query, plan, whole)
+                for query, plan, whole in zip(queries, plans, peak, strict=True)
+            ],
+            row_coverage={PEAK: share},
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write coefficients, quantiles and boosters."""
+        parameters = {
+            "context_mib": self.context_mib,
+            "shares": self.shares.to_json(),
+            "training": self.training.to_json(),
+            "boosters": {kind: len(bag.texts) for kind, bag in self.residuals.items()},
+            "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
+            "sheets": [list(one) for one in self.sheets],
+            "seed": self.seed,
+            "domain": self.domain.to_json(),
+        }
+        write_content(folder, self.name, parameters)
+        for kind, bag in self.residuals.items():
+            bag.save(folder, f"residual-{kind}")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged, or holds another predictor.
+        """
+        content = read_content(folder, cls.name)
+        shares, context = ShrunkScalars.from_json(content["shares"]), content["context_mib"]
+        if "training" not in content:
+            return cls(context, shares)
+        if "domain" not in content:
+            raise BadArtifact(f"{folder} was fitted by an older version; fit it again.")
+        counts, quantiles = content["boosters"], content["quantiles"]
+        return cls(
+            context,
+            shares,
+            MemoryMap(*content["training"]),
+            {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
+            None if quantiles is None else LogQuantiles.from_json(quantiles),
+            tuple(tuple(one) for one in content["sheets"]),
+            content["seed"],
+            MemoryDomain.from_json(content["domain"]),
+        )
+
+    def _map(self, query: Query) -> MemoryMap:
+        if _phase(query) == "training":
+            return self.training
+        return replace(INFERENCE, context=self.context_mib)
+
+    def _peaks(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Column:
+        mapped = np.array([self._map(q).peak(p) for q, p in zip(queries, plans, strict=True)])
+        trained = np.array([_phase(q) == "training" for q in queries], dtype=np.bool_)
+        if self.residuals and trained.any():
+            chosen = [plan for plan, mine in zip(plans, trained, strict=True) if mine]
+            mapped[trained] = FittedPeaks(self.training, self.residuals, self.domain).peaks(chosen)
+        return mapped
+
+    def _why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
+        """Why the range of a query was not calibrated; None where it was."""
+        if _phase(query) == "inference":
+            return NOT_CALIBRATED
+        if self.quantiles is None:
+            return NOT_TAUGHT
+        why = self.domain.why_outside(query, plan, booster_features([plan])[0])
+        return None if why is None else OUTSIDE.format(why=why)
+
+    def _range(
+        self,
+        queries: Sequence[Query],
+        plans: Sequence[MemoryPlan],
+        peak: Column,
+        outside: Sequence[str | None],
+    ) -> tuple[Column, Column]:
+        low, high = TRAINING_LOW * peak, TRAINING_HIGH * peak
+        inside = [row for row, why in enumerate(outside) if why is None]
+        if self.quantiles is not None and inside:
+            strata = [_stratum(plans[row]) for row in inside]
+            low[inside], high[inside] = self.quantiles.around(peak[inside], strata)
+        for row, (query, plan) in enumerate(zip(queries, plans, strict=True)):
+            if _phase(query) == "inference":
+                low[row], high[row] = self._inference_range(query, plan, peak[row])
+            elif outside[row] is not None and not plan.has_convolutions:
+                moving = plan.reserved - min(plan.lasting, plan.reserved)
+                own = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
+                high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + own
+        return np.minimum(low, peak), np.maximum(high, peak)
+
+    def _inference_range(self, query: Query, plan: MemoryPlan, peak: float) -> tuple[float, float]:
+        least, most = self.own_range(query, peak - plan.reserved)
+        lasting = min(plan.lasting, plan.reserved)
+        slack = SLACK_HIGH * (plan.reserved - lasting)
+        return plan.live + least, lasting + slack + most
+
+    def own_range(self, query: Query, own_mib: float) -> tuple[float, float]:
+        """What a device may take beside the allocator in inference, MiB: least and most.
+
+        Args:
+            query: of inference.
+            own_mib: the estimate.
+        """
+        if self.shares.rows(query.device) >= ADAPTED_ROWS:
+            return max(own_mib - ADAPTED_SPREAD_MIB, 0.0), own_mib + ADAPTED_SPREAD_MIB
+        return max(min(own_mib, CONTEXT_LOW_MIB), 0.0), max(own_mib, CONTEXT_HIGH_MIB)
+
+    def _breakdown(self, query: Query, plan: MemoryPlan, peak: float) -> Mapping[str, float]:
+        found = dict(plan.parts)
+        known = self._map(query)
+        found["workspace"] = known.workspace(plan)
+        found["context"] = known.own(plan)
+        found["slack"] = peak - sum(found.values())
+        return found
+
+    def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[str, ...]:
+        lines = list(refusals(query, least_mib))
+        if outside is not None:
+            lines.append(outside)
+        elif not self.shares.rows(query.device):
+            mine = sheet(query.device) if query.device.has_sheet else None
+            if mine is None or not any(same_sheet(one, mine) for one in self.sheets):
+                lines.append(ELSEWHERE)
+        return (*lines, *set_up_notes(query))
+
+
+def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
+    """The line that says that even the least peak is more than the device has; none where it fits.
+
+    Args:
+        query: on a device.
+        least_mib: lower end of the range of the device's peak.
+    """
+    held = query.device.memory_gib
+    if held is None or least_mib <= held * 1024.0:
+        return ()
+    return (f"{REFUSAL} {least_mib:,.0f} MiB, the device has {held:g} GiB",)
+
+
+def _stratum(plan: MemoryPlan) -> str:
+    kind = "spatial" if plan.convolutions > 0 else "other"
+    return f"{kind}/{int(np.searchsorted(SIZES_MIB, plan.reserved))}"
+
+
+def plan_of(query: Query) -> MemoryPlan:
+    """The plan of a query about a network."""
+    network = concerning(query).workload
+    assert isinstance(network, Network)
+    return memory_plan(network, execution=execution(query.software))
+
+
+def _libraries_mib(query: Query) -> float:
+    """Workspaces of libraries in the allocator; the map to the device's peak holds its own."""
+    network = query.workload
+    assert isinstance(network, Network)
+    return cublas_workspace_mib(network)
+
+
+def _phase(query: Query) -> str:
+    return query.workload.phase if isinstance(query.workload, Network) else ""
+
+
+def _column(rows: Measurements, name: str) -> Column:
+    return rows.values.get(name, np.full(len(rows), np.nan))

@@ -1,0 +1,369 @@
+"""Latency of whole networks: kernels as launched, an additive time, and boosters on the rest.
+
+The answer is the geometric mean of two: the additive time of `KernelTimes` with a booster on what
+it misses, and the kernels' roofline with a booster on all of it. Their disagreement scales the
+interval. A Gaussian process adds what both miss of networks like it (`NetworkResiduals`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.models.adaptation.suggestions import suggest_for_errors
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, FewRows, Standard, graph_digests
+from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.conformal.intervals import Intervals, held_out_folds
+from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.networks.additive_model import COLUMNS, KernelTimes
+from forerun.models.networks.domain import NetworkDomain
+from forerun.models.networks.features import DIRECT, FEATURES, NetworkRows, TaughtRows
+from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
+from forerun.models.networks.novelty import KernelMixes
+from forerun.models.networks.residual_process import NetworkResiduals
+from forerun.models.prediction import Predictions
+
+Column = NDArray[np.float64]
+
+SETTINGS: Mapping[str, Any] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 16,
+    "min_data_in_leaf": 100,
+    "feature_fraction": 0.4,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 2.0,
+}
+RESIDUAL, WHOLE = "residual", "whole"
+OTHER_WAYS_WEIGHT = 0.5
+"""Weight of rows that are no mixed-precision inference on a GPU in nchw."""
+
+_FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
+WITHIN = 0.9
+"""Share of the families held out that lie within the training domain."""
+_MOST_SPREAD = 0.5
+_SPREAD_FLOOR = 0.06
+
+_CHECKED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype=np.intp)
+"""Features whose range a query may leave: all that are no flags."""
+
+
+class _Answer(NamedTuple):
+    """Log seconds, how far the two ways to them are apart, distance to training networks, seconds
+    of each term.
+    """
+
+    log_seconds: Column
+    spread: Column
+    novelty: Column
+    terms: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NetworkBoost:
+    """Latency of networks on the kinds of devices, precisions and phases that were measured.
+
+    Attributes:
+        seed: of the boosters; also spreads families over folds.
+        trees: boosting rounds of each.
+        threads: LightGBM threads while fitting.
+        calibrated: whether `fit` also measures intervals, at six to nine times the cost.
+        kernel_times: the additive time.
+        boosters: `residual` and `whole`.
+        intervals: in units of the spread; seen devices by way of running.
+        ranges: range of the features.
+        domain: what the training rows are.
+        mixes: where the training networks lie.
+        residuals: what the boosters miss of them.
+        width_law: how intervals grow.
+        few_rows: errors on devices adapted to.
+        scale: spread of the features over the training rows.
+    """
+
+    seed: int = 0
+    trees: int = 400
+    threads: int = 1
+    calibrated: bool = True
+    kernel_times: KernelTimes = field(default_factory=KernelTimes)
+    boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
+    intervals: Intervals | None = None
+    ranges: FeatureRange | None = None
+    domain: NetworkDomain = field(default_factory=NetworkDomain)
+    mixes: KernelMixes | None = None
+    residuals: NetworkResiduals = field(default_factory=NetworkResiduals)
+    width_law: WidthLaw = field(default_factory=WidthLaw)
+    few_rows: FewRows = field(default_factory=FewRows)
+    scale: Standard | None = None
+    name: ClassVar[str] = "network_boost"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Latency only."""
+        return ("latency_ms",)
+
+    def answers(self, query: Query) -> bool:
+        """Forward graphs in a phase and kind of precision measured on that kind of device."""
+        return self.domain.answers(query)
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Additive time and boosters on all rows, intervals on rows that other fits did not see.
+
+        Args:
+            measurements: networks with `latency_ms`, and the groups `device` and `family`.
+        """
+        taught = TaughtRows.of(measurements)
+        fitted = replace(
+            self._fitted(taught),
+            domain=NetworkDomain.of(measurements.queries, _domains(taught.rows)),
+            few_rows=FewRows(),
+            scale=Standard.of(taught.rows.features),
+        )
+        if not self.calibrated:
+            return replace(fitted, intervals=None)
+        errors, spreads, novelty = self._held_out(taught)
+        law = WidthLaw.of(errors, spreads, novelty, taught.family)
+        intervals = intervals_of(
+            taught, errors, law.scale(spreads, novelty), partial(self._missed, taught)
+        )
+        domain = replace(fitted.domain, farthest=_farthest(novelty, taught))
+        return replace(fitted, intervals=intervals, width_law=law, domain=domain)
+
+    def _held_out(self, taught: TaughtRows) -> tuple[Column, Column, Column]:
+        """Log errors, spreads and novelty of each row, by a fit without its family."""
+        errors, spreads, novelty = (np.full(len(taught), np.nan) for _ in range(3))
+        for held in held_out_folds(taught.family, FOLDS, self.seed):
+            if not held.all():
+                answer = self._fitted(taught.take(~held))._answer(taught.rows.take(held))
+                errors[held] = taught.log_measured[held] - answer.log_seconds
+                spreads[held], novelty[held] = answer.spread, answer.novelty
+        return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Errors on devices, by way of running, from a few networks with `latency_ms`."""
+        rows = NetworkRows.of(measurements.queries)
+        plain = np.exp(self._answer(rows).log_seconds) * 1e3
+        errors = np.log(measurements.values["latency_ms"] / plain)
+        devices, ways = [q.device for q in measurements.queries], rows.ways.tolist()
+        found = self.few_rows.updated(
+            errors,
+            devices,
+            ways,
+            self._standard(rows),
+            self.domain.known,
+            graph_digests(measurements.queries),
+            comparable=True,
+        )
+        return replace(self, few_rows=found)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the networks whose measurement on a new device tells most."""
+        return suggest_for_errors(self._standard(NetworkRows.of(queries)), count, seed)
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Time of each network, with its interval, limits and breakdown by operator class.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        rows = NetworkRows.of(queries)
+        answer = self._answer(rows)
+        devices = [q.device for q in queries]
+        error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
+        if self.few_rows.devices:
+            error, deviation = self.few_rows.correction(
+                devices, rows.ways.tolist(), self._standard(rows), graph_digests(queries)
+            )
+        values = np.exp(answer.log_seconds + error) * 1e3
+        low: dict[str, Column] = {}
+        high: dict[str, Column] = {}
+        if self.intervals is not None:
+            seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
+            ones = np.ones(len(queries))
+            below, above = self.intervals.around(ones, rows.ways.tolist(), seen)
+            # A shift of the whole device does not grow with the disagreement on one network.
+            width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
+            low["latency_ms"], high["latency_ms"] = self.few_rows.intervals(
+                values, deviation, values * below**width, values * above**width
+            )
+        shares = rows.class_shares(answer.terms)
+        return Predictions(
+            {"latency_ms": values},
+            low,
+            high,
+            self.intervals.seen.coverage if self.intervals else None,
+            self._limits(queries, rows, answer),
+            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+        )
+
+    def _fitted(self, taught: TaughtRows) -> Self:
+        rows = taught.rows
+        times = KernelTimes.fit(rows.design, taught.log_measured, rows.ways.tolist())
+        matrix, log_seconds = rows.matrix(times.terms(rows.design, rows.ways.tolist()))
+        usual = _usual(rows)
+        weights = taught.weights * np.where(usual, 1.0, OTHER_WAYS_WEIGHT)
+        targets = {
+            RESIDUAL: (matrix, taught.log_measured - log_seconds, 2 * self.seed),
+            WHOLE: (rows.features, taught.log_measured - rows.log_roofline, 2 * self.seed + 1),
+        }
+        boosters = {
+            name: BoosterBag.fit(
+                features,
+                target,
+                parameters=SETTINGS,
+                trees=self.trees,
+                seeds=(seed,),
+                weights=weights,
+                threads=self.threads,
+            )
+            for name, (features, target, seed) in targets.items()
+        }
+        terms = times.terms(rows.design, rows.ways.tolist())
+        mixes = KernelMixes.of(rows.features, terms, _fused(rows))
+        fitted = replace(
+            self,
+            kernel_times=times,
+            boosters=boosters,
+            ranges=FeatureRange.of(FEATURES, matrix),
+            mixes=mixes,
+            residuals=NetworkResiduals(),
+        )
+        missed = taught.log_measured - fitted._answer(rows).log_seconds
+        residuals = NetworkResiduals.fit(
+            mixes.places(rows.features, terms), missed, rows.ways, taught.same
+        )
+        return replace(fitted, residuals=residuals)
+
+    def _answer(self, rows: NetworkRows) -> _Answer:
+        assert self.ranges is not None
+        assert self.mixes is not None
+        terms = self.kernel_times.terms(rows.design, rows.ways.tolist())
+        matrix, log_seconds = rows.matrix(terms)
+        matrix = self.ranges.clip(matrix)
+        one = log_seconds + self.boosters[RESIDUAL].predict(matrix)
+        other = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
+        missed = self.residuals.at(self.mixes.places(rows.features, terms), rows.ways)
+        return _Answer(
+            (one + other) / 2 + missed,
+            _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD),
+            self.mixes.novelty(rows.features, terms, _fused(rows)),
+            terms,
+        )
+
+    def _missed(
+        self, taught: TaughtRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
+    ) -> tuple[Column, Column]:
+        """Log errors of rows held out by a predictor fitted on those used, and a scale of 1."""
+        answer = self._fitted(taught.take(used))._answer(taught.rows.take(held))
+        return taught.log_measured[held] - answer.log_seconds, np.ones(int(held.sum()))
+
+    def _standard(self, rows: NetworkRows) -> Column:
+        assert self.scale is not None
+        return self.scale.apply(rows.features, rows.features.shape[1])
+
+    def _limits(
+        self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
+    ) -> list[tuple[str, ...]]:
+        assert self.mixes is not None
+        checked, fused = rows.features[:, _CHECKED], _fused(rows)
+        found = []
+        for row, query in enumerate(queries):
+            adapted = self.few_rows.rows(query.device) >= ENOUGH_ROWS
+            lines = self.domain.limits(query, checked[row], adapted)
+            if query.device.kind == "gpu" and answer.novelty[row] > self.domain.farthest:
+                differs = self.mixes.nearest_difference(
+                    rows.features[row], answer.terms[row], bool(fused[row])
+                )
+                lines = (*lines, self.domain.far_line(float(answer.novelty[row]), differs))
+            found.append((*lines, *self.few_rows.limits(query.device)))
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Boosters as LightGBM text, the rest as JSON."""
+        assert self.ranges is not None
+        parameters = {
+            "seed": self.seed,
+            "trees": self.trees,
+            "terms": list(COLUMNS),
+            "kernel_times": self.kernel_times.to_json(),
+            "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
+            "ranges": self.ranges.to_json(),
+            "intervals": self.intervals.to_json() if self.intervals else None,
+            "mixes": self.mixes.to_json() if self.mixes else None,
+            "residuals": self.residuals.to_json(),
+            "width_law": list(self.width_law),
+            "few_rows": self.few_rows.to_json(),
+            "scale": self.scale.to_json() if self.scale else None,
+            **self.domain.to_json(),
+        }
+        write_content(folder, self.name, parameters)
+        for name, bag in self.boosters.items():
+            bag.save(folder, name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged, or was fitted on other features.
+        """
+        content = read_content(folder, cls.name)
+        FeatureRange.check_names(folder, FEATURES, content["ranges"]["names"])
+        FeatureRange.check_names(folder, COLUMNS, content["terms"])
+        intervals = content["intervals"]
+        return cls(
+            seed=content["seed"],
+            trees=content["trees"],
+            kernel_times=KernelTimes.from_json(content["kernel_times"]),
+            boosters={n: BoosterBag.load(folder, n, c) for n, c in content["boosters"].items()},
+            intervals=Intervals.from_json(intervals) if intervals else None,
+            ranges=FeatureRange.from_json(content["ranges"]),
+            domain=NetworkDomain.from_json(content),
+            mixes=KernelMixes.from_json(content["mixes"]) if content["mixes"] else None,
+            residuals=NetworkResiduals.from_json(content.get("residuals", {})),
+            width_law=WidthLaw(*content["width_law"]),
+            few_rows=FewRows.from_json(content["few_rows"]),
+            scale=Standard.from_json(content["scale"]) if content["scale"] else None,
+        )
+
+
+def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
+    kinds, features = np.where(rows.ways == "cpu", "cpu", "gpu"), rows.features
+    names = [FEATURES[place] for place in _CHECKED]
+    return {
+        str(kind): FeatureRange.of(names, features[kinds == kind][:, _CHECKED])
+        for kind in np.unique(kinds)
+    }
+
+
+def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
+    return np.isin(rows.ways, ("compiled", "cpu"))
+
+
+def _farthest(novelty: Column, taught: TaughtRows) -> float:
+    """Distance within which `WITHIN` of the families held out lie, on GPUs; each counts alike."""
+    known = np.isfinite(novelty) & (taught.rows.ways != "cpu")
+    if not known.any():
+        return float("inf")
+    _, family, counts = np.unique(taught.family[known], return_inverse=True, return_counts=True)
+    order = np.argsort(novelty[known])
+    reached = np.cumsum((1.0 / counts)[family][order]) / len(counts)
+    place = int(np.searchsorted(reached, WITHIN))
+    return float(novelty[known][order][min(place, len(order) - 1)])
+
+
+def _usual(rows: NetworkRows) -> NDArray[np.bool_]:
+    autocast = rows.features[:, FEATURES.index("autocast")] > 0
+    return autocast & np.isin(rows.ways, ("eager", "compiled"))
+
+
+def _breakdown(shares: Column, value: float) -> dict[str, float]:
+    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}

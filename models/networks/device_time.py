@@ -1,0 +1,211 @@
+"""Time of networks on the GPU itself, from the predictors of whole networks and of their kernels.
+
+The predictor of whole networks answers for half precision and for what a compiler fused, the
+geometric mean of both for full precision. What neither was trained on, batches that do not fill
+the device, follows the kernels' law.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.lowering.mode import casts_of
+from forerun.features.networks.features import chip_of
+from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.models.networks.additive_model import way_of
+from forerun.models.networks.batch_interpolation import filling_batch, law_seconds, rungs
+from forerun.models.networks.booster import NetworkBoost
+from forerun.models.operators.booster import OperatorBoost
+from forerun.models.predictor import Predictor
+
+Column = NDArray[np.float64]
+
+NORMAL_95 = 1.645
+NARROW = ("fp8", "int8")
+"""Precisions of which no network was measured."""
+NETWORKS, OPERATORS = 0, 1
+"""Positions in `DeviceTime.parts`."""
+DOUBLING_DEVIATION = 0.1
+"""Standard deviation of the logarithm that each halving below the filling batch adds in quadrature:
+an engineering figure, which the widths fitted on published tables correct."""
+
+
+class DeviceTimes(NamedTuple):
+    """Times of n networks on their devices.
+
+    Attributes:
+        seconds: (n,).
+        low, high: (n,) distances of the bounds from the logarithm of `seconds`.
+        limits: what left the training range, a tuple for each network.
+        breakdowns: operator class -> ms, which add up to `seconds`; one for each network.
+    """
+
+    seconds: Column
+    low: Column
+    high: Column
+    limits: list[tuple[str, ...]]
+    breakdowns: list[Mapping[str, float]]
+
+
+class _Request(NamedTuple):
+    """One question to a predictor of the device's time, and what its answer counts for.
+
+    Attributes:
+        row: network that it is asked for.
+        source: position in `DeviceTime.parts`.
+        query: the network at a batch size that fills the device.
+        factor: by the kernels' law, from that batch size to the one in question.
+        weight: in the mean of logarithms over the requests of a row; they add up to 1.
+        extra: standard deviation of the logarithm that carrying over adds.
+    """
+
+    row: int
+    source: int
+    query: Query
+    factor: float
+    weight: float
+    extra: float
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """The device's part of the latency of networks on GPUs.
+
+    Attributes:
+        networks: predictor of whole networks.
+        operators: predictor of networks as the sum of their kernels.
+    """
+
+    networks: NetworkBoost
+    operators: OperatorBoost
+
+    @property
+    def parts(self) -> tuple[Predictor, ...]:
+        """Both predictors."""
+        return (self.networks, self.operators)
+
+    def predict(self, queries: Sequence[Query]) -> DeviceTimes:
+        """Times of n networks on GPUs, with bounds.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
+        logs, below, above, extra = np.zeros((4, len(queries)))
+        limits: list[tuple[str, ...]] = [()] * len(queries)
+        breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
+        for source in (NETWORKS, OPERATORS):
+            own = [request for request in requests if request.source == source]
+            if not own:
+                continue
+            answer = self.parts[source].predict([request.query for request in own])
+            value = answer.values["latency_ms"]
+            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
+            for index, request in enumerate(own):
+                row, weight = request.row, request.weight
+                logs[row] += weight * np.log(value[index] / 1e3 * request.factor)
+                below[row] += weight * np.log(value[index] / low[index])
+                above[row] += weight * np.log(high[index] / value[index])
+                extra[row] = request.extra
+                limits[row] = answer.limits[index]
+                breakdowns[row] = answer.breakdowns_ms[index]
+        # Corrections learnt at large batches may scale the law below what launches alone take.
+        floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
+        seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
+        scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
+        return DeviceTimes(
+            seconds,
+            np.hypot(below, reach),
+            np.hypot(above, reach),
+            limits,
+            [_scaled(breakdown, ms) for breakdown, ms in scaled],
+        )
+
+    def at_filling_batches(
+        self, networks: Measurements, seconds: Column
+    ) -> dict[int, Measurements]:
+        """Measured rows as the predictors would have been asked for them.
+
+        Args:
+            networks: n networks on GPUs.
+            seconds: (n,) time of the device in each.
+
+        Returns:
+            Position in `parts` -> rows at the batches that it is asked for, with the latency that
+            the kernels' law makes of `seconds` there.
+        """
+        requests = [
+            r for row, query in enumerate(networks.queries) for r in self._requests(row, query)
+        ]
+        rows = {}
+        for source in (NETWORKS, OPERATORS):
+            own = [request for request in requests if request.source == source]
+            if own:
+                taken = networks.take([request.row for request in own])
+                filled = np.array([seconds[r.row] / r.factor for r in own])
+                queries = [request.query for request in own]
+                rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
+        return rows
+
+    def _requests(self, row: int, query: Query) -> list[_Request]:
+        """What the predictors are asked for one network."""
+        network = query.workload
+        assert isinstance(network, Network)
+        times, mode = self.networks.kernel_times, way_of(query)
+        if network.graph.training:
+            mode = "eager"
+        chip = chip_of(query.device, network.precision)
+        kernels = lowered(
+            network.graph, lowering_mode(network.graph, network.precision, query.software)
+        )
+        filled = filling_batch(times, kernels, chip, mode)
+        at = rungs(network.batch_size, filled)
+        here = law_seconds(times, kernels, chip, network.batch_size, mode)
+        halvings = max(0.0, float(np.log2(filled / network.batch_size)))
+        extra = DOUBLING_DEVIATION * float(np.sqrt(halvings))
+        steps = [(at.lower, 1.0 - at.weight)]
+        if at.upper != at.lower:
+            steps.append((at.upper, at.weight))
+        requests = []
+        for batch, share in steps:
+            factor = here / law_seconds(times, kernels, chip, batch, mode)
+            for source, weight in _sources(query):
+                asked = _at(query, batch)
+                requests.append(_Request(row, source, asked, factor, share * weight, extra))
+        return requests
+
+
+def _sources(query: Query) -> Sequence[tuple[int, float]]:
+    """Which predictors say the device's time of a network, and their weights."""
+    network = query.workload
+    assert isinstance(network, Network)
+    if network.graph.training or network.precision in NARROW:
+        return ((OPERATORS, 1.0),)
+    if query.software.fuses or casts_of(network.precision) != "fp32":
+        return ((NETWORKS, 1.0),)
+    return ((NETWORKS, 0.5), (OPERATORS, 0.5))
+
+
+def _launches(query: Query) -> float:
+    network = query.workload
+    assert isinstance(network, Network)
+    mode = lowering_mode(network.graph, network.precision, query.software)
+    return lowered(network.graph, mode).launches
+
+
+def _at(query: Query, batch_size: int) -> Query:
+    network = query.workload
+    assert isinstance(network, Network)
+    return replace(query, workload=replace(network, batch_size=batch_size))
+
+
+def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:
+    whole = sum(breakdown.values())
+    return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}

@@ -1,0 +1,178 @@
+"""What a predictor of whole networks was taught, and what a query does outside of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.lowering.mode import casts_of
+from forerun.features.networks.features import DEVICE_RATIOS, assumed, chip_of, device_ratios
+from forerun.models.domain.device_novelty import device_position, novel_lines
+from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+
+Column = NDArray[np.float64]
+
+_NARROW = ("fp8", "int8", "tf32")
+
+
+@dataclass(frozen=True)
+class NetworkDomain:
+    """Devices, phases, precisions and ranges of the training rows.
+
+    Attributes:
+        known: devices of the training rows.
+        domains: device kind -> range of the features on devices of that kind.
+        device_ranges: device kind -> range of the devices' ratios.
+        taught: (device kind, phase, casts) of the training rows.
+        precisions: number formats of the training rows, by device kind.
+        positions: training GPUs as `forerun.models.domain.device_novelty` places them.
+        farthest: distance to the nearest training network up to which a network is in domain.
+    """
+
+    known: KnownDevices = field(default_factory=KnownDevices)
+    domains: Mapping[str, FeatureRange] = field(default_factory=dict)
+    device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
+    taught: frozenset[tuple[str, str, str]] = frozenset()
+    precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    positions: tuple[tuple[float, ...], ...] = ()
+    farthest: float = float("inf")
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], ranges: Mapping[str, FeatureRange]) -> "NetworkDomain":
+        """The domain of training rows.
+
+        Args:
+            queries: their networks.
+            ranges: device kind -> range of the features on devices of that kind.
+        """
+        return cls(
+            known=KnownDevices.of([query.device for query in queries]),
+            domains=ranges,
+            device_ranges=_device_ranges(queries),
+            taught=frozenset(_lesson(query) for query in queries),
+            precisions=_precisions(queries),
+            positions=tuple(
+                tuple(device_position(device).tolist())
+                for device in sorted({q.device for q in queries}, key=lambda d: d.name)
+                if device.kind == "gpu" and device.has_sheet
+            ),
+        )
+
+    def answers(self, query: Query) -> bool:
+        """Forward graphs in a phase and kind of precision measured on that kind of device.
+
+        Half precision, autocast or not, is one kind; what is narrower was never measured.
+        """
+        network = query.workload
+        if not isinstance(network, Network) or network.graph.training or not query.has_bound:
+            return False
+        return network.precision not in _NARROW and _lesson(query) in self.taught
+
+    def limits(self, query: Query, features: Column, adapted: bool = False) -> tuple[str, ...]:
+        """One line for whatever of a query training did not see.
+
+        Args:
+            query: a network that `answers` takes.
+            features: its row of the features.
+            adapted: whether enough was measured on the device.
+        """
+        network, device = query.workload, query.device
+        assert isinstance(network, Network)
+        lines = []
+        taught = self.precisions.get(device.kind, ())
+        if network.precision not in taught:
+            lines.append(f"precision is {network.precision}, training saw {', '.join(taught)}")
+        if query.software.runtime == "onnxruntime":
+            lines.append("runtime is onnxruntime, training saw eager and compiled torch")
+        unknown = network.graph.unknown
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
+        if device.kind == "gpu" and np.isfinite(self.farthest):
+            lines.extend(() if adapted else self._device_lines(device))
+        elif device.kind in self.domains:
+            lines.extend(self.domains[device.kind].outside(features))
+            if not adapted and device not in self.known and device.kind in self.device_ranges:
+                ratios = device_ratios(chip_of(device, network.precision))
+                lines.extend(self.device_ranges[device.kind].outside(ratios))
+        lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
+        return tuple(lines)
+
+    def _device_lines(self, device: Device) -> tuple[str, ...]:
+        """A line for a GPU that is unlike every GPU of the training rows."""
+        if device in self.known or not self.positions:
+            return ()
+        return novel_lines(device, map(np.array, self.positions))
+
+    def far_line(self, novelty: float, differs: str) -> str:
+        """A line for a network whose kernels are unlike those of the training networks.
+
+        Args:
+            novelty: distance to the nearest training network.
+            differs: the kind of kernel whose share differs most.
+        """
+        return (
+            f"the network's kernels are unlike those of the training networks, most of all the "
+            f"share of {differs}: {novelty:.2f} away from the nearest, up to "
+            f"{self.farthest:.2f} is in domain"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return {
+            "domains": {k: r.to_json() for k, r in self.domains.items()},
+            "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
+            "known": self.known.sheets,
+            "taught": sorted(self.taught),
+            "precisions": dict(self.precisions),
+            "positions": self.positions,
+            "farthest": self.farthest if np.isfinite(self.farthest) else None,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "NetworkDomain":
+        """The domain that `to_json` wrote."""
+        ranges = {
+            name: {k: FeatureRange.from_json(r) for k, r in content[name].items()}
+            for name in ("domains", "device_ranges")
+        }
+        return cls(
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
+            domains=ranges["domains"],
+            device_ranges=ranges["device_ranges"],
+            taught=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
+            precisions={k: tuple(v) for k, v in content["precisions"].items()},
+            positions=tuple(tuple(p) for p in content["positions"]),
+            farthest=float("inf") if content["farthest"] is None else content["farthest"],
+        )
+
+
+def _lesson(query: Query) -> tuple[str, str, str]:
+    network = query.workload
+    assert isinstance(network, Network)
+    casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
+    return query.device.kind, network.phase, casts
+
+
+def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for query in queries:
+        found.setdefault(query.device.kind, set()).add(query.run.precision)
+    return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+
+
+def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:
+    seen = {(id(q.device), q.run.precision): q for q in queries}
+    ratios: dict[str, list[Column]] = {}
+    for query in seen.values():
+        chip = chip_of(query.device, query.run.precision)
+        ratios.setdefault(query.device.kind, []).append(device_ratios(chip))
+    return {
+        kind: FeatureRange.of(DEVICE_RATIOS, np.array(rows))
+        for kind, rows in sorted(ratios.items())
+    }

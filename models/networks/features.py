@@ -1,0 +1,223 @@
+"""Network queries as numbers: features, terms of the additive time, ways of running."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.lowering import Kernels, LoweringMode, lower, lowered, lowering_mode
+from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.networks.features import (
+    NETWORK_FEATURES,
+    chip_of,
+    kind_seconds,
+    network_features,
+)
+from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
+from forerun.models.adaptation.support_gp import graph_digests
+from forerun.models.networks.additive_model import (
+    CLASS_OF_COLUMN,
+    COLUMNS,
+    COMPUTE_COLUMNS,
+    ROOTS,
+    design_row,
+    log_seconds_of,
+    root_shares,
+    way_of,
+)
+
+Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+FEATURES: tuple[str, ...] = (
+    *NETWORK_FEATURES,
+    *(f"time_share_{root}" for root in ROOTS),
+    "log_time_over_roofline",
+    "compute_time_share",
+    "launch_time_share",
+)
+"""Columns of the residual booster's matrix; the direct one sees the first of them, which no
+coefficient enters."""
+
+DIRECT = len(NETWORK_FEATURES)
+FEW_GRAPHS = 64
+"""Lowerings of more graphs at once are not kept: digests would cost more than they save."""
+
+_TINY = 1e-12
+_CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
+_COLUMN_IN_CLASS = np.array(
+    [[name == op_class for op_class in OPERATOR_CLASSES] for name in CLASS_OF_COLUMN],
+    dtype=np.float64,
+)
+
+
+@dataclass(frozen=True)
+class NetworkRows:
+    """n network queries.
+
+    Attributes:
+        features: (n, len(NETWORK_FEATURES)).
+        log_roofline: logarithm of the summed rooflines of their kernels, seconds.
+        design: (n, len(COLUMNS)) terms of the additive time.
+        ways: ways of running.
+        launches: (n, len(OPERATOR_CLASSES)) share of each class in the launches.
+        unknown: operators that no kind describes.
+    """
+
+    features: Matrix
+    log_roofline: Column
+    design: Matrix
+    ways: NDArray[np.str_]
+    launches: Matrix
+    unknown: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> "NetworkRows":
+        """Rows in the order of the queries; each graph is lowered once a mode.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+            TypeError: a workload is no network.
+        """
+        n = len(queries)
+        rows = cls(
+            np.empty((n, len(NETWORK_FEATURES))),
+            np.empty(n),
+            np.empty((n, len(COLUMNS))),
+            np.array([way_of(query) for query in queries], dtype=np.str_),
+            np.empty((n, len(OPERATOR_CLASSES))),
+            np.empty(n, dtype=np.intp),
+        )
+        for places, kernels in _by_kernels(queries):
+            for row in places:
+                rows._fill(row, queries[row], kernels)
+        return rows
+
+    def take(self, chosen: NDArray[np.bool_]) -> "NetworkRows":
+        """The rows where the mask is True."""
+        return NetworkRows(
+            self.features[chosen],
+            self.log_roofline[chosen],
+            self.design[chosen],
+            self.ways[chosen],
+            self.launches[chosen],
+            self.unknown[chosen],
+        )
+
+    def matrix(self, terms: Matrix) -> tuple[Matrix, Column]:
+        """Features of the residual booster, and log seconds of the additive time.
+
+        Args:
+            terms: (n, len(COLUMNS)) seconds of each term.
+        """
+        log_seconds = log_seconds_of(terms)
+        total = terms.sum(axis=1) + _TINY
+        rest = (
+            log_seconds - self.log_roofline,
+            terms[:, COMPUTE_COLUMNS].sum(axis=1) / total,
+            terms[:, -1] / total,
+        )
+        parts = [self.features, root_shares(terms), np.stack(rest, axis=1)]
+        return np.concatenate(parts, axis=1), log_seconds
+
+    def class_shares(self, terms: Matrix) -> Matrix:
+        """Share of each operator class in the additive time, shape (n, len(OPERATOR_CLASSES))."""
+        by_class = terms @ _COLUMN_IN_CLASS + terms[:, -1:] * self.launches
+        return np.asarray(by_class / (by_class.sum(axis=1, keepdims=True) + _TINY))
+
+    def _fill(self, row: int, query: Query, kernels: Kernels) -> None:
+        network = query.workload
+        assert isinstance(network, Network)
+        chip = chip_of(query.device, network.precision)
+        features, roofline = network_features(kernels, chip, network, query.software)
+        self.features[row] = features
+        self.log_roofline[row] = np.log(roofline)
+        seconds = kind_seconds(kernels, chip, float(network.batch_size))
+        self.design[row] = design_row(seconds, chip)
+        launches = np.bincount(
+            _CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
+        )
+        self.launches[row] = launches / max(1.0, launches.sum())
+        self.unknown[row] = kernels.unknown
+
+
+@dataclass(frozen=True)
+class TaughtRows:
+    """Rows with what was measured.
+
+    Attributes:
+        rows: the queries.
+        log_measured: logarithm of the measured seconds.
+        weights: weight of each row.
+        device, family: groups that calibration holds out.
+        same: codes; equal for runs of one graph on one device.
+    """
+
+    rows: NetworkRows
+    log_measured: Column
+    weights: Column
+    device: NDArray[np.str_]
+    family: NDArray[np.str_]
+    same: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> "TaughtRows":
+        """Rows with a latency and a weight.
+
+        Args:
+            measurements: networks with `latency_ms` and the groups `device` and `family`.
+        """
+        latency = measurements.values["latency_ms"]
+        weights = measurements.weights
+        weights = np.ones(len(latency)) if weights is None else weights
+        # NaN compares false: rows without a latency are left out.
+        kept = measurements.take((latency > 0) & (weights > 0))
+        device = kept.groups["device"]
+        pairs = [f"{d} {g}" for d, g in zip(device, graph_digests(kept.queries), strict=True)]
+        return cls(
+            NetworkRows.of(kept.queries),
+            np.log(kept.values["latency_ms"] / 1e3),
+            np.ones(len(kept)) if kept.weights is None else kept.weights,
+            device,
+            kept.groups["family"],
+            np.unique(pairs, return_inverse=True)[1],
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, chosen: NDArray[np.bool_]) -> "TaughtRows":
+        """The rows where the mask is True."""
+        return TaughtRows(
+            self.rows.take(chosen),
+            self.log_measured[chosen],
+            self.weights[chosen],
+            self.device[chosen],
+            self.family[chosen],
+            self.same[chosen],
+        )
+
+
+def _by_kernels(queries: Sequence[Query]) -> Iterator[tuple[list[int], Kernels]]:
+    """Positions of the queries that share a lowering; the modes of a graph follow each other."""
+    by_graph: dict[int, dict[LoweringMode, list[int]]] = {}
+    for row, query in enumerate(queries):
+        network = query.workload
+        if not isinstance(network, Network):
+            raise TypeError(f"a {network.kind} workload has no network to lower")
+        mode = lowering_mode(network.graph, network.precision, query.software)
+        by_graph.setdefault(id(network.graph), {}).setdefault(mode, []).append(row)
+    keep = len(by_graph) <= FEW_GRAPHS
+    for modes in by_graph.values():
+        network = queries[next(iter(modes.values()))[0]].workload
+        assert isinstance(network, Network)
+        graph = network.graph
+        kernels = (lowered(graph, m) for m in modes) if keep else lower(graph, tuple(modes))
+        yield from zip(modes.values(), kernels, strict=True)

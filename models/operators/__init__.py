@@ -1,0 +1,1 @@
+"""Latency of single operators (kernels) on GPUs: boosted trees by family of operators."""

@@ -1,0 +1,355 @@
+"""Latency of kernels by boosters of the devices most like the one asked, and of networks as sums.
+
+A kernel's time is a physical base time x exp(ratio), joined with what the power limit allows, never
+below the roofline nor below a launch; a network's is the sum over its operators. Boosters of
+unlike training devices count little (`operator_families`). Intervals come from variance components:
+what a device's kernels have in common does not average out in a network, what is a shape's own does
+(`operator_intervals`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.device import Device
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import NumberFormat
+from forerun.features.operators.features import (
+    DEVICE_RATIOS,
+    FAMILIES,
+    FAMILY_OF_KIND,
+    FEATURES,
+    SHORTEST_KERNEL_MS,
+    assumed,
+    device_ratios,
+    operator_features,
+)
+from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.query_table import gather
+from forerun.features.operators.table import OperatorTable
+from forerun.models.adaptation.suggestions import suggest_for_errors
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, FewRows, Standard, graph_digests
+from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.domain.device_novelty import device_position, novel_lines, novelty_of
+from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.operators.family_boosters import (
+    DeviceBoosters,
+    family_ms,
+    fit_devices,
+    load_devices,
+    mixed_ratio,
+    save_devices,
+)
+from forerun.models.operators.held_out_errors import errors_by_others, held_out_errors
+from forerun.models.operators.intervals import ErrorComponents, HeldOut, calibrate, site_keys
+from forerun.models.operators.network_sums import TimedNetworks
+from forerun.models.operators.training_rows import (
+    CORRECTION_WIDTH,
+    OperatorRows,
+    TimedKernels,
+    correction_columns,
+)
+from forerun.models.prediction import Predictions
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OperatorBoost:
+    """Latency of kernels, and of networks as their sum.
+
+    Attributes:
+        seed: first of the bag's seeds.
+        bag: boosters a family and training device.
+        trees: boosting rounds of each.
+        experts: boosters of each training device.
+        components: variances of the error, from held-out devices and held-out large work.
+        known: devices of the training rows.
+        domain: range of the training devices' ratios.
+        precisions: number formats of the training rows.
+        scales: family -> spread of its features over the training rows.
+        kernels: errors of kernels on devices adapted to.
+        networks: errors of whole networks there, beyond those of their kernels.
+    """
+
+    seed: int = 0
+    bag: int = 1
+    trees: int = 120
+    calibrated: bool = True
+    experts: tuple[DeviceBoosters, ...] = ()
+    components: ErrorComponents | None = None
+    known: KnownDevices = field(default_factory=KnownDevices)
+    domain: FeatureRange | None = None
+    precisions: tuple[str, ...] = ()
+    scales: Mapping[str, Standard] = field(default_factory=dict)
+    kernels: FewRows = field(default_factory=FewRows)
+    networks: FewRows = field(default_factory=FewRows)
+    name: ClassVar[str] = "operator_boost"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Latency only."""
+        return ("latency_ms",)
+
+    def answers(self, query: Query) -> bool:
+        """Kernels and networks, once fitted."""
+        return bool(self.experts) and query.has_bound
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Boosters on all rows, intervals on rows that other fits did not see.
+
+        Args:
+            measurements: kernels with `latency_ms` and the group `device`; doubtful rows, of a
+                weight below 0.5, are left out.
+        """
+        rows = OperatorRows.of(measurements)
+        experts = self._experts(rows, np.ones(len(rows.device), dtype=np.bool_))
+        fitted = replace(
+            self,
+            experts=tuple(experts.values()),
+            known=KnownDevices.of([q.device for q in measurements.queries]),
+            domain=_domain(measurements.queries),
+            precisions=tuple(sorted({q.run.precision for q in measurements.queries})),
+            scales={
+                family: Standard.of(correction_columns(features, np.exp(log_measured)))
+                for family, (_, features, log_measured) in rows.parts.items()
+                if len(log_measured)
+            },
+            kernels=FewRows(),
+            networks=FewRows(),
+        )
+        if not self.calibrated:
+            return replace(fitted, components=None)
+        missed_on = partial(errors_by_others, rows, experts)
+        return replace(fitted, components=calibrate(rows, partial(self._missed, rows), missed_on))
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Errors on devices from a few kernels or networks with `latency_ms`.
+
+        Kernels come first; what they leave of the networks' error is a level of its own.
+        """
+        is_kernel = np.array([q.run.kind == "kernel" for q in measurements.queries], dtype=np.bool_)
+        adapted = self
+        if is_kernel.any():
+            adapted = adapted._with_kernels(measurements.take(is_kernel))
+        if not is_kernel.all():
+            adapted = adapted._with_networks(measurements.take(~is_kernel))
+        return adapted
+
+    def _with_kernels(self, measurements: Measurements) -> Self:
+        plain = replace(self, kernels=FewRows())
+        n = len(measurements)
+        times, features = np.empty(n), np.zeros((n, CORRECTION_WIDTH))
+        strata = np.full(n, "", dtype="<U16")
+        for part in gather(measurements.queries):
+            found = plain._kernels(part.table, part.device, part.precision)
+            times[part.owner], features[part.owner] = found.times, found.features
+            strata[part.owner] = found.families
+        errors = np.log(measurements.values["latency_ms"] / times)
+        devices = [q.device for q in measurements.queries]
+        kernels = self.kernels.updated(errors, devices, strata.tolist(), features, self.known)
+        return replace(self, kernels=kernels)
+
+    def _with_networks(self, measurements: Measurements) -> Self:
+        plain = replace(self, networks=FewRows()).predict(measurements.queries)
+        errors = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        devices = [q.device for q in measurements.queries]
+        phases = [_phase(q) for q in measurements.queries]
+        nothing = np.zeros((len(devices), 1))
+        found = self.networks.updated(
+            errors, devices, phases, nothing, self.known, graph_digests(measurements.queries)
+        )
+        return replace(self, networks=found)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the workloads whose measurement on a new device tells most.
+
+        A network looks like its kernels, each counted by its share of the time; families lie
+        apart.
+        """
+        families = len(FAMILIES)
+        rows, time = np.zeros((len(queries), CORRECTION_WIDTH + families)), np.zeros(len(queries))
+        for part in gather(queries):
+            found = self._kernels(part.table, part.device, part.precision)
+            spent = found.times * part.table.repeat
+            apart = np.eye(families)[FAMILY_OF_KIND[part.table.kind]] * np.sqrt(families)
+            np.add.at(rows, part.owner, np.hstack([found.features, apart]) * spent[:, None])
+            np.add.at(time, part.owner, spent)
+        return suggest_for_errors(rows / time[:, None], count, seed)
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Sum over operators, with intervals from the sum's own variance.
+
+        The shared part of the operators' errors is fully correlated, the rest averages out.
+        """
+        timed = self.timed_networks(queries)
+        scale, deviation = self._network_scale(queries)
+        value = timed.device_ms * scale
+        low, high = timed.interval(value, self.components)
+        if self.kernels.devices:
+            low, high = self.kernels.intervals(value, timed.adapted_deviation, low, high)
+        if self.networks.devices:
+            low, high = self.networks.intervals(value, deviation, low, high)
+        with_intervals = self.components is not None
+        return Predictions(
+            {"latency_ms": value},
+            {"latency_ms": low} if with_intervals else {},
+            {"latency_ms": high} if with_intervals else {},
+            self.components.coverage if self.components else None,
+            [self._limits(q) for q in queries],
+            [_breakdown(row, s) for row, s in zip(timed.by_class_ms, scale, strict=True)],
+        )
+
+    def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:
+        """Time on the device of n networks (or kernels), and the variance of its log by parts.
+
+        What the host adds (dispatch, Python) is not in it, nor are corrections by whole networks.
+        """
+        timed = TimedNetworks.empty(len(queries))
+        for part in gather(queries):
+            found = self._kernels(part.table, part.device, part.precision)
+            timed.add(part, found, self._novelty(part.device), self.components)
+        return timed
+
+    def _novelty(self, device: Device) -> float:
+        if device in self.known:
+            return 0.0
+        position = device_position(device)
+        return novelty_of(position, [np.array(expert.position) for expert in self.experts])
+
+    def _network_scale(self, queries: Sequence[Query]) -> tuple[Column, Column]:
+        """Factor of whole networks, 1 for kernels, and its deviation in log space."""
+        scale, deviation = np.ones(len(queries)), np.full(len(queries), np.nan)
+        rows = [row for row, query in enumerate(queries) if query.run.kind == "network"]
+        if rows and self.networks.devices:
+            asked = [queries[row] for row in rows]
+            devices, phases = [q.device for q in asked], [_phase(q) for q in asked]
+            nothing = np.zeros((len(rows), 1))
+            mean, spread = self.networks.correction(devices, phases, nothing, graph_digests(asked))
+            scale[rows], deviation[rows] = np.exp(mean), spread
+        return scale, deviation
+
+    def _kernels(
+        self, table: OperatorTable, device: Device, precision: NumberFormat
+    ) -> TimedKernels:
+        found = TimedKernels.empty(len(table))
+        family_of = FAMILY_OF_KIND[table.kind]
+        adapted = self.kernels.of(device) is not None
+        position = device_position(device)
+        for code in np.unique(family_of):
+            family = FAMILIES[code]
+            mine = family_of == code
+            features = operator_features(table.take(mine), device, precision, family)
+            ratio = mixed_ratio(self.experts, position, family, features)
+            times = family_ms(family, features, ratio)
+            found.families[mine] = family
+            found.site[mine], found.kernel[mine] = site_keys(family, features)
+            if family in self.scales:
+                columns = correction_columns(features, times)
+                found.features[mine] = self.scales[family].apply(columns, CORRECTION_WIDTH)
+            if adapted:
+                here, strata = [device] * len(times), [family] * len(times)
+                error, found.deviation[mine] = self.kernels.correction(
+                    here, strata, found.features[mine]
+                )
+                times = times * np.exp(error)
+            shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
+            found.times[mine] = np.maximum(times, shortest)
+        return found
+
+    def _experts(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> dict[str, DeviceBoosters]:
+        seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
+        return fit_devices(rows, chosen, trees=self.trees, seeds=seeds)
+
+    def _missed(self, rows: OperatorRows, held: NDArray[np.bool_]) -> list[HeldOut]:
+        """Errors on rows held out, by quicker boosters on the other rows of all devices."""
+        experts = replace(self, bag=1)._experts(rows, ~held)
+        found: list[HeldOut] = []
+        for device in np.unique(rows.device):
+            mine = held & (rows.device == device)
+            found += held_out_errors(rows, mine, str(device), list(experts.values()), 0.0)
+        return found
+
+    def _limits(self, query: Query) -> tuple[str, ...]:
+        precision, device = query.run.precision, query.device
+        lines = []
+        if self.precisions and precision not in self.precisions:
+            lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
+        enough = max(self.kernels.rows(device), self.networks.rows(device)) >= ENOUGH_ROWS
+        if device not in self.known and not enough and self.domain is not None:
+            if device.kind == "gpu":
+                lines.extend(novel_lines(device, [np.array(e.position) for e in self.experts]))
+            else:
+                lines.extend(self.domain.outside(device_ratios(device, precision)))
+        lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
+        lines.extend((*self.kernels.limits(device), *self.networks.limits(device)))
+        unknown = query.run.graph.unknown if query.run.kind == "network" else {}
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
+        return tuple(lines)
+
+    def save(self, folder: Path) -> None:
+        """Boosters as LightGBM text, the rest as JSON."""
+        folder.mkdir(parents=True, exist_ok=True)
+        parameters = {
+            "seed": self.seed,
+            "bag": self.bag,
+            "trees": self.trees,
+            "experts": save_devices(self.experts, folder),
+            "features": {family: list(FEATURES[family]) for family in FAMILIES},
+            "components": self.components.to_json() if self.components else None,
+            "known": self.known.sheets,
+            "domain": self.domain.to_json() if self.domain else None,
+            "precisions": self.precisions,
+            "scales": {family: scale.to_json() for family, scale in self.scales.items()},
+            "kernels": self.kernels.to_json(),
+            "networks": self.networks.to_json(),
+        }
+        write_content(folder, self.name, parameters)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged, or was fitted on other features.
+        """
+        content = read_content(folder, cls.name)
+        for family in FAMILIES:
+            FeatureRange.check_names(folder, FEATURES[family], content["features"][family])
+        return cls(
+            seed=content["seed"],
+            bag=content["bag"],
+            trees=content["trees"],
+            experts=tuple(load_devices(folder, content["experts"])),
+            components=(
+                ErrorComponents.from_json(content["components"]) if content["components"] else None
+            ),
+            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
+            domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
+            precisions=tuple(content["precisions"]),
+            scales={f: Standard.from_json(s) for f, s in content["scales"].items()},
+            kernels=FewRows.from_json(content["kernels"]),
+            networks=FewRows.from_json(content["networks"]),
+        )
+
+
+def _domain(queries: Sequence[Query]) -> FeatureRange:
+    seen = {(id(q.device), q.run.precision): q for q in queries}
+    matrix = np.array([device_ratios(q.device, q.run.precision) for q in seen.values()])
+    return FeatureRange.of(DEVICE_RATIOS, matrix)
+
+
+def _phase(query: Query) -> str:
+    return query.run.phase if query.run.kind == "network" else "kernel"
+
+
+def _breakdown(row: Column, scale: float) -> dict[str, float]:
+    return {OPERATOR_CLASSES[i]: float(row[i] * scale) for i in np.flatnonzero(row)}

@@ -1,0 +1,256 @@
+"""The average power of a GPU as a law of few coefficients, with random effects of its silicon.
+
+A board draws what it draws while it waits, and a dynamic part: its silicon switches at the rate of
+its units and clock, more with arithmetic at full rate, and every byte from memory takes its energy.
+Units without work switch less, and kernels that stall on memory issue fewer instructions than
+others. Where the host is slower than the device, the dynamic part is drawn for a share of the time
+alone. The sum cannot exceed the design power, which a governor holds by lowering the clock; and no
+run draws less than its board while it waits, which training holds as a one-sided residual.
+
+Coefficients are Bayesian: `TERMS` are what is known without the training rows and how well. The
+effects of a chip are normal; their deviations are what training sees between chips. A chip that
+training did not see has none, the same silicon under another name has those of its twin.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.features.power.kernel_activity import ACTIVITIES
+from forerun.models.domain.feature_range import Sheet, same_sheet
+from forerun.models.power.runs import PowerRuns
+
+Column = NDArray[np.float64]
+
+
+class _Term(NamedTuple):
+    mean: float
+    deviation: float
+
+
+TERMS: Final[Mapping[str, _Term]] = {
+    "waiting": _Term(float(np.log(50.0)), 0.6),
+    "graphics_waiting": _Term(0.0, 0.3),
+    "issue": _Term(float(np.log(50.0)), 0.5),
+    "arithmetic": _Term(float(np.log(90.0)), 0.5),
+    "byte": _Term(float(np.log(0.15)), 0.2),
+    "network_time": _Term(0.0, 0.5),
+    "operator_time": _Term(0.0, 0.5),
+    "idle_units": _Term(-2.0, 0.5),
+    **{name: _Term(0.0, 0.3) for name in ACTIVITIES[1:]},
+}
+"""Logarithms, but for `idle_units`. `waiting`: watts of a board of 250 W for computing;
+`graphics_waiting`: a factor of graphics boards, whose GDDR memory keeps its clock; `issue` and
+`arithmetic`: watts for 1e11 units and cycles a second, of any kernel and of arithmetic at its peak;
+`byte`: nanojoules a byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`); `network_time` and
+`operator_time`: device time of networks and of operators in a loop over the expected one;
+`idle_units`: log-odds of the share of issue power that units without work draw (0.12); the others:
+issue power of a class of kernels in terms of dense products. Priors are round figures, wide enough
+for the training rows to move them; `waiting` is a fifth of the design power, as in boosters. That
+of `idle_units` was chosen among five on matrix products of H200, B200 and GB200 (AIConfigurator),
+which are in no training set and are not judged."""
+
+EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 0.4}
+"""Effect of a chip -> standard deviation of its logarithm between chips. Six of the seven chips in
+training are at most 0.2 from the law in the dynamic part, the RTX 2080 Ti is 0.43 below it."""
+
+WAITING_POWER: Final = 0.5
+"""Exponent of the design power in the power of a waiting board: 33 W of 165 (A30), 33 to 37 of 250
+(P100, V100); chosen on these rows, between a constant and a share."""
+REFERENCE_TDP_W: Final = 250.0
+SHARPNESS: Final = 15.0
+"""Exponent of the soft minimum of demand and design power: boards whose demand exceeds the limit
+draw 99.5 % of it (A30)."""
+OVERLAP: Final[Mapping[str, float]] = {"operator": 6.0, "network": 3.0}
+"""Exponent that joins device and host time, which hide behind each other. From times, not from
+power: latencies of operators in a loop are the longer of the two (exponents of 5 and more on A30
+and RTX 2080 Ti), those of ShuffleNet's steps, whose kernels differ in length, join them at 2.8."""
+MOST_WAITING: Final = 0.5
+"""Of the design power."""
+
+SPREAD: Final[Mapping[str, float]] = {"network": 0.1, "operator": 0.15}
+"""Standard deviation of the logarithm within a chip: networks differ less than single operators."""
+BELOW_WAITING: Final = 0.05
+"""Standard deviation of the logarithm by which a measurement may lie below the waiting power."""
+EVIDENCE_ROWS: Final = 40.0
+"""Rows of one chip and kind that count in full: more of them only repeat its own error."""
+
+
+@dataclass(frozen=True)
+class SiliconEffect:
+    """How a chip differs from the law, in logarithms.
+
+    Attributes:
+        silicon: which chip, as `forerun.models.power.runs.silicon` gives it.
+        waiting, dynamic, host: effects, as in `EFFECTS`; `host` is of device time over host time.
+    """
+
+    silicon: Sheet
+    waiting: float
+    dynamic: float
+    host: float
+
+
+class Demand(NamedTuple):
+    """What n runs would draw if there were no limit.
+
+    Attributes:
+        waiting_w: (n,) of the board while it waits, W.
+        dynamic_w: (n,) of what it does, a mean over the run, W.
+    """
+
+    waiting_w: Column
+    dynamic_w: Column
+
+    def times(self, waiting: Column, dynamic: Column) -> "Demand":
+        """The parts multiplied by (n,) factors."""
+        return Demand(self.waiting_w * waiting, self.dynamic_w * dynamic)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """The law after training; without it, what the priors say.
+
+    Attributes:
+        coefficients: of `TERMS`, in their order.
+        effects: of the chips in the training set.
+    """
+
+    coefficients: tuple[float, ...] = field(
+        default_factory=lambda: tuple(term.mean for term in TERMS.values())
+    )
+    effects: tuple[SiliconEffect, ...] = ()
+
+    def fit(self, runs: PowerRuns, watts: Column) -> Self:
+        """Most probable coefficients and effects.
+
+        Args:
+            runs: n runs; those of one chip share its effects.
+            watts: (n,) average power.
+        """
+        from scipy.optimize import least_squares
+
+        keys, chip = _chips(runs.silicon)
+        means = np.array([term.mean for term in TERMS.values()])
+        deviations = np.array([term.deviation for term in TERMS.values()])
+        between = np.array(list(EFFECTS.values()))
+        scale = np.sqrt(_weights(runs, chip)) / np.where(
+            runs.single, SPREAD["operator"], SPREAD["network"]
+        )
+        measured, terms = np.log(watts), len(TERMS)
+
+        def residuals(point: Column) -> Column:
+            offsets = point[terms:].reshape(len(keys), len(EFFECTS))
+            demand = demand_w(point[:terms], runs, (offsets * between)[chip])
+            left = scale * (np.log(limited_w(runs, demand)) - measured)
+            above = np.maximum(np.log(demand.waiting_w) - measured, 0.0) / BELOW_WAITING
+            prior = (point[:terms] - means) / deviations
+            return np.concatenate([prior, point[terms:], left, above])
+
+        start = np.concatenate([means, np.zeros(len(keys) * len(EFFECTS))])
+        found = least_squares(residuals, start, max_nfev=60).x
+        offsets = found[terms:].reshape(len(keys), len(EFFECTS)) * between
+        effects = (
+            SiliconEffect(key, *map(float, row)) for key, row in zip(keys, offsets, strict=True)
+        )
+        return type(self)(tuple(map(float, found[:terms])), tuple(effects))
+
+    def knows(self, silicon: Sheet) -> bool:
+        """Whether training saw the chip."""
+        return self._effect(silicon) is not None
+
+    def demand(self, runs: PowerRuns) -> Demand:
+        """What n runs would draw if there were no limit."""
+        effects = {key: self._effect(key) for key in set(runs.silicon)}
+        rows = [effects[key] for key in runs.silicon]
+        none = (0.0, 0.0, 0.0)
+        table = [none if e is None else (e.waiting, e.dynamic, e.host) for e in rows]
+        offsets = np.array(table, dtype=np.float64).reshape(-1, len(EFFECTS))
+        return demand_w(np.array(self.coefficients), runs, offsets)
+
+    def _effect(self, silicon: Sheet) -> SiliconEffect | None:
+        return next((e for e in self.effects if same_sheet(e.silicon, silicon)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return {
+            "terms": list(TERMS),
+            "coefficients": list(self.coefficients),
+            "effects": [[e.silicon, e.waiting, e.dynamic, e.host] for e in self.effects],
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """The law that `to_json` wrote."""
+        effects = (SiliconEffect(tuple(key), *row) for key, *row in content["effects"])
+        return cls(tuple(content["coefficients"]), tuple(effects))
+
+
+def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]) -> Demand:
+    """The law itself.
+
+    Args:
+        coefficients: of `TERMS`, in their order.
+        runs: n runs.
+        offsets: (n, 3) effects of their chips, in the order of `EFFECTS`.
+    """
+    waiting, graphics, issue, arithmetic, byte, network_time, operator_time, idle = coefficients[:8]
+    load = runs.load
+    by_law = np.exp(waiting + graphics * load.graphics + offsets[:, 0])
+    by_law = by_law * (load.tdp_w / REFERENCE_TDP_W) ** WAITING_POWER
+    sheet = np.where(np.isnan(load.idle_w), by_law, load.idle_w)
+    slower = np.where(runs.single, operator_time, network_time) + offsets[:, 2]
+    host_over_device = runs.host_s / (load.device_s * np.exp(slower))
+    overlap = np.where(runs.single, OVERLAP["operator"], OVERLAP["network"])
+    busy = (1.0 + host_over_device**overlap) ** (-1.0 / overlap)
+    idle_share = 1.0 / (1.0 + np.exp(-idle))
+    issued = idle_share * load.occupied + (1.0 - idle_share) * load.filled
+    issuing = issued @ np.exp(np.concatenate([[0.0], coefficients[8:]]))
+    switching = load.issue_rate * (np.exp(issue) * issuing + np.exp(arithmetic) * load.arithmetic)
+    moving = np.exp(byte) * load.bandwidth_gbs * load.memory
+    return Demand(
+        np.minimum(sheet, MOST_WAITING * load.tdp_w),
+        busy * np.exp(offsets[:, 1]) * (switching + moving),
+    )
+
+
+def limited_w(runs: PowerRuns, demand: Demand) -> Column:
+    """Power under the boards' own limits, (n,): rises with the demand, stays below the limit."""
+    room = runs.load.tdp_w - demand.waiting_w
+    ratio = np.maximum(demand.dynamic_w, 1e-9) / room
+    # x (1 + x^s)^(-1/s), written so that neither power overflows.
+    small = np.minimum(ratio, 1.0 / ratio)
+    held: Column = np.minimum(ratio, 1.0) * (1.0 + small**SHARPNESS) ** (-1.0 / SHARPNESS)
+    return demand.waiting_w + room * held
+
+
+def unlimited_w(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
+    """Dynamic demand that a measured power stands for, (n,): what `limited_w` leads to it from.
+
+    At the limit any higher demand would do; the predicted one is taken where it is that high.
+    """
+    room = runs.load.tdp_w - demand.waiting_w
+    share = np.clip((watts - demand.waiting_w) / room, 1e-3, None)
+    at_limit = 2.0 ** (-1.0 / SHARPNESS)
+    free = np.minimum(share, at_limit)
+    wanted = room * free * (1.0 - free**SHARPNESS) ** (-1.0 / SHARPNESS)
+    at_least: Column = np.maximum(demand.dynamic_w, wanted)
+    return np.asarray(np.where(share >= at_limit, at_least, wanted), dtype=np.float64)
+
+
+def _chips(silicon: Sequence[Sheet]) -> tuple[list[Sheet], NDArray[np.intp]]:
+    """Distinct chips, and the place of each row's among them."""
+    keys = sorted(set(silicon))
+    place = {key: number for number, key in enumerate(keys)}
+    return keys, np.array([place[key] for key in silicon], dtype=np.intp)
+
+
+def _weights(runs: PowerRuns, chip: NDArray[np.intp]) -> Column:
+    """Of each row: all rows of one chip and kind together weigh at most `EVIDENCE_ROWS`."""
+    cell = 2 * chip + runs.single
+    count = np.bincount(cell)[cell]
+    weights: Column = np.minimum(1.0, EVIDENCE_ROWS / count)
+    return weights

@@ -1,0 +1,129 @@
+"""The response to a power limit learnt from jobs that ran at several limits on one device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.domain.feature_range import sheet
+from forerun.models.power.limit_response import LAW, POWER, TIME, CapResponse, binds, depth
+
+Column = NDArray[np.float64]
+POWER_SPREAD: Final = 0.05
+TIME_SPREAD: Final = 0.07
+"""Of what the law leaves, in logarithms."""
+LEAST: Final = (0.85, 1.18, 0.02, 0.02, 0.05, 0.0)
+MOST: Final = (1.0, 1.9, 0.33, 1.0, 1.0, 2.0)
+"""Between which the coefficients are sought, in the order of `LAW`."""
+
+
+@dataclass(frozen=True)
+class CappedRuns:
+    """n runs below the highest limit of their job, with what they were there.
+
+    Attributes:
+        queries: at their limits.
+        limit_w, tdp_w: n values; `tdp_w` is the highest limit measured.
+        free_w: power at the highest limit.
+        power, time: logarithms of what a limit does to both.
+    """
+
+    queries: Sequence[Query]
+    limit_w: Column
+    tdp_w: Column
+    free_w: Column
+    power: Column
+    time: Column
+
+    @classmethod
+    def of(cls, rows: Measurements) -> "CappedRuns":
+        """Runs whose query stands there again at a higher limit, at or near the design power."""
+        jobs: dict[Query, list[int]] = {}
+        for row, query in enumerate(rows.queries):
+            if query.operation.power_limit_w is not None:
+                limitless = replace(query.operation, power_limit_w=None)
+                jobs.setdefault(replace(query, operation=limitless), []).append(row)
+        limits = np.array([q.operation.power_limit_w or np.nan for q in rows.queries])
+        watts, times = rows.values[POWER], rows.values[TIME]
+        pairs = []
+        for mine in jobs.values():
+            known = [r for r in mine if np.isfinite(watts[r]) and np.isfinite(times[r])]
+            if not known:
+                continue
+            top = max(known, key=lambda row: float(limits[row]))
+            if not binds(rows.queries[top]) or limits[top] > 0.95 * _tdp(rows.queries[top]):
+                pairs += [(row, top) for row in known if row != top]
+        low, high = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+        return cls(
+            [rows.queries[int(row)] for row in low],
+            limits[low],
+            limits[high],
+            watts[high],
+            np.log(watts[low] / watts[high]),
+            np.log(times[low] / times[high]),
+        )
+
+    def take(self, mask: NDArray[np.bool_]) -> "CappedRuns":
+        """The runs where the mask is True."""
+        queries = [self.queries[int(row)] for row in np.flatnonzero(mask)]
+        columns = (self.limit_w, self.tdp_w, self.free_w, self.power, self.time)
+        return CappedRuns(queries, *(column[mask] for column in columns))
+
+    def missed(self, response: CapResponse) -> tuple[Column, Column]:
+        """log(measured / answered) of power and of time, shapes (n,)."""
+        power, time = response.ratios(self.limit_w, self.free_w, self.tdp_w)
+        return self.power - np.log(power), self.time - np.log(time)
+
+
+def fit_response(rows: Measurements) -> CapResponse:
+    """Coefficients from all devices; errors from devices left out in turn, where there are two.
+
+    Args:
+        rows: runs with `power_w` and `latency_ms` at several limits a job.
+    """
+    runs = CappedRuns.of(rows)
+    if not len(runs.queries):
+        return CapResponse()
+    sheets = [sheet(query.device) for query in runs.queries]
+    response = replace(_coefficients(runs), sheets=tuple(sorted(set(sheets))))
+    if len(response.sheets) < 2:
+        return response
+    missed = {metric: np.full(len(sheets), np.nan) for metric in (POWER, TIME)}
+    for one in response.sheets:
+        held = np.array([other == one for other in sheets], dtype=np.bool_)
+        without = _coefficients(runs.take(~held))
+        missed[POWER][held], missed[TIME][held] = runs.take(held).missed(without)
+    ratios = zip(runs.limit_w, runs.free_w, strict=True)
+    strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
+    errors = {metric: LogQuantiles.of(left, strata) for metric, left in missed.items()}
+    return replace(response, errors=errors)
+
+
+def _coefficients(runs: CappedRuns) -> CapResponse:
+    from scipy.optimize import least_squares
+
+    start = CapResponse()
+
+    def residuals(point: Column) -> Column:
+        power, time = runs.missed(_response(point))
+        return np.concatenate([power / POWER_SPREAD, time / TIME_SPREAD])
+
+    first = np.clip(
+        [getattr(start, name) for name in LAW], np.add(LEAST, 1e-3), np.add(MOST, -1e-3)
+    )
+    found = least_squares(residuals, first, bounds=(LEAST, MOST), loss="soft_l1", x_scale=0.1)
+    return _response(found.x)
+
+
+def _response(point: Column) -> CapResponse:
+    headroom, onset, static, linear, compute, growth = map(float, point)
+    return CapResponse(headroom, onset, static, linear, compute, growth)
+
+
+def _tdp(query: Query) -> float:
+    return query.device.tdp_w or np.inf

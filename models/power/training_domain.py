@@ -1,0 +1,83 @@
+"""Which runs a predictor of power was trained on: devices, precisions, phases, operator classes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from forerun.data.query import Query
+from forerun.data.workload import Diffusion, Kernel, Network
+from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.power.operator_features import gather_power
+from forerun.models.domain.feature_range import KnownDevices
+
+
+@dataclass(frozen=True)
+class MeasuredRuns:
+    """What the training rows held.
+
+    Attributes:
+        devices: all of them.
+        operators: devices whose operators were measured.
+        networks: devices on which networks ran.
+        precisions: number formats of operators and networks.
+        phases: of networks: inference, training.
+        classes: operator classes of single operators.
+    """
+
+    devices: KnownDevices = field(default_factory=KnownDevices)
+    operators: KnownDevices = field(default_factory=KnownDevices)
+    networks: KnownDevices = field(default_factory=KnownDevices)
+    precisions: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> "MeasuredRuns":
+        """What stands in these questions."""
+        kernels = [q for q in queries if isinstance(q.workload, Kernel)]
+        networks = [q for q in queries if is_network(q)]
+        runs = [q.run for q in queries if not isinstance(q.workload, Diffusion)]
+        classes = np.unique(gather_power(kernels).op_class) if kernels else ()
+        return cls(
+            KnownDevices.of([q.device for q in queries]),
+            KnownDevices.of([q.device for q in kernels]),
+            KnownDevices.of([q.device for q in networks]),
+            tuple(sorted({run.precision for run in runs})),
+            tuple(sorted({phase_of(q) for q in networks})),
+            tuple(sorted(OPERATOR_CLASSES[c] for c in classes)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return {
+            "devices": self.devices.sheets,
+            "operators": self.operators.sheets,
+            "networks": self.networks.sheets,
+            "precisions": self.precisions,
+            "phases": self.phases,
+            "classes": self.classes,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        sheets, names = ("devices", "operators", "networks"), ("precisions", "phases", "classes")
+        devices, operators, networks = (
+            KnownDevices(tuple(tuple(sheet) for sheet in content[name])) for name in sheets
+        )
+        precisions, phases, classes = (tuple(content[name]) for name in names)
+        return cls(devices, operators, networks, precisions, phases, classes)
+
+
+def is_network(query: Query) -> bool:
+    """Whether more than one operator runs."""
+    return isinstance(query.workload, Network) and len(query.workload.graph) > 1
+
+
+def phase_of(query: Query) -> str:
+    """Phase of a network: `training` or `inference`."""
+    workload = query.workload
+    assert isinstance(workload, Network)
+    return "training" if workload.graph.training else workload.phase

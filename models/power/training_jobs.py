@@ -1,0 +1,257 @@
+"""Power and time per epoch of known training jobs at a power limit, on any GPU.
+
+What a job wants is learnt from other GPUs; what a GPU makes of it are offsets with a prior, which
+a few rows of that GPU pin down. Energy is power times time.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark
+from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, CapResponse
+from forerun.models.power.limit_response_fit import fit_response
+from forerun.models.power.training_jobs_errors import calibrate
+from forerun.models.power.training_jobs_fit import OffsetPrior, Taught, fit_offsets, fit_pooled
+from forerun.models.power.training_jobs_law import (
+    SUITE,
+    JobRows,
+    answers,
+    batch_of,
+    device_size,
+    job_of,
+)
+from forerun.models.prediction import Predictions
+
+Column = NDArray[np.float64]
+METRICS: Final = (TIME, POWER)
+TAUGHT_SPREAD: Final = 0.3
+"""Of the prior's: how far rows of a device that teaches may still move its offsets."""
+
+NEW_DEVICE: Final = "not measured on this GPU: what it makes of a job comes from other GPUs"
+
+
+@dataclass(frozen=True)
+class KnownGpu:
+    """A device with its offsets.
+
+    Attributes:
+        sheet: which device.
+        offsets: as in `power_cap_law.answers`.
+        rows: how many of its rows each job has shown.
+        teaches: whether the jobs' own figures come from it too.
+    """
+
+    sheet: Sheet
+    offsets: tuple[float, ...]
+    rows: tuple[int, ...]
+    teaches: bool
+
+
+@dataclass(frozen=True)
+class PowerCap:
+    """Jobs of Zeus's trace under a power limit.
+
+    Attributes:
+        seed: of the draws that intervals are calibrated with.
+        calibrated: whether `fit` makes intervals.
+        jobs: data set and network of each.
+        middles: logarithm of the middle batch size of each job.
+        batches: least and greatest batch size of each job, in logarithms.
+        pooled: parameters of the law and of each job; empty before `fit`.
+        gpus: devices that taught, and those adapted to.
+        errors: metric -> quantiles of log(measured / answered), by what was shown of a device.
+        response: what a limit does to any other workload.
+    """
+
+    seed: int = 0
+    calibrated: bool = True
+    jobs: tuple[str, ...] = ()
+    middles: tuple[float, ...] = ()
+    batches: tuple[tuple[float, float], ...] = ()
+    pooled: tuple[float, ...] = ()
+    gpus: tuple[KnownGpu, ...] = ()
+    errors: Mapping[str, LogQuantiles] = field(default_factory=dict)
+    response: CapResponse = field(default_factory=CapResponse)
+    name: ClassVar[str] = "power_cap"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Time per epoch and the average power of one GPU."""
+        return METRICS
+
+    def answers(self, query: Query) -> bool:
+        """Tests of the suite on one GPU whose design power and sheet are known."""
+        workload, device = query.workload, query.device
+        if not isinstance(workload, Benchmark) or workload.suite != SUITE or not self.jobs:
+            return False
+        return device.kind == "gpu" and device.has_sheet and device.tdp_w is not None
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Jobs, devices and the response to a limit; intervals from devices left out in turn."""
+        fitted = self.fitted_on(measurements)
+        response = fit_response(measurements)
+        errors = calibrate(fitted, measurements, self.seed) if self.calibrated else {}
+        return replace(fitted, response=response, errors=errors)
+
+    def fitted_on(self, rows: Measurements) -> Self:
+        """Jobs and devices of these rows, without intervals."""
+        names = [job_of(query) for query in rows.queries]
+        jobs = tuple(sorted(set(names)))
+        logs = np.log([batch_of(query) for query in rows.queries])
+        own = [logs[np.array(names) == job] for job in jobs]
+        bare = replace(
+            self,
+            jobs=jobs,
+            middles=tuple(float(np.mean(np.unique(one))) for one in own),
+            batches=tuple((float(one.min()), float(one.max())) for one in own),
+        )
+        taught = bare._by_device(rows)
+        pooled, offsets = fit_pooled(taught, jobs)
+        gpus = tuple(
+            KnownGpu(key, tuple(offsets[key].tolist()), _shown(one, len(jobs)), True)
+            for key, one in taught.items()
+        )
+        return replace(bare, pooled=tuple(pooled.tolist()), gpus=gpus)
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Offsets of each device in these rows, in place of older ones of its own."""
+        gpus = list(self.gpus)
+        for key, taught in self._by_device(measurements).items():
+            known = self._gpu(key)
+            prior = OffsetPrior.of(self.jobs)
+            rows = np.array(_shown(taught, len(self.jobs)))
+            teaches = known is not None and known.teaches
+            if known is not None and known.teaches:
+                prior = prior.around(np.array(known.offsets), TAUGHT_SPREAD)
+                rows = rows + np.array(known.rows)
+            offsets = fit_offsets(np.array(self.pooled), taught, prior)
+            gpus = [gpu for gpu in gpus if gpu is not known]
+            found = KnownGpu(key, tuple(offsets.tolist()), tuple(rows.tolist()), teaches)
+            gpus.append(found)
+        return replace(self, gpus=tuple(gpus))
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Values with intervals; nothing for a job that nobody measured."""
+        logs = self._logarithms(queries)
+        power, time = np.exp(logs[0]), 1e3 * np.exp(logs[1])
+        values = {TIME: time, POWER: power, ENERGY: power * time / 1e3}
+        low: dict[str, Column] = {}
+        high: dict[str, Column] = {}
+        strata = [self.trust(query) for query in queries]
+        for metric, quantiles in self.errors.items():
+            low[metric], high[metric] = quantiles.around(values[metric], strata)
+        coverage = 0.9 if self.errors else None
+        limits = [self._limits(query) for query in queries]
+        return Predictions(values, low, high, coverage, limits)
+
+    def trust(self, query: Query) -> str:
+        """Stratum of the error: how well the device and its job are known."""
+        gpu = self._gpu(sheet(query.device))
+        if gpu is None:
+            return "unseen"
+        if gpu.teaches:
+            return "seen"
+        job = job_of(query)
+        shown = gpu.rows[self.jobs.index(job)] if job in self.jobs else 0
+        return f"adapted/{min(shown, 3)}"
+
+    def _logarithms(self, queries: Sequence[Query]) -> tuple[Column, Column]:
+        """Of watts and of seconds, shapes (n,)."""
+        rows = JobRows.of(queries, self.jobs, np.array(self.middles))
+        power, time = np.full(len(queries), np.nan), np.full(len(queries), np.nan)
+        keys = [sheet(query.device) for query in queries]
+        for key in set(keys):
+            gpu = self._gpu(key)
+            offsets = np.zeros(device_size(len(self.jobs))) if gpu is None else gpu.offsets
+            mine = np.array([one == key for one in keys]) & (rows.job >= 0)
+            if mine.any():
+                found = answers(np.array(self.pooled), np.array(offsets), rows.take(mine))
+                power[mine], time[mine] = found
+        return power, time
+
+    def _by_device(self, rows: Measurements) -> dict[Sheet, Taught]:
+        """Runs of known jobs, a device each."""
+        keys = [sheet(query.device) for query in rows.queries]
+        nothing = np.full(len(rows), np.nan)
+        watts, times = (rows.values.get(metric, nothing) for metric in (POWER, TIME))
+        whole = JobRows.of(rows.queries, self.jobs, np.array(self.middles))
+        found = {}
+        for key in sorted(set(keys)):
+            mine = np.array([one == key for one in keys]) & (whole.job >= 0)
+            if mine.any():
+                logs = (np.log(watts[mine]), np.log(times[mine] / 1e3))
+                found[key] = Taught(whole.take(mine), *logs)
+        return found
+
+    def _gpu(self, key: Sheet) -> KnownGpu | None:
+        return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
+
+    def _limits(self, query: Query) -> tuple[str, ...]:
+        lines = []
+        if self._gpu(sheet(query.device)) is None:
+            lines += [f"power: {NEW_DEVICE}", NEW_DEVICE]
+        job, batch = job_of(query), float(np.log(batch_of(query)))
+        if job not in self.jobs:
+            lines += [f"power: the job {job} was not measured", f"the job {job} was not measured"]
+        else:
+            low, high = self.batches[self.jobs.index(job)]
+            if not low - 1e-9 <= batch <= high + 1e-9:
+                seen = f"{np.exp(low):.0f} to {np.exp(high):.0f}"
+                lines.append(f"batch size is {np.exp(batch):.0f}, training saw {seen}")
+        limit, tdp = query.operation.power_limit_w, query.device.tdp_w
+        if limit is not None and tdp is not None and limit < LOWEST * tdp:
+            share = f"power limit is {limit / tdp:.0%} of the design power"
+            lines.append(f"{share}, training saw {LOWEST:.0%} and more")
+        return tuple(lines)
+
+    def save(self, folder: Path) -> None:
+        """Everything as JSON."""
+        parameters = {
+            "seed": self.seed,
+            "calibrated": self.calibrated,
+            "jobs": self.jobs,
+            "middles": self.middles,
+            "batches": self.batches,
+            "pooled": self.pooled,
+            "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.teaches] for gpu in self.gpus],
+            "errors": {metric: one.to_json() for metric, one in self.errors.items()},
+            "response": self.response.to_json(),
+        }
+        write_content(folder, self.name, parameters)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote.
+
+        Raises:
+            BadArtifact: the folder is damaged.
+        """
+        content: dict[str, Any] = read_content(folder, cls.name)
+        return cls(
+            seed=content["seed"],
+            calibrated=content["calibrated"],
+            jobs=tuple(content["jobs"]),
+            middles=tuple(content["middles"]),
+            batches=tuple((low, high) for low, high in content["batches"]),
+            pooled=tuple(content["pooled"]),
+            gpus=tuple(
+                KnownGpu(tuple(key), tuple(offsets), tuple(rows), teaches)
+                for key, offsets, rows, teaches in content["gpus"]
+            ),
+            errors={m: LogQuantiles.from_json(one) for m, one in content["errors"].items()},
+            response=CapResponse.from_json(content["response"]),
+        )
+
+
+def _shown(taught: Taught, jobs: int) -> tuple[int, ...]:
+    return tuple(np.bincount(taught.rows.job, minlength=jobs).tolist())

@@ -1,0 +1,1 @@
+"""Latency and memory of networks run by onnxruntime on a processor."""

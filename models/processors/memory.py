@@ -1,0 +1,122 @@
+"""Peak memory of onnxruntime on a processor: weights, what lives at once, and the session itself.
+
+The peak of the process over what it held before the network was loaded, as `forerun collect cpu`
+measures it: weights are held once in the file's bytes, once as tensors, and again where they are
+packed for products, so their factor is learnt.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from scipy.optimize import nnls
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.features.memory.liveness import inference_requests
+from forerun.features.operators.query_table import GraphKey
+from forerun.models.prediction import Predictions
+from forerun.models.processors.rates import Column, Matrix
+
+MIB = 2.0**20
+METRIC = "peak_memory_mib"
+_SHRINKAGE = 5.0
+"""Pseudo-rows without an error that a device's own offset is shrunk by."""
+
+
+@dataclass(frozen=True)
+class CpuMemory:
+    """Peak memory as a sum of the session, weights and activations.
+
+    Attributes:
+        factors: (3,) MiB of a session, and of one MiB of weights and of live activations.
+        spread: factor to either side that holds nine rows of ten.
+        offsets: device -> mean log error of rows measured on it, shrunk.
+    """
+
+    factors: Column = field(default_factory=lambda: np.array([5.0, 2.0, 1.2]))
+    spread: float = 2.0
+    offsets: dict[str, float] = field(default_factory=dict)
+
+    def fit(self, measurements: Measurements) -> Self:
+        """By least relative squares, none of the factors below zero; rows of networks alone."""
+        rows, measured = _measured(measurements)
+        if len(rows) < 5:
+            return self
+        parts = _parts(rows)
+        factors, _ = nnls(parts / measured[:, None], np.ones(len(measured)))
+        # The least of a session keeps small networks from an answer of nothing.
+        factors = np.maximum(factors, [1.0, 0.5, 0.1])
+        errors = np.abs(np.log(measured / (parts @ factors)))
+        return replace(self, factors=factors, spread=float(np.exp(np.quantile(errors, 0.92))))
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """A factor for each device."""
+        rows, measured = _measured(measurements)
+        offsets = dict(self.offsets)
+        names = np.array([query.device.name for query in rows], dtype=np.str_)
+        for name in dict.fromkeys(names.tolist()):
+            mine = np.flatnonzero(names == name)
+            expected = _parts([rows[place] for place in mine]) @ self.factors
+            errors = np.log(measured[mine] / expected)
+            offsets[name] = float(errors.sum() / (len(mine) + _SHRINKAGE))
+        return replace(self, offsets=offsets)
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Peak memory of networks; NaN for single operators."""
+        values = np.full(len(queries), np.nan)
+        networks = [place for place, q in enumerate(queries) if q.workload.kind == "network"]
+        if networks:
+            mine = [queries[place] for place in networks]
+            offset = np.array([self.offsets.get(query.device.name, 0.0) for query in mine])
+            values[networks] = _parts(mine) @ self.factors * np.exp(offset)
+        return Predictions(
+            {METRIC: values}, {METRIC: values / self.spread}, {METRIC: values * self.spread}
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return {
+            "factors": self.factors.tolist(),
+            "spread": self.spread,
+            "offsets": dict(self.offsets),
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        return cls(np.array(content["factors"]), content["spread"], dict(content["offsets"]))
+
+
+def _measured(measurements: Measurements) -> tuple[list[Query], Column]:
+    values = measurements.values.get(METRIC, np.full(len(measurements), np.nan))
+    kept = [
+        row
+        for row, query in enumerate(measurements.queries)
+        if query.workload.kind == "network" and np.isfinite(values[row]) and values[row] > 0
+    ]
+    return [measurements.queries[row] for row in kept], values[kept]
+
+
+def _parts(queries: Sequence[Query]) -> Matrix:
+    """(n, 3): one, MiB of weights, MiB of activations alive at once."""
+    found = []
+    for query in queries:
+        run = query.run
+        assert isinstance(run, Network)
+        weights, activations = _sizes(GraphKey(run.graph))
+        found.append((1.0, weights, activations * run.batch_size / run.graph.batch_size))
+    return np.array(found)
+
+
+@lru_cache(maxsize=512)
+def _sizes(key: GraphKey) -> tuple[float, float]:
+    """MiB of weights, and of activations at their peak at the graph's own batch size."""
+    graph = key.graph
+    weights = 4.0 * (graph.parameter_elements or sum(o.parameter_elements for o in graph.operators))
+    requests = inference_requests(graph)
+    parts = requests.peak_parts(requests.sizes(1.0))
+    return weights / MIB, parts["activations"] / MIB

@@ -1,0 +1,1 @@
+"""Power, rate and energy of generative models that serve requests."""

@@ -1,0 +1,1 @@
+"""Measurements of users: read, kept apart for judging, and adapted to."""

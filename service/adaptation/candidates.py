@@ -1,0 +1,57 @@
+"""Workloads that could be measured on a device: model files, or reference operators."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.device import Device
+from forerun.data.errors import InputError, MissingData
+from forerun.data.query import Query
+from forerun.data.software import Runtime, Software
+from forerun.data.workload import Kernel, Network, NumberFormat
+from forerun.features.readers import read_graph
+from forerun.service.adaptation.measurement_files import model_files
+from forerun.service.log import log
+
+
+def candidates_of(
+    sources: Sequence[Path],
+    device: Device,
+    batch_size: int,
+    precision: NumberFormat,
+    runtime: Runtime,
+) -> dict[str, Query]:
+    """What people call each candidate -> its query.
+
+    Args:
+        sources: model files, folders of them; the reference operators where there are none.
+        device: to be measured.
+        batch_size: of networks.
+        precision: number format.
+        runtime: how it will be run.
+
+    Raises:
+        MissingData: a source is not there, or a folder holds no model.
+        UnreadableModel: a file named by itself is no model; in a folder it is left out and logged.
+    """
+    software = Software(runtime=runtime)
+    if not sources:
+        return {
+            op.name: Query(Kernel(op, precision), device, software) for op in reference_operators()
+        }
+    found = {}
+    for source in sources:
+        files = model_files(source) if source.is_dir() else [source]
+        if not files:
+            raise MissingData(f"No model file in {source}.")
+        for file in files:
+            try:
+                graph = read_graph(file, batch_size=batch_size)
+            except InputError as error:
+                if not source.is_dir():
+                    raise
+                log().warning("a file is left out", file=file.name, why=str(error))
+                continue
+            network = Network(graph, batch_size, precision)
+            found[str(file)] = Query(network, device, software)
+    return found

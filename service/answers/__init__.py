@@ -1,0 +1,1 @@
+"""From a question with its names looked up to an answer."""

@@ -1,0 +1,245 @@
+"""What an answer says: estimates, bound, limits, what fits, and why something is not known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
+from forerun.data.graph import OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.prediction import Estimate, Prediction, is_note
+from forerun.models.predictor import Predictor
+from forerun.models.router import Chosen
+from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.answers.question import UNITS, Question
+from forerun.service.limits.memory_fit import fits
+from forerun.service.limits.power_summary import power_facts
+from forerun.service.limits.set_up import not_known, set_up_lines
+from forerun.service.limits.wording import limit_line
+
+PEAK = "peak_memory_mib"
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A question on its way.
+
+    Attributes:
+        query: as the predictors see it.
+        bound: analytic time, None where there is none.
+        untimed: why there is none.
+    """
+
+    question: Question
+    query: Query
+    bound: float | None
+    untimed: InputError | None = None
+
+
+def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
+    """The answer to one question, with the fields of `PredictionOut`.
+
+    Raises:
+        UnknownBandwidth: the device has no sheet, and memory is not answered either.
+        UnanswerableQuery, UnknownPrecision: no predictor can answer.
+    """
+    (answer,) = answers_to([question], in_use)
+    if isinstance(answer, InputError):
+        raise answer
+    return answer
+
+
+def answers_to(questions: Sequence[Question], in_use: InUse) -> list[dict[str, Any] | InputError]:
+    """The answer to each question, or why there is none; predictors are asked once for all."""
+    predictor = in_use.loaded.predictor
+    cases = [_case(question, predictor) for question in questions]
+    found: dict[int, Prediction | InputError] = {}
+    timed = [row for row, case in enumerate(cases) if case.untimed is None]
+    found |= _predicted(predictor, [cases[row].query for row in timed], timed)
+    for row, case in enumerate(cases):
+        if case.untimed is not None:
+            found[row] = _without_times(predictor, case.query) or case.untimed
+    return [
+        said if isinstance(said, InputError) else _told(case, said, in_use)
+        for case, said in ((case, found[row]) for row, case in enumerate(cases))
+    ]
+
+
+def _case(question: Question, predictor: Predictor) -> _Case:
+    query = question.query
+    if isinstance(predictor, Chosen):
+        query = predictor.seen(query)
+    if not query.has_bound:
+        return _Case(question, query, None, UnknownBandwidth(query.device.name))
+    try:
+        # Sheets and shapes may be absurd; what comes of it is looked at below.
+        with np.errstate(all="ignore"):
+            bound = float(Roofline().predict([query]).values["latency_ms"][0])
+    except UnknownPrecision as error:
+        return _Case(question, query, None, error)
+    return _Case(question, query, bound)
+
+
+def _predicted(
+    predictor: Predictor, queries: Sequence[Query], rows: Sequence[int]
+) -> dict[int, Prediction | InputError]:
+    """Row -> prediction, in one call; one by one where a query is refused."""
+    if not queries:
+        return {}
+    try:
+        with np.errstate(all="ignore"):
+            said = predictor.predict(queries)
+        return {row: said[place] for place, row in enumerate(rows)}
+    except InputError as error:
+        if len(queries) == 1:
+            return {rows[0]: error}
+    found: dict[int, Prediction | InputError] = {}
+    for query, row in zip(queries, rows, strict=True):
+        found |= _predicted(predictor, [query], [row])
+    return found
+
+
+def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
+    """What those say that need no spec sheet: memory."""
+    if not isinstance(predictor, Chosen):
+        return None
+    parts = tuple(part for part in predictor.parts if PEAK in part.metrics)
+    memory = replace(predictor, parts=parts)
+    return memory.predict([query])[0] if memory.answers(query) else None
+
+
+def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] | InputError:
+    question, query, loaded = case.question, case.query, in_use.loaded
+    if not _is_finite(prediction, case.bound):
+        return UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )
+    hidden = not_known(query)
+    estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
+    unknown = unknown_operators(query.run)
+    limits = _limits(case, prediction, unknown)
+    told = {
+        line for name in question.metrics if name in estimates for line in limits_of(name, limits)
+    }
+    peak = estimates.get(PEAK)
+    return {
+        "metrics": {n: _estimate(estimates.get(n), n, limits) for n in question.metrics},
+        "missing": {
+            name: hidden.get(name) or prediction.withheld.get(name) or _why_missing(case, name)
+            for name in question.metrics
+            if name not in estimates
+        },
+        "in_domain": all(map(is_note, told)),
+        "limits": [line for line in limits if line in told],
+        "fits": fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
+        "power": power_facts(query, estimates.get("energy_j")),
+        "breakdown_ms": _breakdown(prediction, estimates.get("latency_ms")),
+        "breakdown_mib": dict(prediction.breakdown_mib),
+        "roofline": {} if case.bound is None else {"latency_ms": case.bound},
+        "unknown_operators": unknown,
+        "device": {"name": query.device.name, "origin": query.device.origin},
+        "graph": question.graph,
+        "predictor": {
+            "name": loaded.predictor.name,
+            "version": loaded.version,
+            "adapted_rows": in_use.rows.get(question.query.device, 0),
+        },
+    }
+
+
+def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
+    """Parts that add up to the time, also where a power limit stretches it."""
+    total = sum(prediction.breakdown_ms.values())
+    if latency is None or not total > 0.0:
+        return {}
+    return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
+
+
+def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[str]:
+    said = (limit_line(readable(line)) for line in prediction.limits)
+    other = _other_arithmetic(case.query) if case.untimed is None else []
+    limits = [*other, *dict.fromkeys(said)]
+    if unknown and not limits_of("latency_ms", limits):
+        count = sum(unknown.values())
+        limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
+    return limits + set_up_lines(case.query)
+
+
+def _other_arithmetic(query: Query) -> list[str]:
+    """A line when the device computes in another precision than was asked for."""
+    wanted = COMPUTE_PRECISION[query.run.precision]
+    used = query.device.computes_in(wanted)
+    if used == wanted:
+        return []
+    return [f"the device's sheet has no {wanted} peak; its {used} rate is taken"]
+
+
+def limits_of(metric: str, limits: Sequence[str]) -> list[str]:
+    """The limits that concern a metric.
+
+    A line that begins with `power:` or `memory:` concerns that alone, every other one the time;
+    energy is power x time.
+    """
+    if metric.endswith("_mib"):
+        topics = {"memory"}
+    else:
+        topics = {"power_w": {"power"}, "energy_j": {"power", "time"}}.get(metric, {"time"})
+    return [line for line in limits if _topic(line) in topics]
+
+
+def _topic(limit: str) -> str:
+    head = limit.partition(":")[0]
+    return head if head in ("power", "memory") else "time"
+
+
+def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]:
+    """Names of operators that no reader knows -> how often, the names in sound Unicode."""
+    if isinstance(asked, Kernel):
+        op = asked.operator
+        return {readable(op.name): 1} if op.kind == "unknown" else {}
+    graph = asked.graph if isinstance(asked, Network) else asked
+    return {readable(name): count for name, count in graph.unknown.items()}
+
+
+def readable(text: str) -> str:
+    """Text that can be written as UTF-8: JSON may hold halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_finite(prediction: Prediction, bound: float | None) -> bool:
+    ends = (x for e in prediction.estimates.values() for x in (e.value, e.low, e.high))
+    parts = prediction.breakdown_mib.values()
+    return all(x is None or isfinite(x) for x in (bound, *ends, *parts))
+
+
+def _estimate(
+    estimate: Estimate | None, metric: str, limits: Sequence[str]
+) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    known = metric.endswith("_mib") and estimate.coverage is not None
+    return {
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "coverage": estimate.coverage,
+        "p95": estimate.high if known else None,
+        "unit": UNITS[metric],
+        "in_domain": all(map(is_note, limits_of(metric, limits))),
+    }
+
+
+def _why_missing(case: _Case, metric: str) -> str:
+    query = case.query
+    if query.workload.kind == "kernel" and metric.endswith("_mib"):
+        return "memory is a property of a whole network"
+    if case.untimed is not None and not metric.endswith("_mib"):
+        return str(case.untimed)
+    phase = getattr(query.workload, "phase", "inference")
+    return f"no predictor answers {metric} for {phase} on a {query.device.kind}"

@@ -1,0 +1,124 @@
+"""What several power limits do to the time and energy of one workload on one device."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.metrics import metric
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.models.power.limit_sweep import LimitedRun, power_sweep
+from forerun.models.prediction import Estimate
+from forerun.models.router import Chosen
+from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.answers.answer import limits_of, readable
+from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
+from forerun.service.limits.set_up import not_known, set_up_lines
+from forerun.service.limits.wording import limit_line
+
+LEAST_SHARE, STEPS = 0.4, 13
+"""Limits swept where none are given: from this share of the design power to all of it."""
+
+SLOW_DOWN = 0.1
+
+
+def default_limits(device: Device) -> list[float]:
+    """`STEPS` power limits in whole watts where that tells them apart.
+
+    Raises:
+        InputError: the sheet gives no design power.
+    """
+    if device.tdp_w is None:
+        raise InputError(f"The sheet of {device.name} gives no tdp_w; say which limits_w to sweep.")
+    shares = np.linspace(LEAST_SHARE, 1.0, STEPS)
+    limits = [float(share * device.tdp_w) for share in shares]
+    return [float(round(w)) for w in limits] if device.tdp_w >= 10 * STEPS else limits
+
+
+def swept(
+    query: Query, limits_w: Sequence[float] | None, slow_down: float, in_use: InUse
+) -> dict[str, Any]:
+    """The sweep, with the fields of `SweepOut`.
+
+    Args:
+        query: its own power limit is replaced.
+        limits_w: of one device, W; `default_limits` when None.
+        slow_down: share of the fastest time that the advice may cost.
+        in_use: who answers.
+
+    Raises:
+        InputError: a limit is none, or there are none to sweep and no design power to go by.
+        UnanswerableQuery: time or power is not known.
+    """
+    predictor = in_use.loaded.predictor
+    if isinstance(predictor, Chosen):
+        query = predictor.seen(query)
+    hidden = not_known(query)
+    if hidden:
+        raise UnanswerableQuery(f"{next(iter(hidden.values())).capitalize()}.")
+    given = default_limits(query.device) if limits_w is None else limits_w
+    with np.errstate(all="ignore"):
+        found = power_sweep(predictor, query, given)
+    _check_finite(found.runs)
+    samples = samples_of(query)
+    lines = [limit_line(readable(line)) for run in found.runs for line in run.limits]
+    lines += set_up_lines(query)
+    return {
+        "device": {"name": query.device.name, "origin": query.device.origin},
+        "tdp_w": query.device.tdp_w,
+        "idle_w": query.device.idle_w,
+        "peak_power_w": None,
+        "missing": {"peak_power_w": NO_PEAK}
+        | ({} if query.device.idle_w is not None else {"idle_w": NO_IDLE}),
+        "samples": samples,
+        "runs": [_run(run, samples) for run in found.runs],
+        "least_energy": _advice(found.least_energy),
+        "slow_down": slow_down,
+        "within_slow_down": _advice(found.within(slow_down)),
+        "limits": limits_of("energy_j", list(dict.fromkeys(lines))),
+        "graph": query.workload.graph.digest if isinstance(query.workload, Network) else None,
+        "predictor": {
+            "name": in_use.loaded.predictor.name,
+            "version": in_use.loaded.version,
+            "adapted_rows": in_use.rows.get(query.device, 0),
+        },
+    }
+
+
+def _run(run: LimitedRun, samples: int) -> dict[str, Any]:
+    return {
+        "limit_w": run.limit_w,
+        "latency_ms": _estimate(run.latency_ms, metric("latency_ms").unit),
+        "power_w": _estimate(run.power_w, metric("power_w").unit),
+        "energy_j": _estimate(run.energy_j, metric("energy_j").unit),
+        "energy_per_sample_j": per_sample(run.energy_j, samples),
+        "slow_down": run.slow_down,
+        "saving": run.saving,
+        "on_front": run.on_front,
+    }
+
+
+def _advice(run: LimitedRun) -> dict[str, float]:
+    return {"limit_w": run.limit_w, "slow_down": run.slow_down, "saving": run.saving}
+
+
+def _estimate(estimate: Estimate, unit: str) -> dict[str, Any]:
+    value, low, high = _ends(estimate)
+    coverage = estimate.coverage
+    return {"value": value, "low": low, "high": high, "coverage": coverage, "unit": unit}
+
+
+def _ends(estimate: Estimate) -> tuple[float, float | None, float | None]:
+    return estimate.value, estimate.low, estimate.high
+
+
+def _check_finite(runs: Sequence[LimitedRun]) -> None:
+    ends = [x for r in runs for e in (r.latency_ms, r.power_w, r.energy_j) for x in _ends(e)]
+    ends += [x for run in runs for x in (run.slow_down, run.saving)]
+    if not np.isfinite([x for x in ends if x is not None]).all():
+        raise UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )

@@ -1,0 +1,232 @@
+"""Which devices meet the limits for one workload, and in which order; why the others do not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Literal, NamedTuple
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.metrics import metric
+from forerun.data.query import Query
+from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.answers.answer import answers_to
+from forerun.service.answers.question import question_about
+
+Objective = Literal[
+    "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
+]
+"""What is made least, `throughput_per_w` most: samples a second a watt, so samples a joule."""
+
+Risk = Literal["high", "value"]
+"""What limits are judged by: the upper end of the interval, or the best estimate."""
+
+SHOWN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+MS_AN_HOUR = 3.6e6
+_SOURCE: Mapping[str, str] = {"throughput_per_w": "energy_j", "cost": "latency_ms"}
+_UNITS: Mapping[str, str] = {"throughput_per_w": "1/J", "cost": "price of a run"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device must keep to.
+
+    Attributes:
+        most: metric -> most of it, in its unit.
+        must_fit: whether the device's memory must be enough; of networks only.
+        in_domain_only: whether the objective and the limited metrics must be in domain.
+        risk: what is judged.
+    """
+
+    most: Mapping[str, float]
+    must_fit: bool = True
+    in_domain_only: bool = False
+    risk: Risk = "high"
+
+
+class Aim(NamedTuple):
+    """The objective's value with its interval; what is not known of that is None."""
+
+    value: float
+    low: float | None
+    high: float | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What devices are ranked by.
+
+    Attributes:
+        objective: its name.
+        samples: in one run.
+        prices_per_hour: device -> price, in any currency.
+    """
+
+    objective: Objective
+    samples: int = 1
+    prices_per_hour: Mapping[Device, float] | None = None
+
+    @property
+    def metric(self) -> str:
+        """The metric that it follows from."""
+        return _SOURCE.get(self.objective, self.objective)
+
+    @property
+    def unit(self) -> str:
+        """Of its value."""
+        return _UNITS.get(self.objective) or metric(self.objective).unit
+
+    def of(self, device: Device, estimate: Mapping[str, Any]) -> Aim | None:
+        """The objective on a device, None where its price is not given or a run costs nothing."""
+        ends = estimate["value"], estimate["low"], estimate["high"]
+        if self.objective == "cost":
+            price = (self.prices_per_hour or {}).get(device)
+            if price is None:
+                return None
+            value, low, high = (None if end is None else price * end / MS_AN_HOUR for end in ends)
+        elif self.objective == "throughput_per_w":
+            value, high, low = (self.samples / end if end else None for end in ends)
+        else:
+            value, low, high = ends
+        return None if value is None else Aim(value, low, high, estimate["coverage"])
+
+
+def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) -> dict[str, Any]:
+    """Devices in order and those left out, with the fields of `RankOut`.
+
+    Args:
+        queries: one workload on n devices.
+        goal: what to rank by.
+        limits: what a device must keep to.
+        in_use: who answers, in one call.
+    """
+    questions = [question_about(query, SHOWN) for query in queries]
+    answers = answers_to(questions, in_use)
+    found = ranking([query.device for query in queries], answers, goal, limits)
+    return found | {
+        "objective": goal.objective,
+        "risk": limits.risk,
+        "graph": questions[0].graph,
+        "predictor": {
+            "name": in_use.loaded.predictor.name,
+            "version": in_use.loaded.version,
+            "adapted_rows": sum(in_use.rows.values()),
+        },
+    }
+
+
+def ranking(
+    devices: Sequence[Device],
+    answers: Sequence[dict[str, Any] | InputError],
+    goal: Goal,
+    limits: Limits,
+) -> dict[str, Any]:
+    """`ranked` in order and `excluded`, with the fields of `RankOut`.
+
+    Args:
+        devices: n candidates.
+        answers: to the workload on each, with all of `SHOWN`, or why there is none.
+        goal: what to rank by.
+        limits: what a device must keep to.
+    """
+    kept: list[tuple[Aim, str, dict[str, Any]]] = []
+    excluded: list[dict[str, Any]] = []
+    ranked: list[dict[str, Any]] = []
+    for device, answer in zip(devices, answers, strict=True):
+        found = _judged(device, answer, goal, limits)
+        if isinstance(found, list):
+            named = {"name": device.name, "origin": device.origin}
+            excluded.append({"device": named, "reasons": found})
+        else:
+            kept.append((found[0], device.name, found[1]))
+    sign = -1.0 if goal.objective == "throughput_per_w" else 1.0
+    kept.sort(key=lambda row: (sign * row[0].value, row[1]))
+    for place, (aim, _, row) in enumerate(kept):
+        tied = place > 0 and aim.value == kept[place - 1][0].value
+        row["rank"] = ranked[-1]["rank"] if tied else place + 1
+        row["overlaps_best"] = place == 0 or _overlap(aim, kept[0][0])
+        ranked.append(row)
+    return {"ranked": ranked, "excluded": excluded}
+
+
+def _judged(
+    device: Device, answer: dict[str, Any] | InputError, goal: Goal, limits: Limits
+) -> tuple[Aim, dict[str, Any]] | list[str]:
+    """The objective and a row, or the reasons against the device."""
+    if isinstance(answer, InputError):
+        return [str(answer)]
+    reasons, margins = _against(answer, limits)
+    estimate = answer["metrics"][goal.metric]
+    aim = None if estimate is None else goal.of(device, estimate)
+    if estimate is None:
+        reasons.append(f"{goal.metric} is not known: {answer['missing'][goal.metric]}")
+    elif aim is None:
+        why = "no price is given" if goal.objective == "cost" else f"{goal.metric} is zero"
+        reasons.append(f"{goal.objective} is not known: {why}")
+    if limits.in_domain_only:
+        reasons += _out_of_domain(answer, {goal.metric, *limits.most})
+    if reasons or aim is None:
+        return list(dict.fromkeys(reasons))
+    shown = {name: answer["metrics"][name] for name in SHOWN}
+    same = ("missing", "fits", "in_domain", "limits", "device")
+    row: dict[str, Any] = {name: answer[name] for name in same}
+    row |= {"metrics": shown, "margins": margins}
+    return aim, row | {"objective": {**aim._asdict(), "unit": goal.unit}}
+
+
+def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[str, float]]:
+    """Reasons, and by how much each limit is kept or broken."""
+    reasons: list[str] = []
+    margins: dict[str, float] = {}
+    for name, most in limits.most.items():
+        estimate = answer["metrics"][name]
+        if estimate is None:
+            reasons.append(f"{name} is not known: {answer['missing'][name]}")
+            continue
+        judged = estimate[limits.risk]
+        if judged is not None and name == "power_w":
+            judged = min(judged, _enforced_w(answer))
+        if judged is None:
+            reasons.append(f"{name} has no upper end; risk `value` judges the estimate")
+            continue
+        margins[name] = most - judged
+        if judged > most:
+            end = "upper end of " if limits.risk == "high" else ""
+            text = metric(name).text
+            reasons.append(f"{end}{name} is {text(judged)}, the limit {text(most)}")
+    if limits.must_fit and answer["graph"] is not None:
+        reasons += _does_not_fit(answer, limits.risk)
+    return reasons, margins
+
+
+def _enforced_w(answer: dict[str, Any]) -> float:
+    """What the device itself holds its average power to, W; infinity where that is not known."""
+    known = (answer["power"][name] for name in ("power_limit_w", "tdp_w"))
+    return min((watts for watts in known if watts is not None), default=inf)
+
+
+def _does_not_fit(answer: dict[str, Any], risk: Risk) -> list[str]:
+    fits = answer["fits"]
+    if fits is None:
+        why = answer["missing"].get("peak_memory_mib", "the sheet gives no memory")
+        return [f"whether it fits is not known: {why}"]
+    if fits["fits"] if risk == "high" else fits["fits_at_value"]:
+        return []
+    needed = fits["needed_mib"] if risk == "high" else answer["metrics"]["peak_memory_mib"]["value"]
+    upto = "up to " if risk == "high" else ""
+    usable = fits["usable_mib"]
+    return [f"does not fit: {upto}{needed:,.0f} MiB needed, {usable:,.0f} MiB usable"]
+
+
+def _out_of_domain(answer: dict[str, Any], names: set[str]) -> list[str]:
+    metrics = answer["metrics"]
+    left = sorted(n for n in names if metrics[n] is not None and not metrics[n]["in_domain"])
+    return [f"{name} is outside what was measured" for name in left]
+
+
+def _overlap(one: Aim, other: Aim) -> bool:
+    """Whether intervals overlap; a value without one is a point."""
+    lows = [aim.value if aim.low is None else aim.low for aim in (one, other)]
+    highs = [aim.value if aim.high is None else aim.high for aim in (one, other)]
+    return max(lows) <= min(highs)

@@ -1,0 +1,85 @@
+"""Answers about generative models that serve requests: power, rate, energy of one unit."""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.metrics import metric
+from forerun.data.query import Query
+from forerun.data.workload import Diffusion, LlmServing
+from forerun.features.serving_features import WEIGHT_BYTES
+from forerun.models.prediction import Estimate
+from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.limits.wording import limit_line
+
+METRICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "llm_serving": ("power_w", "tokens_per_s", "energy_per_token_j"),
+    "diffusion": ("power_w", "latency_ms", "samples_per_s", "energy_per_sample_j"),
+}
+"""Kind of workload -> what is answered."""
+MISSING: Final = {"peak_memory_mib": "no memory was measured of models that serve"}
+
+
+def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
+    """The fields of `ServingOut`.
+
+    Raises:
+        UnanswerableQuery: no predictor in use answers it, or the answer is beyond every number.
+    """
+    loaded = in_use.loaded
+    # Sheets and sizes may be absurd; what comes of it is looked at below.
+    with np.errstate(all="ignore"):
+        found = loaded.predictor.predict([query])[0]
+    asked = METRICS[query.workload.kind]
+    known = {name: found.estimates[name] for name in asked if name in found.estimates}
+    if not known and found.withheld:
+        raise UnanswerableQuery(f"Nothing is answered: {next(iter(found.withheld.values()))}.")
+    if not known or not all(isfinite(estimate.value) for estimate in known.values()):
+        raise UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )
+    limits = [*map(limit_line, found.limits), *_too_heavy(query)]
+    return {
+        "metrics": {
+            name: {
+                "value": estimate.value,
+                "low": estimate.low,
+                "high": _enforced(name, estimate, query.device.tdp_w),
+                "coverage": estimate.coverage,
+                "unit": metric(name).unit,
+            }
+            for name, estimate in known.items()
+        },
+        "missing": {**MISSING, **{n: why for n, why in found.withheld.items() if n in asked}},
+        "in_domain": not limits,
+        "limits": limits,
+        "device": {"name": query.device.name, "origin": query.device.origin},
+        "device_count": query.operation.device_count,
+        "predictor": {
+            "name": loaded.predictor.name,
+            "version": loaded.version,
+            "adapted_rows": in_use.rows.get(query.device, 0),
+        },
+    }
+
+
+def _enforced(name: str, estimate: Estimate, tdp_w: float | None) -> float | None:
+    """The upper end, of average power no higher than the device holds itself to."""
+    if name != "power_w" or tdp_w is None or estimate.high is None:
+        return estimate.high
+    return max(estimate.value, min(estimate.high, tdp_w))
+
+
+def _too_heavy(query: Query) -> list[str]:
+    """A line where the weights alone take more than all devices have."""
+    model, count = query.workload, query.operation.device_count
+    if not isinstance(model, LlmServing | Diffusion) or query.device.memory_gib is None:
+        return []
+    weights = model.total_parameters if isinstance(model, LlmServing) else model.parameters
+    taken, held = weights * WEIGHT_BYTES[model.weights] / 2**30, count * query.device.memory_gib
+    if taken <= held:
+        return []
+    return [f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: it cannot run"]

@@ -1,0 +1,1 @@
+"""`forerun collect`: measure on this machine."""

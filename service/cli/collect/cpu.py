@@ -1,0 +1,81 @@
+"""`forerun collect cpu`: measure operators and networks on this machine's processor."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.service.cli.output import progress
+
+if TYPE_CHECKING:
+    from forerun.data.collectors.runner.trial import Trial
+
+QUICK_MINUTES, QUICK_WINDOW_S = 2.0, 0.8
+BUSY = 0.3
+"""Runnable processes a processor from which on others' work is in the times."""
+
+
+def cpu(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="reference operators and networks, in two minutes")
+    ] = False,
+    plan: Annotated[
+        Path | None, typer.Option(help="plan .yaml [the standard one of half an hour]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="what rows call this machine")] = "my-cpu",
+    threads: Annotated[
+        int | None, typer.Option(help="that compute [all this process may use]", min=1)
+    ] = None,
+    budget_minutes: Annotated[
+        float | None, typer.Option(help="no trial is begun that would end later", min=0.05)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Measure this machine's processor: latency, memory above the runtime's own, energy."""
+    from forerun.data.collectors.latency.cpu import CpuCollector
+    from forerun.data.collectors.latency.cpu_run import CpuRun
+    from forerun.data.collectors.system.host import library, load, usable_cpus
+    from forerun.data.errors import InputError
+    from forerun.service.cli.collect.shared import check_can, run_collector
+    from forerun.service.stores.local_device import this_cpu
+
+    if quick and plan is not None:
+        raise InputError("Give --quick or --plan, not both.")
+    count = threads or usable_cpus()
+    check_can(CpuCollector(device), output)
+    trials, minutes, window_s = _quick(output) if quick else _planned(plan, output)
+    collector = CpuCollector(device, trials, CpuRun(count, window_s))
+    if library("torch") is None and len(collector.plan()) < len(trials):
+        progress("torch is not installed: measuring through onnxruntime alone")
+    if (load() or 0.0) > BUSY * usable_cpus():
+        progress("this machine is busy: times are those of a busy machine, and unsteady")
+    progress(f"measuring {device} with {count} threads into {output}")
+    run_collector(collector, output, budget_minutes or minutes, this_cpu, json)
+
+
+def _quick(output: Path) -> "tuple[tuple[Trial, ...], float, float]":
+    from forerun.data.collectors.latency.fingerprint import reference_trials
+    from forerun.data.collectors.system.host import library
+    from forerun.data.collectors.workloads.processor_operators import processor_trials
+    from forerun.service.adaptation.measured_networks import built_trials
+
+    if library("onnxruntime") is None:
+        return reference_trials("torch"), QUICK_MINUTES, QUICK_WINDOW_S
+    networks = built_trials(output, quick=True)
+    return (*networks, *processor_trials(quick=True)), QUICK_MINUTES, QUICK_WINDOW_S
+
+
+def _planned(plan: Path | None, output: Path) -> "tuple[tuple[Trial, ...], float, float]":
+    from forerun.data.collectors.system.host import library
+    from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
+    from forerun.service.adaptation.measured_networks import keep_zoo_graphs
+
+    found = CollectionPlan.standard() if plan is None else read_plan(plan)
+    folder = Path() if plan is None else plan.parent
+    trials = found.trials(output, folder)
+    if library("torch") is not None:
+        keep_zoo_graphs((name for part in found.networks for name in part.names), output)
+    return trials, found.budget_minutes, found.window_s

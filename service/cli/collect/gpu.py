@@ -1,0 +1,59 @@
+"""`forerun collect gpu`: measure operators and networks on an NVIDIA GPU."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from forerun.service.cli.output import progress
+
+
+def gpu(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
+    ],
+    budget_minutes: Annotated[
+        float, typer.Option(help="no trial is begun that would end later", min=0.05)
+    ] = 30.0,
+    device: Annotated[str, typer.Option(help="what rows call it [the product's name]")] = "",
+    index: Annotated[int, typer.Option("--gpu", help="index of the GPU", min=0)] = 0,
+    only: Annotated[
+        Literal["operators", "networks", "slow"] | None,
+        typer.Option(help="part of the plan; slow is networks compiled and recorded [all]"),
+    ] = None,
+    step: Annotated[
+        int, typer.Option(help="of operators' sizes, from one to the next", min=2, max=64)
+    ] = 2,
+    power_seconds: Annotated[
+        float, typer.Option(help="long windows of power, 0 for no power at all", min=0, max=600)
+    ] = 2.0,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling."""
+    from forerun.data.collectors.latency.gpu import GpuCollector
+    from forerun.data.collectors.latency.gpu_windows import Pacing
+    from forerun.service.cli.collect.shared import run_collector
+    from forerun.service.stores.local_device import nvidia_gpu
+
+    pacing = Pacing.to_a_budget(power_seconds)
+    collector = GpuCollector(index, device, None, step, only, pacing)
+    try:
+        run_collector(collector, output, budget_minutes, nvidia_gpu, json)
+    finally:
+        # Also where the GPU was lost or the run interrupted: what the table names needs graphs.
+        if output.is_file():
+            graphs(output)
+
+
+def graphs(
+    table: Annotated[Path, typer.Argument(help="table that names networks of the zoo")],
+) -> None:
+    """Trace the zoo's networks that a table names, as one measured without forerun's readers."""
+    from forerun.data.collectors.workloads.torch_networks import NETWORKS
+    from forerun.data.measurement import read_measurements
+    from forerun.service.adaptation.measured_networks import keep_zoo_graphs
+    from forerun.service.adaptation.measurement_files import graph_folder_of
+
+    named = [str(name) for name in read_measurements(table)["workload"] if name in NETWORKS]
+    keep_zoo_graphs(named, table)
+    progress(f"{len(set(named))} graphs in {graph_folder_of(table)}")

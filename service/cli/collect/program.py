@@ -1,0 +1,150 @@
+"""`forerun collect program`: what a scheduler must know of a program, measured on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli.output import print_json, progress, progress_bar
+
+if TYPE_CHECKING:
+    from forerun.data.workload import ProgramProfile
+
+INTERPRETERS = ("python", "bash", "sh", "perl", "ruby", "node", "java", "Rscript", "julia")
+"""Programs that say nothing of what they run; numbers of versions may follow."""
+MOST_OTHERS = 0.15
+"""CPUs that others may use while a program is profiled."""
+CHILDRENS = 0.5
+"""Where the process that was begun has less than this share of all CPU time, its children have."""
+
+
+def program(
+    command: Annotated[list[str], typer.Argument(help="the program and its arguments, after `--`")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="JSON file [standard output]")
+    ] = None,
+    name: Annotated[str, typer.Option(help="what it is called [its file's name]")] = "",
+    repeats: Annotated[
+        int, typer.Option(help="runs alone, and as many beside the load", min=3)
+    ] = 5,
+    working_set_mib: Annotated[
+        float | None, typer.Option(help="memory that it goes through again and again", min=0)
+    ] = None,
+) -> None:
+    """Profile a program of your own, alone and beside one load, for `POST /v1/colocation`.
+
+    It must do the same work each time, for two seconds or more. It runs on one CPU, as programs did
+    that teach, on a machine that is idle otherwise; what it prints goes nowhere.
+    """
+    from forerun.data.collectors.interference.own_program import SETTINGS, OwnProgram
+    from forerun.data.collectors.interference.tables import build
+    from forerun.data.collectors.system.host_inventory import usable_cpus
+    from forerun.features.tables.contention import colocations
+
+    own = OwnProgram(name or called(command), tuple(command), repeats)
+    cpus = usable_cpus()
+    _check(own.name, output, cpus)
+    with TemporaryDirectory(prefix="forerun-") as folder:
+        with progress_bar("runs", len(own.states(cpus))) as step:
+            for _ in own.run(Path(folder)):
+                step()
+        tables = build(Path(folder) / "journal", SETTINGS.clock_s)
+    runs = tables["runs"]
+    profile = colocations(runs, tables["samples"], profiled=True)[0].profile
+    if not profile.alone.seconds:
+        raise InputError(
+            f"{own.name} ends within a second, too soon for a profile; give it more work to do."
+        )
+    known = described(profile) | {"working_set_mib": working_set_mib}
+    alone = runs[runs["neighbour"] == "none"]
+    progress(
+        f"{own.name} alone: {alone['wall_s'].median():.2f} s, "
+        f"{alone['cpu_s'].median():.2f} s of CPU"
+    )
+    for line in _sensitivity(profile, len(cpus)):
+        progress(line)
+    _write(known, output)
+
+
+def _check(name: str, output: Path | None, cpus: Sequence[int]) -> None:
+    """Refuse before anything is run, and say what this machine cannot tell.
+
+    Raises:
+        InputError: the name is taken, or the output has no folder.
+    """
+    from forerun.data.collectors.interference.neighbours import stress_ng_version
+    from forerun.data.collectors.interference.victims import VICTIMS
+
+    if name in {each.name for each in VICTIMS}:
+        raise InputError(f"{name!r} is a program of ours that was measured; give it a --name.")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"No folder {output.parent} to write {output.name} into.")
+    if len(cpus) < 2:
+        progress("one CPU only: no load beside it, so how sensitive it is stays unknown")
+    elif stress_ng_version() is None:
+        progress("no stress-ng: a load of our own stands in for it; install it to compare")
+
+
+def called(command: Sequence[str]) -> str:
+    """What a command is called where nobody says: its script, else its program."""
+    program = Path(command[0]).name
+    script = next((Path(word) for word in command[1:] if not word.startswith("-")), None)
+    if script is not None and program.rstrip("0123456789.") in INTERPRETERS and script.is_file():
+        return script.name
+    return program
+
+
+def _write(known: dict[str, Any], output: Path | None) -> None:
+    import json
+
+    if output is None:
+        print_json(known)
+    else:
+        output.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
+def _sensitivity(profile: "ProgramProfile", cpus: int) -> list[str]:
+    """What the load did, and what stays unknown."""
+    lines = []
+    if profile.p_cpu_beside_cache is not None:
+        p_cpu = profile.p_cpu_beside_cache
+        lines.append(f"beside a load that fills the caches: P {p_cpu:.2f} (CPU time)")
+    elif cpus > 1:
+        lines.append("the load beside it did not run: how sensitive it is stays unknown")
+    others = busy_with_others(profile)
+    if others > MOST_OTHERS:
+        lines.append(
+            f"other programs used {others:.1f} CPUs meanwhile: profile it on an idle machine"
+        )
+    return lines
+
+
+def busy_with_others(profile: "ProgramProfile") -> float:
+    """CPUs in use while it ran alone, less its own."""
+    values = profile.alone.seconds[0] if profile.alone.seconds else ()
+    alone = dict(zip(profile.alone.metrics, values, strict=bool(values)))
+    kinds = ("user", "nice", "system", "steal")
+    busy = sum(alone.get(f"cpu.{kind}_share", 0.0) for kind in kinds)
+    return busy - (profile.cpu_share or 0.0) if alone else 0.0
+
+
+def described(profile: "ProgramProfile") -> dict[str, Any]:
+    """A profile as `/v1/colocation` takes programs.
+
+    Metrics of the process itself are left out where its children do the work.
+    """
+    alone: dict[str, float] = {}
+    if profile.alone.seconds:
+        pairs = zip(profile.alone.metrics, profile.alone.seconds[0], strict=True)
+        alone = {name: round(value, 6) for name, value in pairs if value == value}
+    if alone.get("task.cpu_share", 0.0) < CHILDRENS * (profile.cpu_share or 0.0):
+        alone = {name: value for name, value in alone.items() if not name.startswith("task.")}
+    facts = {
+        "cpu_share": profile.cpu_share,
+        "cpu_spread": profile.cpu_spread,
+        "p_cpu_beside_cache": profile.p_cpu_beside_cache,
+    }
+    return {"name": profile.program, "alone": alone, **facts}

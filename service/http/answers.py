@@ -1,0 +1,103 @@
+"""Questions to answers: the predictor in use, the devices, the graphs, and answers given before."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+
+from pydantic_core import to_json
+
+from forerun.data.device import Device
+from forerun.data.errors import UnknownMetric
+from forerun.data.query import Query
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.answers.answer import answer_of
+from forerun.service.answers.question import UNITS, Question, question_about
+from forerun.service.schemas.prediction import NetworkIn, PredictIn
+from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
+from forerun.service.stores.devices import DeviceStore
+from forerun.service.stores.graphs import GraphStore
+
+
+class Answers:
+    """Holds the predictor in use; `swap` puts another in its place between two questions.
+
+    Args:
+        adaptation: the predictor, adapted on what users measured.
+        devices: spec sheets.
+        graphs: uploaded graphs.
+        kept: answers kept in memory.
+    """
+
+    def __init__(
+        self, adaptation: Adaptation, devices: DeviceStore, graphs: GraphStore, kept: int
+    ) -> None:
+        self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
+        self._kept = kept
+        self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def swap(self, loaded: LoadedPredictor) -> None:
+        """Answer with another predictor from now on."""
+        self.adaptation.swap(loaded)
+
+    def is_at_hand(self, asked: PredictIn) -> bool:
+        """Whether looking up the device and the graph takes neither the disk nor a long list."""
+        if self.adaptation.held() is None:
+            return False
+        given = asked.workload
+        if isinstance(given, NetworkIn) and (
+            not isinstance(given.graph, str) or self.graphs.held(given.graph) is None
+        ):
+            return False
+        return isinstance(asked.device, Device) or self.devices.held(asked.device) is not None
+
+    def question(self, asked: PredictIn) -> Question:
+        """Look up the device and the graph.
+
+        Raises:
+            UnknownDevice, UnknownGraph, UnknownMetric, UnreadableModel: what was named is not here.
+            BadTrainingSetup: how a network is trained contradicts itself.
+        """
+        device = self.device(asked.device)
+        metrics = tuple(asked.metrics) if asked.metrics is not None else tuple(UNITS)
+        strange = [name for name in metrics if name not in UNITS]
+        if strange:
+            raise UnknownMetric(strange[0], UNITS)
+        workload = workload_of(asked.workload, self.graphs.get)
+        operation = operation_of(workload, asked.operation.power_limit_w)
+        software = usual_software(asked.software, workload, device)
+        return question_about(Query(workload, device, software, operation), metrics)
+
+    def before(self, question: Question) -> bytes | None:
+        """The answer given to the same question before, as JSON; None when there is none."""
+        key = self.adaptation.current().loaded.version, question.key
+        with self._lock:
+            answer = self._answers.get(key)
+            if answer is not None:
+                self._answers.move_to_end(key)
+            return answer
+
+    def predict(self, question: Question) -> bytes:
+        """The answer as JSON, kept for the next time.
+
+        Raises:
+            UnanswerableQuery, UnknownPrecision: no predictor can answer.
+        """
+        in_use = self.adaptation.current()
+        answer = to_json(answer_of(question, in_use))
+        with self._lock:
+            self._answers[in_use.loaded.version, question.key] = answer
+            while len(self._answers) > self._kept:
+                self._answers.popitem(last=False)
+        return answer
+
+    def device(self, given: str | Device) -> Device:
+        """The device of that name, or the sheet itself.
+
+        Raises:
+            UnknownDevice: nothing has that name.
+        """
+        if isinstance(given, Device):
+            return given
+        return self.devices.held(given) or self.devices.get(given)

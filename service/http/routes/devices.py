@@ -1,0 +1,52 @@
+"""GET and PUT /v1/devices: spec sheets."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query
+
+from forerun.data.device import Device, DeviceKind
+from forerun.data.errors import InputError
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.prediction import EXAMPLE_SHEET, LONGEST_NAME, DevicesOut
+
+router = APIRouter(prefix="/v1/devices", tags=["devices"])
+DeviceName = Annotated[
+    str, Path(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
+]
+
+
+@router.get("")
+async def devices(
+    answers: TheAnswers,
+    kind: Annotated[DeviceKind | None, Query(description="gpu, cpu, npu, ...")] = None,
+    vendor: Annotated[str | None, Query(description="vendor, in any case")] = None,
+) -> DevicesOut:
+    """Every spec sheet, or those of a kind or vendor."""
+    wanted = vendor.lower() if vendor else None
+    return DevicesOut(
+        devices=[
+            device
+            for device in answers.devices.catalog
+            if kind in (None, device.kind) and wanted in (None, device.vendor.lower())
+        ]
+    )
+
+
+@router.get("/{name}")
+async def device(name: DeviceName, answers: TheAnswers, state: TheState) -> Device:
+    """One spec sheet, with the source of every figure."""
+    return await state.run(lambda: answers.devices.get(name))
+
+
+@router.put("/{name}")
+async def put_device(
+    name: DeviceName,
+    sheet: Annotated[Device, Body(openapi_examples={"gpu": {"value": EXAMPLE_SHEET}})],
+    answers: TheAnswers,
+    state: TheState,
+) -> Device:
+    """Register a spec sheet of your own; the catalogue's cannot be replaced."""
+    if sheet.name != name:
+        raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
+
+    return await state.run(lambda: answers.devices.register(sheet))

@@ -1,0 +1,27 @@
+"""The front page, and what each kind of problem means."""
+
+from importlib.resources import files
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
+
+from forerun.service.problems import kinds
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/", response_class=HTMLResponse)
+async def front() -> HTMLResponse:
+    """A model to ask about, and where to read on."""
+    page = files("forerun.service.http") / "templates" / "front.html"
+    return HTMLResponse(page.read_text("utf-8"))
+
+
+@router.get("/problems/{slug}", response_class=HTMLResponse)
+async def problem(slug: str) -> HTMLResponse:
+    """What a kind of problem means."""
+    meanings = kinds()
+    if slug not in meanings:
+        raise HTTPException(404, "Not Found")
+    return HTMLResponse(f"<!doctype html><title>{slug}</title><h1>{slug}</h1><p>{meanings[slug]}")

@@ -1,0 +1,29 @@
+"""POST /v1/power/sweep: time against energy over power limits."""
+
+from fastapi import APIRouter, Response
+from pydantic_core import to_json
+
+from forerun.data.query import Query
+from forerun.service.answers.power_sweep import swept
+from forerun.service.answers.sweep_picture import sweep_picture
+from forerun.service.http.answers import Answers
+from forerun.service.http.schemas.power_sweep import SweepIn, SweepOut
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
+
+router = APIRouter(prefix="/v1", tags=["power"])
+
+
+@router.post("/power/sweep", response_model=SweepOut)
+async def power_sweep(asked: SweepIn, answers: TheAnswers, state: TheState) -> Response:
+    """Time, power and energy of one workload at several power limits, and which to set."""
+    return Response(await state.run(lambda: _swept(asked, answers)), media_type="application/json")
+
+
+def _swept(asked: SweepIn, answers: Answers) -> bytes:
+    workload = workload_of(asked.workload, answers.graphs.get)
+    device = answers.device(asked.device)
+    software = usual_software(asked.software, workload, device)
+    query = Query(workload, device, software, operation_of(workload))
+    found = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
+    return to_json(found | {"picture": sweep_picture(found) if asked.picture else None})

@@ -1,0 +1,110 @@
+"""POST /v1/predict: what will this workload cost on that device?"""
+
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from pydantic import ValidationError
+
+from forerun.data.errors import InputError
+from forerun.service.answers.question import Question, question_about
+from forerun.service.http.answers import Answers
+from forerun.service.http.model_question import ModelQuestion
+from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.http.telemetry import Telemetry
+from forerun.service.http.uploads import BINARY, graph_in, received
+from forerun.service.problems import content, problem_of, unfit
+from forerun.service.schemas.prediction import (
+    EXAMPLES,
+    BatchIn,
+    BatchOut,
+    PredictIn,
+    PredictionOut,
+)
+from forerun.service.stores.graphs import StoreFull
+
+router = APIRouter(prefix="/v1", tags=["predict"])
+
+
+@router.post("/predict", response_model=PredictionOut)
+async def predict(
+    asked: Annotated[PredictIn, Body(openapi_examples=EXAMPLES)],
+    answers: TheAnswers,
+    state: TheState,
+) -> Response:
+    """Latency, memory, power and energy of one workload on one device, with 90 % intervals."""
+    return Response(await _answered(asked, answers, state), media_type="application/json")
+
+
+@router.post("/predict:batch", response_model=BatchOut)
+async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
+    """Up to 1,000 questions at once, in order; a wrong one gets its own problem."""
+
+    def items() -> bytes:
+        return b",".join(
+            _item(place, item, answers, state.telemetry) for place, item in enumerate(asked.items)
+        )
+
+    listed = await state.run(items)
+    return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
+
+
+@router.post("/predict/model", response_model=PredictionOut, openapi_extra=BINARY)
+async def predict_model(
+    request: Request,
+    answers: TheAnswers,
+    state: TheState,
+    asked: Annotated[ModelQuestion, Query()],
+) -> Response:
+    """One question in one call: the body is an ONNX file or an operator graph."""
+    sheet = await state.run(lambda: answers.devices.get(asked.device))
+    set_ups = asked.set_ups()
+    async with received(request, state.settings) as file:
+
+        def answer() -> bytes:
+            graph = graph_in(
+                file, batch_size=asked.batch_size, sequence_length=asked.sequence_length
+            )
+            # The answer stands without the graph; only asking again by digest needs it kept.
+            with suppress(StoreFull):
+                answers.graphs.put(graph)
+            question = question_about(asked.query(graph, sheet, set_ups))
+            return _known_or_new(question, answers, state.telemetry)
+
+        return Response(await state.run(answer), media_type="application/json")
+
+
+async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
+    """From memory on the event loop; everything else on a worker."""
+    if answers.is_at_hand(asked):
+        question = answers.question(asked)
+        before = answers.before(question)
+        if before is not None:
+            state.telemetry.known.inc()
+            return before
+        return await state.run(lambda: _new(question, answers, state.telemetry))
+    return await state.run(lambda: _known_or_new(answers.question(asked), answers, state.telemetry))
+
+
+def _known_or_new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
+    before = answers.before(question)
+    if before is not None:
+        telemetry.known.inc()
+        return before
+    return _new(question, answers, telemetry)
+
+
+def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
+    answer = answers.predict(question)
+    telemetry.new.inc()
+    return answer
+
+
+def _item(place: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
+    try:
+        question = answers.question(PredictIn.model_validate(item))
+        return _known_or_new(question, answers, telemetry)
+    except InputError as error:
+        return content(problem_of(error, f"/items/{place}"))
+    except ValidationError as error:
+        return content(unfit(error.errors(), f"/items/{place}"))

@@ -1,0 +1,69 @@
+"""POST /v1/rank: which devices meet the limits, in which order?"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic_core import to_json
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.service.answers.ranking import SHOWN, Goal, Limits, ranked
+from forerun.service.http.answers import Answers
+from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn, RankOut
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
+
+router = APIRouter(prefix="/v1", tags=["rank"])
+
+
+@router.post("/rank", response_model=RankOut)
+async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
+    """Devices that meet the limits in order of an objective, and why the others do not."""
+    content = await state.run(lambda: to_json(_ranked(asked, answers)))
+    return Response(content, media_type="application/json")
+
+
+def _ranked(asked: RankIn, answers: Answers) -> dict[str, Any]:
+    workload = workload_of(asked.workload, answers.graphs.get)
+    devices = _devices(asked, answers)
+    operation = operation_of(workload, asked.operation.power_limit_w)
+    queries = [
+        Query(workload, device, usual_software(asked.software, workload, device), operation)
+        for device in devices
+    ]
+    samples = workload.batch_size if isinstance(workload, Network) else 1
+    goal = Goal(asked.objective, samples, _prices(asked, devices, answers))
+    most = asked.limits.model_dump(include=set(SHOWN), exclude_none=True)
+    limits = Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
+    return ranked(queries, goal, limits, answers.adaptation.current())
+
+
+def _devices(asked: RankIn, answers: Answers) -> list[Device]:
+    """Each once, in the order given."""
+    if asked.devices is not None:
+        return list(dict.fromkeys(map(answers.device, asked.devices)))
+    catalog = list(answers.devices.catalog)
+    if len(catalog) > MOST_RANKED:
+        raise InputError(f"There are {len(catalog)} devices; name up to {MOST_RANKED} of them.")
+    return catalog
+
+
+def _prices(asked: RankIn, devices: Sequence[Device], answers: Answers) -> dict[Device, float]:
+    """Device -> price of an hour.
+
+    Raises:
+        InputError: a price is of no candidate, or the objective needs none.
+    """
+    if asked.prices_per_hour and asked.objective != "cost":
+        raise InputError(f"Prices are for the objective cost; this one is {asked.objective}.")
+    by_name = {device.name: device for device in devices}
+    prices = {}
+    for name, price in asked.prices_per_hour.items():
+        device = by_name.get(name) or answers.device(name)
+        if device not in by_name.values():
+            raise InputError(f"prices_per_hour: {name} is not among the devices.")
+        prices[device] = price
+    return prices

@@ -1,0 +1,32 @@
+"""POST /v1/llm/estimate, /v1/diffusion/estimate: what serving a generative model draws."""
+
+from fastapi import APIRouter
+
+from forerun.data.query import Operation, Query
+from forerun.service.answers.serving import estimated
+from forerun.service.http.answers import Answers
+from forerun.service.http.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, ServingOut
+from forerun.service.http.state import TheAnswers, TheState
+
+router = APIRouter(prefix="/v1", tags=["serving"])
+
+
+@router.post("/llm/estimate")
+async def llm_estimate(asked: LlmEstimateIn, answers: TheAnswers, state: TheState) -> ServingOut:
+    """Power, tokens a second and energy of a token, in steady state."""
+    return await state.run(lambda: _estimated(asked, answers))
+
+
+@router.post("/diffusion/estimate")
+async def diffusion_estimate(
+    asked: DiffusionEstimateIn, answers: TheAnswers, state: TheState
+) -> ServingOut:
+    """Power, time of a batch, rate and energy of a picture or video, in steady state."""
+    return await state.run(lambda: _estimated(asked, answers))
+
+
+def _estimated(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> ServingOut:
+    device = answers.device(asked.device)
+    operation = Operation(device_count=asked.device_count)
+    query = Query(asked.model.workload(), device, operation=operation)
+    return ServingOut.model_validate(estimated(query, answers.adaptation.current()))

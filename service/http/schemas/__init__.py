@@ -1,0 +1,1 @@
+"""Answers that only HTTP gives, as pydantic models."""

@@ -1,0 +1,54 @@
+"""What no predictor knows of a set-up: of training on several devices, and of what is left out."""
+
+from forerun.data.query import Query
+from forerun.data.workload import Network, TrainingSetup
+from forerun.models.power.limit_response import too_low
+
+TIMES = ("latency_ms", "utilisation")
+DRAWN = ("power_w", "energy_j")
+
+
+def not_known(query: Query) -> dict[str, str]:
+    """Metric -> why there is no answer, or why one about one device must not be given for it."""
+    setup, below = _setup(query), _below_limits(query)
+    if below or setup is None or _devices(setup) == 1:
+        return below
+    count = _devices(setup)
+    drawn = f"what {count} devices draw together was not measured"
+    if setup.tensor_parallel == setup.pipeline_parallel == 1:
+        return dict.fromkeys(DRAWN, drawn)
+    time = f"no predictor knows the time of a network divided among {count} devices"
+    return dict.fromkeys(TIMES, time) | dict.fromkeys(DRAWN, drawn)
+
+
+def _below_limits(query: Query) -> dict[str, str]:
+    limit, tdp = query.operation.power_limit_w, query.device.tdp_w
+    lines = () if limit is None or tdp is None else too_low(limit, tdp)
+    return dict.fromkeys((*TIMES, *DRAWN), lines[0]) if lines else {}
+
+
+def set_up_lines(query: Query) -> list[str]:
+    """Limits of the time that follow from the set-up alone."""
+    setup = _setup(query)
+    if setup is None:
+        return []
+    lines = []
+    if setup.optimizer == "none":
+        lines.append("the time is of a whole step, with an optimizer")
+    if setup.data_parallel > 1:
+        lines.append(f"communication among {setup.data_parallel} devices is not in the time")
+    if setup.checkpoint_segments or setup.checkpoint_blocks:
+        lines.append("computing activations again is not in the time")
+    if setup.accumulation > 1:
+        lines.append(f"the time is of one batch, not of {setup.accumulation} micro-batches")
+    if setup.lora_rank:
+        lines.append("the time is of training all weights, not adapters")
+    return lines
+
+
+def _setup(query: Query) -> TrainingSetup | None:
+    return query.workload.training if isinstance(query.workload, Network) else None
+
+
+def _devices(setup: TrainingSetup) -> int:
+    return setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel

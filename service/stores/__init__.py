@@ -1,0 +1,1 @@
+"""What users registered and uploaded, on disk."""

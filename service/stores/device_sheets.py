@@ -1,0 +1,165 @@
+"""Spec sheets of devices that the catalogue lacks: from a file, by name alone, or detected here."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+from pydantic import ValidationError
+
+from forerun.data.collectors.system.host import (
+    cpu_model,
+    cpu_vendor,
+    host_memory_gib,
+    instruction_set,
+    usable_cpus,
+)
+from forerun.data.device import Device, DeviceKind
+from forerun.data.errors import InputError
+from forerun.service.stores.local_device import slug
+
+ROOT = Path("/")
+CYCLE_FLOPS = {"avx512": 32, "avx2": 32, "avx": 16, "neon": 16, "sve": 32}
+"""fp32 FLOPs a cycle and core: two fused multiply-adds of 8 floats (AVX2, and AVX-512 as AMD's
+Zen 4 runs it), two of 4 on Arm."""
+INTEL_AVX512_FLOPS = 64
+"""Two units of 16 floats, on Intel's servers."""
+COPY_MIB, COPIES = 64, 5
+
+
+class BadSheet(InputError):
+    """A spec sheet cannot be what it says."""
+
+    slug = "bad-sheet"
+
+
+def read_sheet(path: Path, name: str | None = None) -> Device:
+    """The device in a .yaml or .json file, with the fields of PUT /v1/devices/NAME.
+
+    Args:
+        path: the file.
+        name: in place of the sheet's own.
+
+    Raises:
+        BadSheet: there is none, or a figure in it is wrong; the line names it.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError:
+        raise BadSheet(f"No sheet {path}.") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise BadSheet(f"{path} is no sound sheet: {error}".replace("\n", " ")) from None
+    if not isinstance(content, dict):
+        raise BadSheet(f"{path}: a sheet is a list of figures by name, such as `kind: cpu`.")
+    if name is not None:
+        content["name"] = name
+    try:
+        return Device.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the sheet"
+        raise BadSheet(f"{path}, {where}: {first['msg']}.") from None
+
+
+def black_box_sheet(name: str, kind: str) -> Device:
+    """A device by name alone.
+
+    Raises:
+        BadSheet: no device is of that kind.
+    """
+    for known in get_args(DeviceKind):
+        if known == kind:
+            vendor = cpu_vendor() if kind == "cpu" else "unknown"
+            return Device(name=slug(name), title=name, vendor=vendor, kind=known)
+    raise BadSheet(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
+
+
+def detected_cpu(
+    name: str, root: Path = ROOT, copy_gbs: Callable[[], float] | None = None
+) -> Device:
+    """This machine's processor: peak from vectors and clock, bandwidth from a copy, last cache.
+
+    Args:
+        name: what it shall be called.
+        root: where /proc and /sys are.
+        copy_gbs: measures bandwidth, 1e9 bytes/s; half a second of copying when None.
+
+    Raises:
+        BadSheet: the system does not tell clock and vectors; register a black box then.
+    """
+    clock, vectors = clock_mhz(root), instruction_set(root)
+    if clock is None or vectors is None:
+        raise BadSheet("This system tells no clock or vectors: `forerun devices add --black-box`.")
+    family = vectors.partition("-")[0]
+    wide = family == "avx512" and cpu_vendor(root) == "intel"
+    flops = INTEL_AVX512_FLOPS if wide else CYCLE_FLOPS[family]
+    cores = usable_cpus()
+    bandwidth = (copy_gbs or measured_copy_gbs)()
+    cache = last_cache_mib(root)
+    sources = {
+        "peak_tflops.fp32": f"derived: {flops} FLOPs a cycle ({vectors}) on {cores} cores",
+        "memory_bandwidth_gbs": f"derived: copying {COPY_MIB} MiB on one core",
+        "compute_units": "derived: processors that this process may use",
+        "boost_clock_mhz": "derived: /proc/cpuinfo or cpufreq",
+    }
+    sources |= {"l2_mib": "derived: /sys/devices/system/cpu"} if cache else {}
+    memory = host_memory_gib(root)
+    sources |= {"memory_gib": "derived: what this machine may use"} if memory else {}
+    return Device(
+        name=slug(name),
+        title=f"{cpu_model(root)} ({name})",
+        vendor=cpu_vendor(root),
+        kind="cpu",
+        memory_gib=memory,
+        memory_bandwidth_gbs=float(f"{bandwidth:.3g}"),
+        peak_tflops={"fp32": float(f"{cores * clock * flops / 1e6:.3g}")},
+        compute_units=cores,
+        boost_clock_mhz=clock,
+        l2_mib=cache,
+        sources=sources,
+    )
+
+
+def clock_mhz(root: Path = ROOT) -> float | None:
+    """The highest clock that the system tells of the first processor, MHz."""
+    most = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    if most.isdigit():
+        return int(most) / 1e3
+    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    return round(float(found[1])) if found else None
+
+
+def last_cache_mib(root: Path = ROOT) -> float | None:
+    """The largest cache of the first processor, MiB; None where the system does not tell."""
+    sizes = []
+    for file in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
+        found = re.fullmatch(r"(\d+)([KM])", _text(file).strip())
+        if found:
+            sizes.append(int(found[1]) / (1024 if found[2] == "K" else 1))
+    return max(sizes, default=None)
+
+
+def measured_copy_gbs() -> float:
+    """Bytes read and written by the fastest of a few copies of a large block, 1e9 bytes/s."""
+    import numpy as np
+
+    source = np.ones(COPY_MIB * 2**17)
+    target = np.empty_like(source)
+    best = float("inf")
+    for _ in range(COPIES):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        best = min(best, time.perf_counter() - start)
+    return 2 * source.nbytes / best / 1e9
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,189 @@
+"""Measurements that users gave, as sets that are added and undone, never changed: the raw truth."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Lock
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from forerun.data.errors import InputError
+from forerun.service.log import log
+from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.stores.devices import CLOCK_STEP_NS
+from forerun.service.stores.files import write_whole
+from forerun.service.stores.graphs import StoreFull
+
+MOST_SETS = 10_000
+MOST_ROWS_OF_A_DEVICE = 2_000
+"""Adapting goes over all of them each time; who has more trains on them."""
+
+MOMENT = timedelta(microseconds=1)
+MADE, UNDONE = ".json", ".undone"
+
+
+class UnknownSet(InputError):
+    """The device has no such set of measurements."""
+
+    slug, status = "unknown-set", 404
+
+    def __init__(self, device: str, wanted: str | None) -> None:
+        which = "set of measurements" if wanted is None else f"set {wanted!r:.80}"
+        super().__init__(f"{device} has no {which} in use; `forerun adapt --list` shows all.")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementSet:
+    """Measurements that came together.
+
+    Attributes:
+        id: sorts by time.
+        device: name of the device.
+        time: when it was kept, in UTC.
+        rows: what was measured.
+        undone: whether it was rolled back.
+    """
+
+    id: str
+    device: str
+    time: datetime
+    rows: tuple[MeasuredRow, ...]
+    undone: bool = False
+
+
+class _File(BaseModel):
+    """What a set's file holds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: str = "forerun.measurements/1"
+    id: str
+    device: str
+    time: AwareDatetime
+    rows: tuple[MeasuredRow, ...]
+
+
+class AdaptationStore:
+    """Sets of measurements by device; safe to use from threads, and over one folder by processes.
+
+    A set is a file that never changes; rolling it back adds an empty file beside it. So the names
+    in the folder are all there is to know about its state.
+
+    Args:
+        folder: two files a set at most; made with the first.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[str, MeasurementSet | None] = {}
+        self._lock = Lock()
+
+    def stamp(self) -> int:
+        """Changes when a set is added or undone, by whatever process; -1 where it just did."""
+        try:
+            stamp = self._folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+        # A folder that changed a moment ago may change again under the same stamp.
+        return stamp if time.time_ns() - stamp > CLOCK_STEP_NS else -1
+
+    def sets(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
+        """All sets, or a device's, the oldest first.
+
+        One that cannot be read is left out and logged, and its file stays where it is.
+        """
+        names = self._names()
+        found = [
+            replace(made, undone=name.removesuffix(MADE) + UNDONE in names)
+            for name in names
+            if name.endswith(MADE) and (made := self._set(name)) is not None
+        ]
+        return tuple(
+            sorted((s for s in found if device in (None, s.device)), key=lambda s: (s.id, s.device))
+        )
+
+    def live(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
+        """The sets that were not undone."""
+        return tuple(s for s in self.sets(device) if not s.undone)
+
+    def get(self, device: str, wanted: str | None = None) -> MeasurementSet:
+        """A set of a device, the newest one in use when none is named.
+
+        Raises:
+            UnknownSet: the device has no such set.
+        """
+        sets = self.live(device) if wanted is None else self.sets(device)
+        found = [s for s in sets if wanted in (None, s.id)]
+        if not found:
+            raise UnknownSet(device, wanted)
+        return found[-1]
+
+    def new(self, device: str, rows: Sequence[MeasuredRow]) -> MeasurementSet:
+        """A set that is not kept yet; it sorts after all others, though clocks be set back."""
+        now = max([datetime.now(UTC), *(s.time + MOMENT for s in self.sets())])
+        # Two processes may take the same moment.
+        made = f"{now:%Y%m%dT%H%M%S%f}-{secrets.token_hex(3)}"
+        return MeasurementSet(made, device, now, tuple(rows))
+
+    def put(self, made: MeasurementSet) -> None:
+        """Keep a set: when this returns it is safe on disk. Its graphs must be kept already.
+
+        Raises:
+            StoreFull: there are too many sets, or too many rows of this device.
+            OSError: the disk refuses; nothing was kept.
+        """
+        content = _File(id=made.id, device=made.device, time=made.time, rows=made.rows)
+        with self._lock:
+            self.check_room(made.device, len(made.rows))
+            self._folder.mkdir(parents=True, exist_ok=True)
+            name = f"{made.device}.{made.id}{MADE}"
+            write_whole(self._folder / name, content.model_dump_json(exclude_none=True) + "\n")
+            self._read[name] = made
+
+    def undo(self, found: MeasurementSet) -> None:
+        """Roll back a set: when this returns it is so on disk. Twice is once."""
+        write_whole(self._folder / f"{found.device}.{found.id}{UNDONE}", "")
+
+    def check_room(self, device: str, rows: int) -> None:
+        """Refuse rows for which there is no room.
+
+        Raises:
+            StoreFull: there are too many sets, or too many rows of this device.
+        """
+        sets = self.sets()
+        if len(sets) >= MOST_SETS:
+            raise StoreFull(
+                f"{MOST_SETS:,} sets of measurements are kept already; delete undone ones under "
+                f"{self._folder.name}/."
+            )
+        held = sum(len(s.rows) for s in sets if s.device == device and not s.undone)
+        if held + rows > MOST_ROWS_OF_A_DEVICE:
+            raise StoreFull(
+                f"{device} has {held:,} measurements; with {rows:,} more it would be over "
+                f"{MOST_ROWS_OF_A_DEVICE:,}. Roll a set back, or train on them."
+            )
+
+    def _names(self) -> frozenset[str]:
+        try:
+            return frozenset(path.name for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return frozenset()
+
+    def _set(self, name: str) -> MeasurementSet | None:
+        if name not in self._read:
+            self._read[name] = self._parsed(name)
+        return self._read[name]
+
+    def _parsed(self, name: str) -> MeasurementSet | None:
+        try:
+            found = _File.model_validate_json((self._folder / name).read_bytes())
+        except (OSError, ValidationError) as error:
+            log().error("a set of measurements is left out", file=name, why=str(error)[:500])
+            return None
+        if name != f"{found.device}.{found.id}{MADE}":
+            log().error("a set of measurements is not what its name says", file=name)
+            return None
+        return MeasurementSet(found.id, found.device, found.time, found.rows)

@@ -1,0 +1,269 @@
+"""The GPU collector, on a GPU that is not there."""
+
+import subprocess
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from forerun.data.collectors.latency.gpu import GpuCollector, _arguments, main
+from forerun.data.collectors.latency.gpu_run import GpuRun
+from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
+from forerun.data.collectors.runner.collector import Broken, collect
+from forerun.data.collectors.runner.journal import Journal
+from forerun.data.collectors.runner.stopwatch import Stopwatch
+from forerun.data.collectors.runner.trial import Source, Trial
+from forerun.data.collectors.system.nvml import Nvml, PowerWindow
+from forerun.data.collectors.workloads.single_operators import linear, rows
+from forerun.data.collectors.workloads.torch_language import encoder_block
+from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
+from forerun.data.measurement import read_measurements
+from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda, fake_graphs
+
+TRIALS = (
+    Trial(linear(8, 16, 16), "fp16", group="linear"),
+    Trial(rows("softmax", 8, 16), group="softmax"),
+)
+
+
+def quick(power_s=0.05):
+    """Short windows; none of power where it has no seconds."""
+    pace = Pace(Stopwatch(0.005, 0.0), few=PowerWindow(power_s) if power_s else None)
+    return Pacing(pace, pace)
+
+
+def on_a_processor(trials, library=None, power_s=0.05):
+    """A collector whose GPU is the processor."""
+    collector = GpuCollector(device="h200", trials=trials)
+    nvml = "NVML was not asked" if library is None else Nvml(library, "handle")
+    collector.__dict__["_gpu_run"] = GpuRun("cpu", quick(power_s), nvml, 400.0)
+    return collector
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    fake_cuda(monkeypatch)
+
+
+def test_a_row_holds_latency_memory_at_three_levels_power_and_software(cuda):
+    collector = on_a_processor(TRIALS, FakeNvml(power_w=300))
+    row = collector.measure(TRIALS[0])
+    assert row["status"] == "ok"
+    assert row["latency_ms"] > 0
+    assert (row["allocated_memory_mib"], row["reserved_memory_mib"]) == (100, 120)
+    assert row["peak_memory_mib"] == 200
+    assert row["power_w"] == pytest.approx(300, rel=0.35)
+    assert row["power_limit_w"] == 700
+    assert row["power_window_s"] >= 0.05
+    assert row["kernel_ms"] > 0
+    about = collector.about()
+    assert (about["device"], about["gpu"], about["driver"]) == ("h200", "NVIDIA H200", "570.86")
+
+
+def test_a_run_under_heat_is_throttled(cuda):
+    row = on_a_processor(TRIALS, FakeNvml(reasons=0x20)).measure(TRIALS[0])
+    assert row["status"] == "throttled"
+    assert row["throttle"] == "thermal, by software"
+
+
+def test_without_nvml_there_is_latency_and_the_reason_for_the_rest(cuda):
+    row = on_a_processor(TRIALS).measure(TRIALS[0])
+    assert row["latency_ms"] > 0
+    assert "power_w" not in row
+    assert row["energy_reason"] == "NVML was not asked"
+
+
+def test_a_row_without_a_window_of_power_has_clocks_and_reasons_all_the_same(cuda):
+    row = on_a_processor(TRIALS, FakeNvml(reasons=0x4), power_s=0).measure(TRIALS[0])
+    assert "power_w" not in row
+    assert (row["sm_clock_mhz"], row["memory_clock_mhz"], row["temperature_c"]) == (1980, 2619, 55)
+    assert (row["clock_reasons"], row["throttle"], row["status"]) == (0x4, None, "ok")
+    assert "no window" in row["energy_reason"]
+    row = on_a_processor(TRIALS, FakeNvml(reasons=0x40), power_s=0).measure(TRIALS[0])
+    assert row["status"] == "throttled"
+
+
+def test_peaks_are_those_of_running_and_recording_not_of_building(cuda, monkeypatch):
+    import torch
+
+    from forerun.data.collectors.workloads import torch_run
+
+    memory = {"peak": 0.0}
+
+    def built(trial, device):
+        memory["peak"] = 5000.0
+
+        def run():
+            memory["peak"] = max(memory["peak"], 100.0)
+
+        return run
+
+    def recording(graph, stream):
+        memory["peak"] += 50.0
+        return nullcontext()
+
+    fake_graphs(monkeypatch, recording)
+    monkeypatch.setattr(torch_run, "torch_run", built)
+    forget = lambda device=None: memory.update(peak=0.0)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", forget)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"] * 2**20)
+    eager, recorded = Trial(Source("any")), Trial(Source("any"), cuda_graph=True)
+    assert on_a_processor(()).measure(eager)["allocated_memory_mib"] == 100
+    assert on_a_processor(()).measure(recorded)["allocated_memory_mib"] == 150
+
+
+def test_workspaces_of_libraries_are_given_back_after_each_trial(cuda, monkeypatch):
+    import torch
+
+    given = []
+    name = "_cuda_clearCublasWorkspaces"
+    monkeypatch.setattr(torch._C, name, lambda: given.append(1), raising=False)
+    collector = on_a_processor(TRIALS)
+    for trial in TRIALS:
+        collector.measure(trial)
+    assert len(given) == 2
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_out_of_memory_in_other_words_is_out_of_memory(cuda, monkeypatch, says):
+    import torch
+
+    def full(*_):
+        raise RuntimeError(says)
+
+    monkeypatch.setattr(torch, "softmax", full)
+    row = on_a_processor(TRIALS).measure(TRIALS[1])
+    assert (row["status"], row["reason"]) == ("oom", says.partition("\n")[0])
+
+
+def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
+    cuda, monkeypatch, tmp_path
+):
+    def recording(graph, stream):
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    fake_graphs(monkeypatch, recording)
+    trials = (replace(TRIALS[0], cuda_graph=True), *TRIALS)
+    journal = Journal.beside(tmp_path / "table.parquet")
+    for _ in range(2):
+        with pytest.raises(Broken, match="capturing"):
+            collect(on_a_processor(trials), journal, 60)
+    done = collect(on_a_processor(trials), journal, 60)
+    assert (done.resumed, done.measured, done.left) == (1, 2, 0)
+    assert [row["status"] for row in journal.rows()] == ["failed", "ok", "ok"]
+
+
+def test_out_of_memory_is_a_status_without_figures(cuda, monkeypatch):
+    import torch
+
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 TiB")
+
+    monkeypatch.setattr(torch, "softmax", full)
+    row = on_a_processor(TRIALS, FakeNvml()).measure(TRIALS[1])
+    assert row["status"] == "oom"
+    assert "latency_ms" not in row
+    assert "1.00 TiB" in row["reason"]
+
+
+def test_a_lost_gpu_ends_the_run_and_the_next_one_goes_on(cuda, monkeypatch, tmp_path):
+    import torch
+
+    def lost(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    journal = Journal.beside(tmp_path / "table.parquet")
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    with pytest.raises(Broken, match="illegal memory access"):
+        collect(on_a_processor(TRIALS), journal, 60)
+    assert [row["status"] for row in journal.rows()] == ["failed"]
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    done = collect(on_a_processor(TRIALS), journal, 60)
+    assert (done.measured, done.left) == (2, 0)
+    assert [row["status"] for row in journal.rows()] == ["ok", "ok"]
+
+
+def test_networks_run_eager_in_training_and_in_autocast(cuda, monkeypatch):
+    tiny = Definition(lambda: encoder_block(16, 2), (4, 16))
+    monkeypatch.setitem(NETWORKS, "tiny", tiny)
+    for precision, phase in (("amp_bf16", "inference"), ("fp32", "training")):
+        trial = Trial(Source("tiny"), precision, 1, phase)
+        row = on_a_processor(()).measure(trial)
+        assert row["status"] == "ok", row
+        assert "kernel_ms" not in row
+
+
+def test_alone_it_writes_a_table_that_the_schema_takes(cuda, monkeypatch, tmp_path):
+    monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
+    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
+    out = tmp_path / "h200.parquet"
+    assert main(["-o", str(out), "--budget-minutes", "1"]) == 0
+    table = read_measurements(out)
+    assert len(table) == 2
+    assert (table["status"] == "ok").all()
+    assert set(table["device"]) == {"NVIDIA H200"}
+
+
+def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(cuda, monkeypatch, tmp_path):
+    import os
+
+    import torch
+
+    def lost(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    began = []
+    monkeypatch.setattr(os, "execv", lambda program, words: began.append(words))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
+    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
+    words = ["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5", "--only", "slow"]
+    assert main([*words, "--device", "h200"]) == 1
+    ((_, _, module, *words),) = began
+    assert module == "forerun.data.collectors.latency.gpu"
+    given = _arguments(words)
+    assert 4 < given.budget_minutes <= 5
+    assert words.count("--budget-minutes") == 2
+    assert (given.only, given.device) == ("slow", "h200")
+    assert read_measurements(tmp_path / "t.parquet")["status"].tolist() == ["failed"]
+
+
+def run():
+    return GpuRun("cpu", quick(), Nvml(FakeNvml(), "handle"), 400.0)
+
+
+def test_a_journal_of_another_machine_is_one_line_and_leaves_with_2(
+    cuda, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
+    out = tmp_path / "t.parquet"
+    Journal.beside(out).open({"device": "another", "gpu": "NVIDIA L4"})
+    assert main(["-o", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "begun with another device" in line
+    assert not out.exists()
+
+
+def test_without_a_gpu_it_says_why_and_leaves_with_2(capsys, tmp_path):
+    assert main(["-o", str(tmp_path / "x.parquet")]) == 2
+    assert "no CUDA GPU" in capsys.readouterr().err
+
+
+def test_alone_it_imports_neither_pydantic_nor_pandera_nor_onnx():
+    code = (
+        "import sys; import forerun.data.collectors.latency.gpu\n"
+        "print(sorted({'pydantic', 'pandera', 'onnx', 'pandas', 'yaml', 'torch', 'numpy'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

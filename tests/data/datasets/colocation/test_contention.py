@@ -1,0 +1,150 @@
+"""Contention rows come along, are split by family, neighbour and mode, and cut to equal length."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.collectors.interference.plan import ContentionPlan
+from forerun.data.datasets.colocation.contention import (
+    KEYS,
+    PLACES,
+    TARGETS,
+    Contention,
+    features,
+    windows,
+)
+from forerun.data.datasets.measured import raw_files
+from forerun.data.errors import MissingData
+from tests.conftest import REPOSITORY
+from tests.contracts.dataset_contract import DatasetContract
+from tests.contracts.tiny_contention import FAULTS
+from tests.contracts.tiny_upstream import tiny_upstream
+
+
+class TestContention(DatasetContract):
+    cls = Contention
+
+    def test_a_family_left_out_teaches_nothing_not_even_alone(self, bundle):
+        runs = bundle.table("runs")
+        splits = {split.protocol: split for split in Contention().splits(bundle)}
+        split = splits["leave_one_family_out/cache"]
+        assert set(runs[split.judged]["victim"]) == {"chase4"}
+        assert "cache" not in set(runs[split.train]["family"])
+        assert "none" in set(runs[split.train]["neighbour"])
+        assert "none" not in set(runs[split.judged]["neighbour"])
+
+    def test_every_family_neighbour_and_the_mode_are_judged_in_turn(self, bundle):
+        protocols = [split.protocol for split in Contention().splits(bundle)]
+        names = ["compute", "cache", "memory", "io", "inference"]
+        families = [f"leave_one_family_out/{name}" for name in names]
+        neighbours = [f"leave_one_corunner_out/{n}" for n in ("cache", "cpu", "victim:triad")]
+        assert sorted(protocols) == sorted([*families, *neighbours, "static_to_dynamic"])
+
+    def test_dynamic_neighbours_are_judged_by_what_static_ones_teach(self, bundle):
+        runs = bundle.table("runs")
+        split = Contention().splits(bundle)[-1]
+        assert set(runs[split.train]["mode"]) == {"static"}
+        assert set(runs[split.judged]["mode"]) == {"dynamic"}
+
+    def test_runs_that_failed_are_neither_taught_nor_judged(self, tables, tmp_path):
+        runs = tables["runs"].copy()
+        runs.loc[3, ["p_cpu", "p_wall"]] = np.nan
+        bundle = Bundle.write(tmp_path / "failed", "contention", tables | {"runs": runs})
+        for split in Contention().splits(bundle):
+            assert not (split.train | split.judged)[3]
+
+    def test_windows_are_as_long_for_every_run(self, bundle):
+        runs, samples = bundle.table("runs"), bundle.table("samples")
+        window = windows(runs, samples, 1)
+        assert window.shape == (len(runs), 1, len(features(samples)))
+        inside = samples[samples["phase"] == "inside"].groupby("run").size()
+        assert inside.max() > inside.min(), "runs differ in length, windows do not"
+        share = windows(runs, samples, 1, ["task.cpu_share"])[:, 0, 0]
+        told = ~np.isnan(share)
+        assert told.any()
+        np.testing.assert_allclose(share[told], runs["p_wall"][told], rtol=1e-3)
+
+    def test_a_run_too_short_for_its_window_is_nan_and_not_filled(self, bundle):
+        runs, samples = bundle.table("runs"), bundle.table("samples")
+        long = windows(runs, samples, 3, ["cpu.user_share"])
+        readings = samples[samples["phase"] == "inside"].groupby("run").size()
+        readings = readings.reindex(runs["run"], fill_value=0).to_numpy()
+        assert ((~np.isnan(long)).sum(axis=(1, 2)) == np.minimum(readings, 3)).all()
+
+    def test_no_feature_tells_how_long_the_run_takes(self, bundle):
+        """A count that is fixed for a run, a second, is one over its duration, which is P."""
+        runs, samples = bundle.table("runs"), bundle.table("samples")
+        wall = runs["wall_s"].to_numpy()
+        leaking = windows(runs, samples, 1, ["vmstat.pgfault_per_s"])[:, 0, 0]
+        known = ~np.isnan(leaking)
+        np.testing.assert_allclose(FAULTS / leaking[known], wall[known], rtol=1e-3)
+        chosen = features(samples)
+        assert "vmstat.pgfault_per_s" not in chosen
+        assert not [name for name in chosen if name.endswith("_per_s")]
+        assert not set(chosen) & {*KEYS, *PLACES, *TARGETS, *runs.columns}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("vmstat.pgfault_per_s", "vmstat.thp_fault_alloc_per_s", "stat.processes_per_s"),
+        *("stat.ctxt_per_s", "softirq.SCHED_per_s", "interrupt.RES_per_s"),
+        *("disk.write_bytes_per_s", "net.sent_bytes_per_s", "cgroup.io.writes_per_s"),
+        *("run", "second", "from_s", "to_s", "phase", "gap", "memory.MemFree_mib", "load.1"),
+    ],
+)
+def test_what_may_betray_the_duration_or_the_order_is_no_feature(name, tmp_path):
+    raw = tiny_upstream("contention", tmp_path / "upstream")
+    samples = Contention().tidy(raw)["samples"]
+    assert "pressure.cpu.some_share" in features(samples)
+    assert name not in features(samples.assign(**{name: 0.0}))
+
+
+def test_measured_tables_are_written_as_a_bundle_without_a_download(tmp_path, monkeypatch):
+    folder = tmp_path / "package"
+    raw = tiny_upstream("contention", folder)
+    (folder / "README.md").write_text("# as measured\n")
+    (folder / "sources.json").write_text(json.dumps({"sessions": []}))
+    monkeypatch.setattr(Contention, "packaged", lambda self: raw_files(folder))
+    bundle = Contention().pull(folder=tmp_path / "bundle")
+    assert bundle.tables() == ("probe", "runs", "samples")
+    assert bundle.datasheet == "# as measured\n"
+    assert bundle.document("sources") == {"sessions": []}
+    assert bundle.facts["source"] == "forerun collect contention"
+    assert len(raw.paths) == 3
+
+
+def test_a_package_without_rows_says_how_to_measure_them(monkeypatch):
+    monkeypatch.setattr(Contention, "name", "never_measured")
+    with pytest.raises(MissingData, match="`forerun collect contention` measures"):
+        Contention().packaged()
+
+
+def test_the_rows_that_come_along_are_what_they_must_be():
+    try:
+        raw = Contention().packaged()
+    except MissingData as error:
+        pytest.skip(str(error))
+    tables = Contention().tidy(raw)
+    Contention().validate(tables)
+    assert sum((raw.folder / path).stat().st_size for path in raw.paths) < 5 * 2**20
+    runs = tables["runs"]
+    alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
+    assert alone["victim"].value_counts().min() >= 10
+    assert runs["family"].nunique() == 5
+
+
+def test_the_whole_standard_plan_was_carried_out():
+    try:
+        runs = Contention().tidy(Contention().packaged())["runs"]
+    except MissingData as error:
+        pytest.skip(str(error))
+    names = ["repeat", "victim", "neighbour", "intensity", "placement", "mode"]
+    found = set(runs[names].itertuples(index=False, name=None))
+    planned = ContentionPlan.read(REPOSITORY / "plans" / "standard.yaml").runs()
+    lacking = {(r.repeat, r.victim, *dataclasses.astuple(r.state)) for r in planned} - found
+    assert not lacking
+    assert (runs["status"] == "ok").all()

@@ -1,0 +1,124 @@
+"""The allocator's rules: rounding, segments, splitting, coalescing; nothing overlaps."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.features.memory.allocator import (
+    GRANULE,
+    LARGE_SEGMENT,
+    ROUND,
+    SMALL_REQUEST,
+    SMALL_SEGMENT,
+    CachingAllocator,
+    Replay,
+    peaks,
+    rounded,
+    segment_size,
+)
+
+MIB = 2**20
+SIZES = st.one_of(st.integers(1, 4096), st.integers(1, 3 * MIB), st.integers(1, 60 * MIB))
+
+
+@st.composite
+def runs(draw):
+    """Sizes, and events that allocate each tensor once and free some of them."""
+    sizes = draw(st.lists(SIZES, min_size=1, max_size=30))
+    events, alive = [], []
+    for tensor in range(len(sizes)):
+        events.append(tensor)
+        alive.append(tensor)
+        while alive and draw(st.booleans()):
+            events.append(~alive.pop(draw(st.integers(0, len(alive) - 1))))
+    return events, sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "block", "segment"),
+    [
+        (1, ROUND, SMALL_SEGMENT),
+        (513, 2 * ROUND, SMALL_SEGMENT),
+        (SMALL_REQUEST, SMALL_REQUEST, SMALL_SEGMENT),
+        (SMALL_REQUEST + 1, SMALL_REQUEST + ROUND, LARGE_SEGMENT),
+        (10 * MIB - 1, 10 * MIB, 10 * MIB),
+        (10 * MIB + 1, 10 * MIB + ROUND, 12 * MIB),
+        (100 * MIB, 100 * MIB, 100 * MIB),
+    ],
+)
+def test_sizes_round_as_the_source_says(size, block, segment):
+    assert rounded(size) == block
+    assert segment_size(block) == segment
+    assert peaks([0], [size]).reserved == segment
+
+
+@given(runs(), st.booleans())
+def test_what_is_reserved_holds_what_is_live_and_asked(run, expandable):
+    found = peaks(*run, expandable_segments=expandable)
+    assert found.reserved >= found.live >= found.requested > 0
+    assert found.reserved % GRANULE == 0
+
+
+@given(runs(), st.booleans())
+def test_blocks_never_overlap_and_live_is_their_sum(run, expandable):
+    events, sizes = run
+    device, blocks = CachingAllocator(expandable_segments=expandable), {}
+    for event in events:
+        if event >= 0:
+            blocks[event] = device.allocate(sizes[event])
+        else:
+            device.free(blocks.pop(~event), small=sizes[~event] <= SMALL_REQUEST)
+        spans = sorted((start, start + size) for size, start in blocks.values())
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+        assert all(b[0] >= sizes[t] for t, b in blocks.items())
+        assert device.live == sum(b[0] for b in blocks.values())
+
+
+@given(runs())
+def test_the_same_events_give_the_same_answer_and_a_second_round_costs_nothing(run):
+    events, sizes = run
+    whole = [*events, *(~t for t in range(len(sizes)) if ~t not in events)]
+    assert peaks(events, sizes) == peaks(events, sizes)
+    assert peaks(whole * 2, sizes).live == peaks(whole, sizes).live
+
+
+@given(runs())
+def test_expandable_segments_reserve_at_most_one_page_a_pool_more(run):
+    plain, grown = peaks(*run), peaks(*run, expandable_segments=True)
+    assert grown.reserved <= plain.reserved + SMALL_SEGMENT + 3 * LARGE_SEGMENT
+
+
+def test_free_neighbours_become_one_block_again():
+    sizes = [6 * MIB, 6 * MIB, 6 * MIB, 18 * MIB]
+    # Three blocks split one segment of 20 MiB; freed, they serve what asks for all of it.
+    assert peaks([0, 1, 2, ~0, ~2, ~1, 3], sizes).reserved == LARGE_SEGMENT
+    assert peaks([0, 1, 2, ~0, ~2, 3], sizes).reserved == LARGE_SEGMENT + 18 * MIB
+
+
+def test_neighbouring_segments_stay_apart():
+    assert peaks([0, 1, ~0, ~1, 2], [12 * MIB, 12 * MIB, 24 * MIB]).reserved == 48 * MIB
+    grown = peaks([0, 1, ~0, ~1, 2], [12 * MIB, 12 * MIB, 24 * MIB], expandable_segments=True)
+    assert grown.reserved == 40 * MIB
+
+
+def test_the_smallest_block_that_fits_is_taken():
+    sizes = [40 * MIB, 20 * MIB, 16 * MIB, 40 * MIB]
+    assert peaks([0, 1, ~0, ~1, 2, 3], sizes).reserved == 60 * MIB
+
+
+def test_a_large_block_is_not_split_for_a_small_rest():
+    found = peaks([0, ~0, 1], [20 * MIB, 19 * MIB + SMALL_REQUEST // 2])
+    assert found.live == 20 * MIB
+
+
+@given(runs(), st.data(), st.booleans())
+def test_a_replay_goes_on_from_a_copy_as_from_the_beginning(run, data, expandable):
+    events, sizes = run
+    cut = data.draw(st.integers(0, len(events)))
+    begun = Replay(expandable_segments=expandable)
+    begun.run(events[:cut], sizes)
+    whole = peaks(events, sizes, expandable_segments=expandable)
+    assert begun.copy().run(events[cut:], sizes) == whole
+    assert begun.copy().run(events[cut:], sizes) == whole, "a copy leaves the original alone"

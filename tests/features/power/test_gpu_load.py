@@ -1,0 +1,88 @@
+"""Loads of GPUs: shares of the device time, linear in the work, and what a board offers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+from forerun.features.power.gpu_load import (
+    compute_units,
+    gpu_load,
+    is_graphics,
+    issue_rate,
+    saturating_load,
+    used_bandwidth_gbs,
+)
+
+CATALOG = DeviceCatalog.load()
+V100 = CATALOG.get("v100-pcie-32gb")
+
+
+def linear(rows, width):
+    return Operator("linear", "fc", ((rows, width),), ((rows, width),), width * width)
+
+
+def relu(rows, width):
+    return Operator("elementwise", "relu", ((rows, width),), ((rows, width),))
+
+
+@given(st.integers(16, 4096), st.integers(16, 4096))
+def test_neither_arithmetic_nor_memory_is_ever_faster_than_its_peak(rows, width):
+    load = gpu_load([Query(Kernel(op(rows, width)), V100) for op in (linear, relu)])
+    assert (np.maximum(load.arithmetic, load.memory) < 1.0).all()
+    assert (np.minimum(load.arithmetic, load.memory) >= 0.0).all()
+
+
+@given(st.integers(16, 4096), st.integers(16, 4096))
+def test_time_is_divided_among_classes_and_units_are_filled_at_most(rows, width):
+    load = gpu_load([Query(Kernel(op(rows, width)), V100) for op in (linear, relu)])
+    assert load.occupied.sum(axis=1) == pytest.approx(1.0)
+    assert (load.filled <= load.occupied + 1e-12).all()
+
+
+def test_a_network_is_the_mean_of_its_operators_over_time():
+    graph = OperatorGraph((linear(512, 1024), relu(512, 1024)), batch_size=512)
+    whole = gpu_load([Query(Network(graph, 512), V100)])
+    parts = gpu_load([Query(Kernel(op), V100) for op in graph.operators])
+    assert whole.device_s[0] == pytest.approx(parts.device_s.sum())
+    for name in ("arithmetic", "memory"):
+        seconds = (getattr(parts, name) * parts.device_s).sum()
+        assert getattr(whole, name)[0] * whole.device_s[0] == pytest.approx(seconds)
+    for name in ("occupied", "filled"):
+        by_class = (getattr(parts, name) * parts.device_s[:, None]).sum(axis=0)
+        assert getattr(whole, name)[0] * whole.device_s[0] == pytest.approx(by_class)
+
+
+def test_a_board_without_a_unit_count_gets_one_from_its_arithmetic():
+    bare = V100.model_copy(update={"compute_units": None, "boost_clock_mhz": None})
+    assert compute_units(V100) == V100.compute_units
+    assert compute_units(bare) == pytest.approx(compute_units(V100), rel=0.15)
+
+
+def test_a_faster_memory_than_the_chip_can_use_changes_nothing():
+    h100, h200 = CATALOG.get("h100-sxm-80gb"), CATALOG.get("h200-sxm-141gb")
+    assert used_bandwidth_gbs(h100) == used_bandwidth_gbs(h200) < h100.bandwidth_gbs
+    assert used_bandwidth_gbs(V100) == V100.bandwidth_gbs
+
+
+def test_units_and_clock_may_be_missing():
+    bare = V100.model_copy(update={"compute_units": None, "boost_clock_mhz": None})
+    assert issue_rate(V100) == pytest.approx(1.104)
+    assert issue_rate(bare) == pytest.approx(issue_rate(V100), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "graphics"), [("a30", False), ("p100-pcie-16gb", False), ("a40", True), ("t4", True)]
+)
+def test_boards_for_graphics_hardly_do_fp64(name, graphics):
+    assert is_graphics(CATALOG.get(name)) == graphics
+
+
+def test_a_device_without_design_power_is_refused():
+    device = V100.model_copy(update={"tdp_w": None})
+    with pytest.raises(ValueError, match="no design power"):
+        saturating_load([device], 1.0, 0.3)

@@ -1,0 +1,86 @@
+"""Power features are ratios: they know no units, no names, and stay finite at the edges."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+from forerun.features.power.operator_features import POWER_FEATURES, gather_power, waiting_w
+
+CATALOG = DeviceCatalog.load()
+A30 = CATALOG.get("a30")
+
+
+def linear(m, k=1024, n=1024):
+    return Operator("linear", "fc", ((m, k),), ((m, n),), k * n)
+
+
+def relu(n):
+    return Operator("elementwise", "relu", ((n,),), ((n,),))
+
+
+def column(features, name):
+    return features.matrix[:, POWER_FEATURES.index(name)]
+
+
+@given(st.integers(0, 10**9), st.sampled_from(["a30", "t4", "p100-pcie-16gb", "mi250x", "h200"]))
+def test_every_feature_is_finite(size, name):
+    features = gather_power([Query(Kernel(relu(size)), CATALOG.get(name))])
+    assert np.isfinite(features.matrix).all()
+    assert (features.base_w > 0).all()
+    assert (features.base_w <= features.headroom_w).all()
+
+
+def test_a_device_of_twice_everything_has_the_same_ratios():
+    double = A30.model_copy(
+        update={
+            "memory_bandwidth_gbs": A30.memory_bandwidth_gbs * 2,
+            "peak_tflops": {p: 2 * v for p, v in A30.peak_tflops.items()},
+            "tdp_w": A30.tdp_w * 2,
+            "compute_units": A30.compute_units * 2,
+            "l2_mib": A30.l2_mib * 2,
+        }
+    )
+    one = gather_power([Query(Kernel(linear(512)), A30), Query(Kernel(relu(1 << 20)), A30)])
+    two = gather_power([Query(Kernel(linear(512)), double), Query(Kernel(relu(1 << 20)), double)])
+    for name in (
+        "log_intensity_over_ridge",
+        "log_demand_over_headroom",
+        "log_memory_over_headroom",
+    ):
+        np.testing.assert_allclose(column(one, name), column(two, name))
+
+
+def test_rows_stand_in_the_order_of_the_queries():
+    t4 = CATALOG.get("t4")
+    graph = OperatorGraph((linear(8), relu(4096), linear(64)), batch_size=8)
+    queries = [
+        Query(Kernel(relu(10)), t4),
+        Query(Network(graph, 8), A30),
+        Query(Kernel(linear(16)), A30),
+        Query(Kernel(relu(20)), t4),
+    ]
+    features = gather_power(queries)
+    np.testing.assert_array_equal(features.owner, [0, 1, 1, 1, 2, 3])
+    for row, query in enumerate(queries):
+        alone = gather_power([query])
+        np.testing.assert_array_equal(alone.matrix, features.matrix[features.owner == row])
+
+
+def test_the_mean_is_weighted_by_time():
+    graph = OperatorGraph((linear(8), relu(1 << 24)), batch_size=8)
+    features = gather_power([Query(Network(graph, 8), A30)])
+    mean = features.mean_over_time(np.array([100.0, 10.0]), 1)[0]
+    share = features.time_ms[0] / features.time_ms.sum()
+    assert mean == pytest.approx(share * 100 + (1 - share) * 10)
+
+
+def test_a_waiting_device_draws_what_its_sheet_says_or_a_fifth():
+    assert waiting_w(A30) == pytest.approx(33.0)
+    assert waiting_w(A30.model_copy(update={"idle_w": 26.0})) == 26.0
+    with pytest.raises(ValueError, match="no design power"):
+        waiting_w(A30.model_copy(update={"tdp_w": None}))

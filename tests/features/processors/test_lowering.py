@@ -1,0 +1,99 @@
+"""Networks as onnxruntime runs them: what is folded, and where images are reordered."""
+
+from collections import Counter
+
+import pytest
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.processors.lowering import cpu_nodes
+from forerun.features.processors.nodes import NODE_KINDS, node_of
+from forerun.features.processors.work import COLUMNS, work_of
+from forerun.features.tables.onnxruntime_cpu import built_graph
+from tests.models.recorded_cpu import published_graph
+
+WRITTEN = {
+    "cpu-residual-a": {"conv": 12, "reorder": 1, "batch_norm": 0, "cheap": 0},
+    "cpu-inverted-a": {"conv": 29, "reorder": 1, "cheap": 0},
+    "cpu-inverted-c": {"conv": 37, "reorder": 28, "exponential": 16, "broadcast": 7},
+    "cpu-dense-a": {"conv": 39, "concat": 18},
+    "cpu-modern-a": {"reorder": 16, "layer_norm": 7, "erf": 7},
+    "cpu-patches-a": {"softmax": 4, "layer_norm": 9, "erf": 4, "bmm": 8, "reorder": 1},
+    "cpu-shuffled-a": {"conv_plain": 6, "conv_depth": 9, "conv_group": 12, "transpose": 9},
+    "cpu-grouped-a": {"conv_plain": 3, "conv_group": 2, "reorder": 7},
+}
+"""Counts in the graphs that onnxruntime 1.31 wrote on a processor with AVX-512."""
+PUBLISHED = {
+    "light_resnet50": {"conv": 53, "reorder": 1, "batch_norm": 0, "cheap": 0},
+    "light_squeezenet": {"conv": 26, "concat": 8, "reorder": 1},
+    "light_inception_v1": {"conv": 57, "neighbourhood": 2},
+}
+
+
+def counted(graph):
+    kinds = Counter(node.kind for node in cpu_nodes(graph))
+    return kinds | Counter(conv=sum(n for kind, n in kinds.items() if kind.startswith("conv")))
+
+
+@pytest.mark.parametrize("name", [n for n in WRITTEN if n != "cpu-dense-a"])
+def test_nodes_are_those_that_onnxruntime_writes(name):
+    found = counted(built_graph(name))
+    assert {kind: found[kind] for kind in WRITTEN[name]} == WRITTEN[name]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_nodes_of_published_networks_too(name):
+    found = counted(published_graph(name))
+    assert {kind: found[kind] for kind in PUBLISHED[name]} == PUBLISHED[name]
+
+
+def test_normalisation_and_activation_go_into_the_convolution_before():
+    conv = Operator("conv", "Conv", ((1, 32, 8, 8),), ((1, 32, 8, 8),), 9216, {"kernel": (3, 3)})
+    shape = ((1, 32, 8, 8),)
+    norm = Operator("batch_norm", "BatchNormalization", shape, shape, 128, inputs=(0,))
+    relu = Operator("elementwise", "Relu", shape, shape, 0, {"function": "relu"}, (1,))
+    alone = OperatorGraph((conv, norm, relu))
+    assert counted(alone) == Counter(conv_direct=1, conv=1, reorder=2)
+    read_twice = OperatorGraph((conv, norm, relu, Operator("reduce", "ReduceMean", shape, shape,
+                                                           inputs=(0,))))  # fmt: skip
+    assert counted(read_twice)["batch_norm"] == 1
+
+
+def test_silu_and_layer_norm_written_out_are_one_node():
+    shape = ((1, 64, 128),)
+    ops = []
+
+    def add(kind, name, inputs, shapes=shape, **attributes):
+        ops.append(Operator(kind, name, shapes, shape, 0, attributes, inputs))
+        return len(ops) - 1
+
+    x = add("elementwise", "Relu", (), function="relu")
+    gate = add("elementwise", "Sigmoid", (x,), function="sigmoid")
+    silu = add("elementwise", "Mul", (x, gate), shape * 2, function="mul")
+    mean = add("reduce", "ReduceMean", (silu,))
+    centred = add("elementwise", "Sub", (silu, mean), shape * 2, function="sub")
+    square = add("elementwise", "Pow", (centred,), function="pow")
+    variance = add("reduce", "ReduceMean", (square,))
+    shifted = add("elementwise", "Add", (variance,), function="add")
+    root = add("elementwise", "Sqrt", (shifted,), function="sqrt")
+    add("elementwise", "Div", (centred, root), shape * 2, function="div")
+    kinds = Counter(node.kind for node in cpu_nodes(OperatorGraph(tuple(ops))))
+    assert kinds == Counter(cheap=1, exponential=1, layer_norm=1)
+
+
+def test_every_kind_has_work_and_work_grows_with_the_batch():
+    for kind in NODE_KINDS:
+        assert any(column[0] == kind for column in COLUMNS)
+    graph = built_graph("cpu-inverted-a")
+    one, four = (work_of(graph, factor).amounts for factor in (1.0, 4.0))
+    flops = [place for place, (_, term) in enumerate(COLUMNS) if term == "flops"]
+    assert four[flops] == pytest.approx(4 * one[flops])
+    fixed = [place for place, (kind, _) in enumerate(COLUMNS) if kind == "fixed"]
+    assert four[fixed] == pytest.approx(one[fixed])
+
+
+def test_blocks_of_channels_are_computed_whole():
+    def conv(channels):
+        shapes = ((1, 64, 8, 8),), ((1, channels, 8, 8),)
+        return Operator("conv", "Conv", *shapes, 64 * channels, {"kernel": (1, 1)})
+
+    assert node_of(conv(17), "conv_point").flops == node_of(conv(32), "conv_point").flops

@@ -1,0 +1,152 @@
+"""Architectures on devices known by a few rows: promises of a predictor, and its own."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Architecture, Space
+from forerun.features.nas_cells import features_of, random_codes
+from forerun.models.architectures.known_devices import log_times, rounding_noise
+from forerun.models.architectures.latency import ArchitectureLatency
+from forerun.models.contract import PredictorContract
+
+TEACHERS = ("launchy", "mathy", "between")
+RATES = {"launchy": (0.3, 0.002), "mathy": (0.02, 0.05), "between": (0.1, 0.02)}
+
+
+def device(name: str) -> Device:
+    return Device(name=name, vendor="nobody", kind="gpu")
+
+
+def truth_ms(space: Space, codes: np.ndarray, launch: float, rate: float) -> np.ndarray:
+    """Launches and arithmetic, each at a device's own price."""
+    features = features_of(space, codes)
+    launches = features[:, 10] if space == "nb201" else features[:, 0] * 3
+    macs = np.exp(features[:, 8 if space == "nb201" else 5])
+    return np.asarray(1.0 + launch * launches + rate * macs)
+
+
+def measured(name: str, codes: np.ndarray, rates: tuple[float, float], space: Space = "nb201"):
+    queries = [Query(Architecture(space, tuple(c)), device(name)) for c in codes.tolist()]
+    noise = np.exp(np.random.default_rng(len(name)).normal(0.0, 0.02, len(codes)))
+    times = truth_ms(space, codes, *rates) * noise
+    return Measurements(queries, {"latency_ms": times}, {"device": np.full(len(codes), name)})
+
+
+@cache
+def fitted() -> ArchitectureLatency:
+    rows = [measured(name, random_codes("nb201", 150, 1), RATES[name]) for name in TEACHERS]
+    nets = random_codes("fbnet", 80, 1)
+    rows += [measured(name, nets, RATES[name], "fbnet") for name in TEACHERS]
+    return ArchitectureLatency().fit(sum(rows[1:], rows[0]))
+
+
+def stranger(count: int, seed: int = 5, space: Space = "nb201") -> Measurements:
+    return measured("stranger", random_codes(space, count, seed), (0.06, 0.03), space)
+
+
+class TestContract(PredictorContract):
+    def make(self):
+        return fitted()
+
+    def queries(self):
+        return [*stranger(3).queries, *stranger(3, space="fbnet").queries]
+
+
+class TestAdaptedContract(TestContract):
+    def make(self):
+        return fitted().adapt(stranger(20)).adapt(stranger(20, space="fbnet"))
+
+    def test_renaming_a_device_changes_nothing(self):
+        """Known by its rows alone, an adapted device is its name: a new name is a new device."""
+        renamed = [replace(q, device=device("renamed")) for q in self.queries()]
+        assert all(self.make().predict(renamed).limits)
+
+
+def median_ape(predictor, rows):
+    found = predictor.predict(rows.queries).values["latency_ms"]
+    return float(np.median(np.abs(found / rows.values["latency_ms"] - 1.0)) * 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["nb201", "fbnet"])
+def test_twenty_rows_make_a_stranger_known(space):
+    judged = stranger(300, 9, space)
+    before, after = fitted(), fitted().adapt(stranger(20, space=space))
+    assert median_ape(after, judged) < 5.0 < median_ape(before, judged)
+    assert not any(after.predict(judged.queries).limits)
+    assert all(before.predict(judged.queries).limits)
+
+
+def test_intervals_of_an_adapted_device_hold_about_nine_in_ten():
+    judged, held = stranger(400, 9), []
+    for seed in range(6):
+        answer = fitted().adapt(stranger(20, 20 + seed)).predict(judged.queries)
+        truth = judged.values["latency_ms"]
+        low, high = answer.low["latency_ms"], answer.high["latency_ms"]
+        held.append(((truth >= low) & (truth <= high)).mean())
+    assert 0.85 <= np.mean(held) <= 1.0
+
+
+def test_a_device_that_taught_needs_no_further_rows():
+    judged = measured("mathy", random_codes("nb201", 200, 8), RATES["mathy"])
+    assert median_ape(fitted(), judged) < 5.0
+    assert not any(fitted().predict(judged.queries).limits)
+
+
+def test_without_any_pool_structure_alone_answers():
+    bare = ArchitectureLatency()
+    judged = stranger(200, 9)
+    unknown = bare.predict(judged.queries)
+    assert np.isnan(unknown.values["latency_ms"]).all()
+    assert all("no device is known" in line for lines in unknown.limits for line in lines)
+    assert median_ape(bare.adapt(stranger(20)), judged) < 10.0
+
+
+def test_a_pool_that_is_unlike_the_device_does_no_harm():
+    """Noise for a pool: the experts that lean on it lose their weight."""
+    codes = random_codes("nb201", 150, 1)
+    rows = measured("odd", codes, RATES["mathy"])
+    shuffled = np.random.default_rng(0).permutation(rows.values["latency_ms"])
+    odd = ArchitectureLatency().fit(replace(rows, values={"latency_ms": shuffled}))
+    judged, shown = stranger(300, 9), stranger(20)
+    alone = median_ape(ArchitectureLatency().adapt(shown), judged)
+    assert median_ape(odd.adapt(shown), judged) < alone + 1.5
+
+
+def test_rows_too_few_to_tell_anything_are_refused():
+    with pytest.raises(InputError, match="stranger has 2 measured architectures"):
+        fitted().adapt(stranger(2))
+
+
+def test_whole_milliseconds_are_a_noise_of_known_size():
+    times = np.array([4.0, 8.0, 20.0])
+    np.testing.assert_allclose(rounding_noise(times), 1 / (12 * times**2))
+    assert not rounding_noise(times + 0.25).any()
+
+
+def test_cells_that_fold_away_do_not_pull_the_rest_down():
+    logs = log_times(np.array([0.001, 10.0, 10.0, 12.0]))
+    assert logs[0] == pytest.approx(np.log(1.0))
+
+
+def test_suggested_rows_are_different_and_of_the_given_queries():
+    queries = stranger(400, 9).queries
+    chosen = fitted().suggest(queries, 20, seed=3)
+    assert len(set(chosen)) == 20
+    assert max(chosen) < 400
+
+
+def test_a_search_over_the_whole_space_is_answered():
+    codes = np.stack(np.meshgrid(*[range(5)] * 6), axis=-1).reshape(-1, 6)
+    queries = [Query(Architecture("nb201", tuple(c)), device("stranger")) for c in codes.tolist()]
+    shown = stranger(20)
+    found = fitted().adapt(shown).predict(queries).values["latency_ms"]
+    assert len(found) == 5**6
+    assert (found > 0).all()

@@ -1,0 +1,89 @@
+"""The predictors that come with the package: sealed, small, and sensible on real networks."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network
+from forerun.features.readers import read_graph
+from forerun.models.artifact.loading import bundled
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.contract import PredictorContract
+
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+CATALOG = DeviceCatalog.load()
+LOADED = bundled()
+
+
+def ask(name="light_resnet50", device="rtx-4090", batch=64, precision="amp", **software):
+    graph = read_graph(LIGHT / f"{name}.onnx")
+    return Query(Network(graph, batch, precision), CATALOG.get(device), Software(**software))
+
+
+@pytest.mark.slow
+class TestBundledContract(PredictorContract):
+    def make(self):
+        return LOADED.predictor
+
+    def queries(self):
+        return [
+            ask(),
+            ask(device="v100-pcie-32gb", precision="fp32"),
+            ask(device="h100-sxm", precision="bf16", runtime="compiled"),
+            ask("light_squeezenet", device="rtx-3090", batch=1),
+        ]
+
+
+def test_its_card_says_what_taught_it():
+    for words in ("timm_bench", "neusight", "torch_op_energy", "## Limits", "## Rebuild"):
+        assert words in LOADED.card
+
+
+@pytest.mark.parametrize("name", ["light_resnet50", "light_squeezenet", "light_densenet121"])
+@pytest.mark.parametrize("device", ["rtx-3090", "v100-pcie-32gb", "l4", "a100-pcie-80gb"])
+@pytest.mark.parametrize("precision", ["amp", "fp32"])
+def test_no_network_beats_its_bound_by_far_and_all_metrics_are_answered(name, device, precision):
+    query = ask(name, device, precision=precision)
+    answer = LOADED.predictor.predict([query])[0]
+    bound = Roofline().predict([query]).values["latency_ms"][0]
+    # cuDNN's Winograd convolutions need 2.25 times fewer multiplications than are counted.
+    assert answer.estimates["latency_ms"].value > 0.45 * bound
+    assert set(answer.estimates) >= {"latency_ms", "peak_memory_mib", "power_w", "energy_j"}
+    assert answer.estimates["power_w"].value <= 1.05 * query.device.tdp_w
+
+
+def test_more_samples_take_longer():
+    times = [LOADED.predictor.predict([ask(batch=b)]).values["latency_ms"][0] for b in (8, 64, 512)]
+    assert times[0] < times[1] < times[2]
+
+
+def test_resnet50_on_a_known_gpu_is_what_people_measure():
+    """The timm benchmark: 4,218 to 4,303 images a second on an RTX 4090, amp, eager, batch 1,024.
+
+    The file here is another ResNet-50 in another format, so readers must agree, too.
+    """
+    answer = LOADED.predictor.predict([ask(batch=1024)])[0]
+    assert 1024e3 / answer.estimates["latency_ms"].value == pytest.approx(4250, rel=0.25)
+    assert "network_latency" in {part.name for part in LOADED.predictor.parts}
+
+
+def test_a_batch_that_leaves_the_device_idle_is_answered_less_surely():
+    """Training saw few of them: the kernels' law and the host's dispatch carry the answer."""
+    few, many = (
+        LOADED.predictor.predict([ask(batch=batch)])[0].estimates["latency_ms"]
+        for batch in (1, 256)
+    )
+    assert few.high / few.low > 1.5 * many.high / many.low
+
+
+def test_fp32_networks_take_longer_with_more_samples_also_when_launches_count():
+    times = [
+        LOADED.predictor.predict([ask("light_squeezenet", batch=b, precision="fp32")])
+        for b in (1, 2, 4, 8, 16)
+    ]
+    values = [t.values["latency_ms"][0] for t in times]
+    assert values == sorted(values)

@@ -1,0 +1,64 @@
+"""Novelty of devices: nought for those known, growing with distance, blind to names."""
+
+import numpy as np
+import pytest
+
+from forerun.data.device import Device, DeviceCatalog
+from forerun.models.domain.device_novelty import (
+    MEMORY_SCALES,
+    RATIOS,
+    device_novelty,
+    device_position,
+    distance,
+    novel_lines,
+    similarity,
+)
+
+CATALOG = DeviceCatalog.load()
+KNOWN = [CATALOG.get(name) for name in ("p100-pcie-16gb", "v100-pcie-32gb", "a100-pcie-40gb")]
+
+
+def test_a_known_device_is_not_novel():
+    assert all(device_novelty(device, KNOWN) == 0.0 for device in KNOWN)
+
+
+def test_a_sibling_is_less_novel_than_a_device_of_another_kind():
+    sibling = device_novelty(CATALOG.get("a100-pcie-80gb"), KNOWN)
+    assert 0.0 < sibling < 1.0
+    assert sibling < device_novelty(CATALOG.get("t4"), KNOWN)
+
+
+def test_more_known_devices_never_raise_novelty():
+    for name in ("t4", "l4", "h100-sxm", "rtx-4090"):
+        device = CATALOG.get(name)
+        assert device_novelty(device, KNOWN) <= device_novelty(device, KNOWN[:1])
+
+
+def test_novelty_does_not_depend_on_names():
+    device = CATALOG.get("l4")
+    renamed = device.model_copy(update={"name": "other", "vendor": "nobody", "aliases": ()})
+    assert device_novelty(renamed, KNOWN) == device_novelty(device, KNOWN)
+
+
+def test_without_a_sheet_or_without_known_devices_novelty_is_infinite():
+    assert device_novelty(CATALOG.get("t4"), []) == float("inf")
+    bare = Device(name="bare", vendor="nobody", kind="gpu")
+    assert device_novelty(bare, KNOWN) == float("inf")
+
+
+def test_distance_is_a_metric_and_similarity_falls_with_it():
+    one, two, three = (device_position(CATALOG.get(n)) for n in ("t4", "p4", "h100-sxm"))
+    assert one.shape == (len(RATIOS),)
+    assert distance(one, two) == pytest.approx(distance(two, one))
+    assert distance(one, three) <= distance(one, two) + distance(two, three) + 1e-12
+    assert similarity(one, one, MEMORY_SCALES) == 1.0
+    order = np.argsort([distance(one, other) for other in (one, two, three)])
+    kernels = np.array([similarity(one, other) for other in (one, two, three)])
+    assert (np.diff(kernels[order]) <= 0).all()
+
+
+def test_a_gpu_with_other_matrix_units_is_novel():
+    known = [device_position(CATALOG.get("p100-pcie-16gb"))]
+    (line,) = novel_lines(CATALOG.get("t4"), known)
+    assert "unlike those of the training rows" in line
+    assert novel_lines(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()

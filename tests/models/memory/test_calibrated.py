@@ -1,0 +1,224 @@
+"""Ranges of memory calibrated on groups of published set-ups."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network, TrainingSetup
+from forerun.models.contract import PredictorContract
+from forerun.models.memory.calibrated import CONTEXT, CalibratedMemory
+from forerun.models.memory.peak_memory import (
+    ALLOCATED,
+    CONTEXT_HIGH_MIB,
+    PEAK,
+    REFUSAL,
+    RESERVED,
+    Memory,
+)
+from forerun.models.memory.published_ranges import PublishedRanges, group_width
+from tests.features.configurations import traced
+from tests.models.memory.test_peak_memory import ask, taught, train
+
+
+def published(spread=0.1, metric=ALLOCATED):
+    """Twelve runs of four tables and three families, each phase, off by so much either way."""
+    queries = [ask(b, phase=p) for p in ("training", "inference") for b in (1, 2, 4, 8)] * 3
+    answers = Memory().predict(queries).values[metric]
+    off = np.exp(spread * np.linspace(-1.0, 1.0, len(queries)))
+    groups = {
+        "part": np.array([f"table {i % 4}" for i in range(len(queries))]),
+        "family": np.array([f"family {i % 3}" for i in range(len(queries))]),
+        "source": np.array([f"source {i % 2}" for i in range(len(queries))]),
+    }
+    return Measurements(queries, {metric: answers * off}, groups)
+
+
+class TestCalibratedMemoryContract(PredictorContract):
+    def make(self):
+        return CalibratedMemory().fit(published())
+
+    def queries(self):
+        return [ask(), ask(16, "fp16"), ask(2, phase="training")]
+
+
+@pytest.fixture(scope="module")
+def base():
+    return Memory().fit(taught())
+
+
+def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
+    rows = published()
+    answers = CalibratedMemory().fit(rows).predict(rows.queries)
+    np.testing.assert_array_equal(
+        answers.values[ALLOCATED], Memory().predict(rows.queries).values[ALLOCATED]
+    )
+    measured = rows.values[ALLOCATED]
+    held = (answers.low[ALLOCATED] <= measured) & (measured <= answers.high[ALLOCATED])
+    assert held.all()
+    assert answers.coverage_of(ALLOCATED) == 0.9
+
+
+def test_where_memory_was_calibrated_itself_nothing_changes(base):
+    """Golden: ranges, coverage and limits of `Memory`'s own domain are the very same."""
+    queries = [train(4, 1024, 512), train(8, 512, 64), train(2, 2048, 8192)]
+    before = base.predict(queries)
+    after = CalibratedMemory(base).fit(published(0.9)).predict(queries)
+    for metric in base.metrics:
+        np.testing.assert_array_equal(before.values[metric], after.values[metric])
+        np.testing.assert_array_equal(before.low[metric], after.low[metric])
+        np.testing.assert_array_equal(before.high[metric], after.high[metric])
+    assert [before[row] for row in range(3)] == [after[row] for row in range(3)]
+    assert after[0].estimates[PEAK].coverage == 0.9
+
+
+def test_training_and_inference_have_widths_of_their_own():
+    rows = published(spread=0.0)
+    trained = np.array([q.workload.phase == "training" for q in rows.queries])
+    high = np.where(trained, 1.2, 1.5) * rows.values[ALLOCATED]
+    widths = CalibratedMemory().fit(replace(rows, values={ALLOCATED: high})).ranges.widths
+    assert widths["training"] == pytest.approx(np.log(1.2))
+    assert widths["inference"] == pytest.approx(np.log(1.5))
+
+
+def test_a_phase_with_few_tables_takes_the_width_of_both_and_claims_nothing():
+    rows = published()
+    trained = np.array([q.workload.phase == "training" for q in rows.queries])
+    kept = trained | (rows.groups["part"] == "table 0")
+    fitted = CalibratedMemory().fit(rows.take(kept))
+    answer = fitted.predict([ask(4)])[0]
+    assert answer.estimates[ALLOCATED].coverage is None
+    assert any("few of inference" in line for line in answer.limits)
+    assert fitted.predict([ask(4, phase="training")])[0].estimates[ALLOCATED].coverage == 0.9
+
+
+def test_two_tables_are_too_few_to_calibrate_on():
+    rows = published()
+    few = rows.take(np.isin(rows.groups["part"], ["table 0", "table 1"]))
+    fitted = CalibratedMemory().fit(few)
+    assert fitted.ranges == PublishedRanges()
+    assert CalibratedMemory().fit(rows.take(np.array([], dtype=np.intp))) == CalibratedMemory()
+    before, after = Memory().predict(rows.queries), fitted.predict(rows.queries)
+    np.testing.assert_array_equal(before.high[PEAK], after.high[PEAK])
+
+
+def test_rows_of_other_metrics_count_by_their_own():
+    rows = published(spread=0.0, metric=PEAK)
+    both = replace(rows, values={PEAK: 2.0 * rows.values[PEAK]})
+    fitted = CalibratedMemory().fit(both)
+    assert fitted.ranges.widths["training"] == pytest.approx(np.log(2.0))
+    answer = fitted.predict([ask(4, phase="training")])[0]
+    coverage = {name: one.coverage for name, one in answer.estimates.items()}
+    assert coverage == {PEAK: 0.9, RESERVED: None, ALLOCATED: None}, "only what was measured"
+
+
+def test_a_table_above_widens_the_range_below_too():
+    rows = published(spread=0.0)
+    high = Measurements(rows.queries, {ALLOCATED: 1.5 * rows.values[ALLOCATED]}, rows.groups)
+    answers = CalibratedMemory().fit(high).predict(rows.queries)
+    np.testing.assert_allclose(answers.low[ALLOCATED] * 1.5, answers.values[ALLOCATED])
+
+
+def test_runs_on_several_devices_do_not_widen_the_ranges_of_one():
+    rows = published(spread=0.0)
+    divided = [
+        ask(b, phase="training", setup=TrainingSetup("sgd", data_parallel=8)) for b in (1, 2)
+    ]
+    off = 5.0 * Memory().predict(divided).values[ALLOCATED]
+    groups = {name: np.array(["another", "another"]) for name in rows.groups}
+    fitted = CalibratedMemory().fit(rows + Measurements(divided, {ALLOCATED: off}, groups))
+    assert fitted.ranges.widths["training"] == pytest.approx(0.0)
+    assert fitted.ranges.widths["several"] == pytest.approx(np.log(5.0))
+    answers = fitted.predict([*divided, *rows.queries])
+    assert answers.high[ALLOCATED][0] > 4.0 * answers.values[ALLOCATED][0]
+    np.testing.assert_allclose(answers.high[ALLOCATED][2:], answers.values[ALLOCATED][2:])
+    assert answers[0].estimates[ALLOCATED].coverage is None
+    assert any("few of them on several devices" in line for line in answers[0].limits)
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        (Query(Network(traced("bert"), 1), ask().device), "none of this kind"),
+        (ask(1 << 12), "the largest of this kind reserves"),
+        (ask(4, "bf16"), "none of this kind with bf16"),
+        (
+            ask(4, phase="training", setup=TrainingSetup(checkpoint_segments=2)),
+            "none of this kind with checkpoint_segments",
+        ),
+    ],
+)
+def test_a_question_that_no_published_set_up_resembles_gets_no_claim_and_the_wider_range(
+    query, why
+):
+    fitted = CalibratedMemory().fit(published(spread=0.01))
+    before, after = Memory().predict([query]), fitted.predict([query])
+    answer = after[0]
+    assert {one.coverage for one in answer.estimates.values()} == {None}
+    assert sum(why in line for line in answer.limits) == 1
+    for metric in fitted.metrics:
+        assert after.low[metric][0] <= before.low[metric][0]
+        assert after.high[metric][0] >= before.high[metric][0]
+
+
+def test_one_family_does_not_speak_for_a_kind():
+    rows = published()
+    groups = dict(rows.groups) | {"family": np.full(len(rows), "one")}
+    answer = CalibratedMemory().fit(replace(rows, groups=groups)).predict([ask(4)])[0]
+    assert answer.estimates[ALLOCATED].coverage is None
+    assert any("few of this kind" in line for line in answer.limits)
+
+
+def test_one_sentence_says_what_the_range_rests_on():
+    fitted = CalibratedMemory().fit(published())
+    line = "memory: the range was calibrated on 12 published inference set-ups of 2 sources"
+    assert f"{line}{CONTEXT}" in fitted.predict([ask(4)])[0].limits
+    lines = fitted.predict([ask(4, phase="training")])[0].limits
+    assert not any("engineering range," in one for one in lines)
+    assert sum("calibrated on 12 published training set-ups" in one for one in lines) == 1
+
+
+def test_in_inference_the_peak_keeps_room_for_what_no_table_measured():
+    fitted = CalibratedMemory().fit(published(spread=0.01))
+    answers = fitted.predict([ask(1)])
+    reserved = answers.values[RESERVED][0]
+    assert answers.high[PEAK][0] > reserved + CONTEXT_HIGH_MIB
+    assert answers.coverage_of(PEAK) is None
+    assert answers.coverage_of(ALLOCATED) == 0.9
+
+
+def test_a_run_is_refused_by_the_lower_end_that_is_answered():
+    """Plans of some set-ups lie far above what was measured: such a run must not be refused."""
+    large = ask(5000, phase="training")
+    assert any(line.startswith(REFUSAL) for line in Memory().predict([large])[0].limits)
+    fitted = CalibratedMemory().fit(published(spread=1.5))
+    answers = fitted.predict([large])
+    refused = any(line.startswith(REFUSAL) for line in answers[0].limits)
+    assert refused == (answers.low[PEAK][0] > large.device.memory_gib * 1024.0)
+    assert not refused
+
+
+def test_adapting_moves_the_estimate_and_keeps_what_was_published():
+    fitted = CalibratedMemory().fit(published())
+    queries = [ask(b) for b in (1, 2, 4, 8)]
+    more = fitted.predict(queries).values[PEAK] + 400.0
+    adapted = fitted.adapt(Measurements(queries, {PEAK: more}))
+    assert adapted.ranges == fitted.ranges
+    assert (adapted.predict(queries).values[PEAK] > fitted.predict(queries).values[PEAK]).all()
+
+
+def test_a_table_with_many_rows_weighs_no_more_than_one_with_few():
+    residuals = np.concatenate([np.zeros(1000), np.full(5, 0.4), np.full(5, 0.5)])
+    groups = np.array(["a"] * 1000 + ["b"] * 5 + ["c"] * 5)
+    assert group_width(residuals, groups) == pytest.approx(0.5)
+
+
+def test_with_few_tables_the_range_holds_all_of_them():
+    assert group_width(np.array([0.3, 0.0, 0.2]), np.array(["a", "b", "c"])) == 0.3
+
+
+def test_with_many_tables_the_range_leaves_out_the_rarest():
+    residuals = np.linspace(0.0, 1.0, 201)
+    assert 0.88 < group_width(residuals, np.arange(201).astype(str)) < 0.93

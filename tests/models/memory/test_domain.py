@@ -1,0 +1,165 @@
+"""Calibrated ranges are claimed for networks like those measured, and for nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import InferenceSetup, Network, TrainingSetup
+from forerun.features.memory.plan import memory_plan
+from forerun.models.memory.domain import GENERATES, MemoryDomain, kind_of
+from forerun.models.memory.peak_memory import (
+    CONTEXT_HIGH_MIB,
+    NOT_CALIBRATED,
+    PEAK,
+    RESERVED,
+    Memory,
+)
+from forerun.models.prediction import NO_EFFECT
+from tests.features.configurations import traced
+from tests.models.memory.test_peak_memory import A100, CATALOG, OWN_MIB, taught, tower, train
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Memory().fit(taught())
+
+
+def training(graph, batch=1, precision="fp32", setup=None):
+    known = setup or TrainingSetup("sgd")
+    return Query(Network(graph, batch, precision, "training", known), CATALOG.get(A100))
+
+
+@pytest.mark.slow
+def test_networks_like_those_measured_keep_their_coverage(fitted):
+    answer = fitted.predict([train(4, 1024, 512)])[0]
+    assert answer.estimates[PEAK].coverage == 0.9
+    assert answer.in_domain
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        (training(traced("bert")), "no convolution"),
+        (training(traced("gpt2"), 4, "bf16"), "no convolution"),
+        (training(tower(4, 1024), 512, "bf16"), "no training in bf16"),
+        (training(tower(4, 1024), 1 << 24), "the largest network of this kind"),
+        (training(tower(4, 1024), 8, setup=TrainingSetup("adam8bit")), "no such set-up"),
+        (training(tower(4, 1024), 8, setup=TrainingSetup(checkpoint_segments=2)), "set-up"),
+    ],
+)
+def test_others_say_why_their_range_makes_no_claim(fitted, query, why):
+    answer = fitted.predict([query])[0]
+    peak = answer.estimates[PEAK]
+    assert peak.coverage is None
+    assert any(why in line for line in answer.limits)
+    assert peak.low < peak.value < peak.high
+    assert peak.high > 1.02 * peak.value
+
+
+def test_networks_with_other_shares_than_those_measured_are_outside():
+    """Perceptrons of large batches say nothing of those of small ones, which are weights alone."""
+    rows = taught()
+    large = np.array([query.workload.batch_size > 4096 for query in rows.queries])
+    fitted = Memory().fit(rows.take(large))
+    answers = fitted.predict([train(4, 1024, 8192), train(4, 1024, 8)])
+    inside, outside = answers[0], answers[1]
+    assert inside.estimates[PEAK].coverage == 0.9
+    assert outside.estimates[PEAK].coverage is None
+    assert any("such a share" in line for line in outside.limits)
+
+
+def test_one_question_outside_leaves_the_coverage_of_others(fitted):
+    both = fitted.predict([train(4, 1024, 512), training(traced("bert"))])
+    assert [both[row].estimates[PEAK].coverage for row in (0, 1)] == [0.9, None]
+
+
+def test_what_is_learnt_adds_no_more_to_the_largest_runs_than_to_those_measured(fitted):
+    """A booster's share of a small run, taken of a large one, would be gigabytes."""
+    peaks = []
+    for batch in (1 << 20, 1 << 21, 1 << 22):
+        query = train(4, 2048, batch)
+        mapped = fitted.training.peak(memory_plan(query.workload))
+        peaks.append(fitted.predict([query]).values[PEAK][0] - mapped)
+    measured = [train(n, w, b) for n in (2, 4, 8) for w in (512, 1024, 2048) for b in (512, 8192)]
+    mapped = np.array([fitted.training.peak(memory_plan(q.workload)) for q in measured])
+    most = np.abs(fitted.predict(measured).values[PEAK] - mapped).max()
+    assert np.abs(peaks).max() <= 1.5 * most + 1.0
+
+
+def test_transformers_follow_the_plan_without_a_booster(fitted):
+    query = training(traced("gpt2"), 256, "bf16")
+    plan = memory_plan(query.workload)
+    assert kind_of(plan) == "text"
+    assert fitted.predict([query]).values[PEAK][0] == pytest.approx(fitted.training.peak(plan))
+
+
+def test_weights_and_slots_of_large_networks_get_no_slack(fitted):
+    """Slack is of what comes and goes: a full fine-tune keeps most of its memory throughout."""
+    graph = OperatorGraph(
+        (
+            Operator("embedding", "wte", ((1, 8),), ((1, 8, 4096),), 1 << 20),
+            Operator("linear", "fc", ((1, 8, 4096),), ((1, 8, 4096),), 4 << 30, inputs=(0,)),
+        )
+    )
+    query = training(graph, 1, "bf16", TrainingSetup("adamw", optimizer_kernel="fused"))
+    plan, answer = memory_plan(query.workload), fitted.predict([query])[0]
+    lasting = plan.parts["weights"] + plan.parts["optimizer"]
+    assert plan.lasting == lasting > 20_000
+    own = max(fitted.training.peak(plan) - plan.reserved, CONTEXT_HIGH_MIB)
+    assert answer.estimates[PEAK].high <= 1.16 * (plan.reserved - lasting) + lasting + own
+
+
+def test_three_levels_of_memory_are_three_answers(fitted):
+    answer = fitted.predict([training(traced("gpt2"), 256)])[0]
+    allocated, reserved, peak = (
+        answer.estimates[name].value for name in ("allocated_memory_mib", RESERVED, PEAK)
+    )
+    assert allocated < reserved < peak
+    assert peak - reserved == pytest.approx(OWN_MIB, rel=0.3)
+
+
+def test_inference_claims_nothing_and_says_what_generation_keeps():
+    query = Query(Network(traced("llama"), 4, "bf16"), CATALOG.get("l4"))
+    answer = Memory().predict([query])[0]
+    assert {NOT_CALIBRATED, GENERATES} <= set(answer.limits)
+    asked = replace(query, workload=replace(query.workload, inference=InferenceSetup()))
+    assert GENERATES not in Memory().predict([asked])[0].limits
+
+
+def test_missing_dropout_is_said(fitted):
+    lines = [fitted.predict([training(traced(name))])[0].limits for name in ("bert", "llama")]
+    assert [any("no dropout is counted" in line for line in found) for found in lines] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("device", ["core-i9-10940x", "gaudi2"])
+@pytest.mark.parametrize("phase", ["inference", "training"])
+def test_ranges_of_gpus_are_for_gpus(fitted, device, phase):
+    query = Query(Network(traced("bert"), 1, "fp32", phase), CATALOG.get(device))
+    assert not fitted.answers(query)
+
+
+@pytest.mark.slow
+def test_a_domain_survives_saving(fitted, tmp_path):
+    fitted.save(tmp_path / "memory")
+    assert Memory.load(tmp_path / "memory").domain.to_json() == fitted.domain.to_json()
+    assert MemoryDomain.from_json(fitted.domain.to_json()).largest_mib == fitted.domain.largest_mib
+
+
+def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitted):
+    """A scheduler sends the same options with every job."""
+    given = TrainingSetup("sgd", attention="eager", loss_chunks=8)
+    plain, asked = fitted.predict([train(4, 1024, 512), training(tower(4, 1024), 512, setup=given)])
+    assert asked.estimates == plain.estimates
+    assert asked.estimates[PEAK].coverage == 0.9
+    assert plain.in_domain
+    assert asked.in_domain
+    assert set(asked.limits) - set(plain.limits) == {
+        f"memory: `attention` {NO_EFFECT}, which has no attention operator",
+        f"memory: `loss_chunks` {NO_EFFECT}, which gives no logits of tokens",
+    }

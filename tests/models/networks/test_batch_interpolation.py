@@ -1,0 +1,100 @@
+"""Batch sizes that a predictor is asked for, and the law that carries its answers over."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.features.lowering import Kernels
+from forerun.features.lowering.kernel_kinds import KERNEL_CODE
+from forerun.features.lowering.kernels import Launch, launch
+from forerun.features.networks.features import Chip, kind_seconds
+from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S, shortest_seconds
+from forerun.models.networks.additive_model import COLUMNS, PARENTS, KernelTimes, design_row
+from forerun.models.networks.batch_interpolation import FILLED_S, filling_batch, law_seconds, rungs
+
+CHIP = Chip(100e12, 200e12, 25e12, 1e12, 100.0, 2**24, is_cpu=False)
+LINEAR = next(name for name in KERNEL_CODE if name.startswith("linear/"))
+CONV = next(name for name in KERNEL_CODE if name.startswith("conv/"))
+SPREAD = np.random.default_rng(5).normal(-0.5, 0.6, len(COLUMNS))
+TIMES = KernelTimes({way: SPREAD + 0.1 * i for i, way in enumerate(PARENTS)})
+"""Coefficients that all differ, so that no two can be mixed up unnoticed."""
+
+
+def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
+    size = 2.0 * 3136 * 64 * 576 * scale
+    rows = (
+        Launch(KERNEL_CODE[CONV], work=size, traffic=8e5 * scale, fixed_traffic=7e4,
+               m=3136.0, n=64.0, k=576.0, tensor=True, repeat=repeat),
+        launch("elementwise", 8e5 * scale, repeat=repeat),
+        Launch(KERNEL_CODE[LINEAR], work=2e6 * scale, traffic=5e3, fixed_traffic=4e6,
+               m=1.0, n=1000.0, k=2048.0, tensor=True),
+        launch("constant", 0.0, 1e6),
+    )  # fmt: skip
+    return Kernels.of(rows, 1.0, 0.0, 0)
+
+
+@given(batch=st.integers(1, 4096), filled=st.sampled_from([2**i for i in range(13)]))
+def test_rungs_enclose_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
+    at = rungs(batch, filled)
+    assert at.lower & (at.lower - 1) == 0
+    if batch <= filled:
+        assert at == (filled, filled, 0.0)
+    elif batch & (batch - 1) == 0:
+        assert at == (batch, batch, 0.0)
+    else:
+        assert at.lower < batch < at.upper == 2 * at.lower
+        assert at.lower ** (1 - at.weight) * at.upper**at.weight == pytest.approx(batch)
+
+
+@given(scale=st.floats(1e-5, 1e4), way=st.sampled_from(list(PARENTS)))
+def test_the_filling_batch_is_the_smallest_that_takes_long_enough(scale: float, way: str) -> None:
+    kernels = net(scale)
+    filled = filling_batch(TIMES, kernels, CHIP, way)
+    assert filled & (filled - 1) == 0
+    assert law_seconds(TIMES, kernels, CHIP, filled, way) >= FILLED_S or filled == 2**20
+    if filled > 1:
+        assert law_seconds(TIMES, kernels, CHIP, filled // 2, way) < FILLED_S
+
+
+def test_what_never_fills_the_device_stops_at_a_largest_batch() -> None:
+    constant = Kernels.of((launch("constant", 0.0, 1e3),), 1.0, 0.0, 0)
+    assert filling_batch(TIMES, constant, CHIP, "eager") == 2**20
+
+
+@given(batch=st.floats(1, 4096), more=st.floats(1, 8), way=st.sampled_from(list(PARENTS)))
+def test_the_law_never_falls_with_the_batch_and_grows_no_faster(
+    batch: float, more: float, way: str
+) -> None:
+    one, other = (law_seconds(TIMES, net(), CHIP, b, way) for b in (batch, batch * more))
+    assert one <= other * (1 + 1e-12)
+    assert other <= one * more * (1 + 1e-9)
+
+
+def test_no_kernel_is_below_its_floor_and_repeats_count() -> None:
+    kernels = net(1e-6, repeat=3.0)
+    found = TIMES.kernel_seconds(kernels, CHIP, 1.0, "eager")
+    assert (found >= SHORTEST_KERNEL_S * kernels.repeat).all()
+    np.testing.assert_allclose(found[:2], (shortest_seconds(kernels, CHIP) * 3.0)[:2])
+
+
+@pytest.mark.parametrize("way", list(PARENTS))
+def test_at_large_batches_the_law_is_the_sum_that_the_coefficients_are_fitted_to(way: str) -> None:
+    """Kernel by kernel or kind by kind: the same time, less the launches that a queue hides."""
+    kernels, batch = net(), 4096.0
+    found = TIMES.kernel_seconds(kernels, CHIP, batch, way)
+    assert (found[:3] > shortest_seconds(kernels, CHIP)[:3]).all()
+    design = design_row(kind_seconds(kernels, CHIP, batch), CHIP)
+    terms = TIMES.terms(design[None], [way])[0]
+    extra = SHORTEST_KERNEL_S - found[3] if found[3] > SHORTEST_KERNEL_S else 0.0
+    assert found.sum() + extra == pytest.approx(terms[:-1].sum(), rel=1e-3)
+
+
+def test_a_device_twice_as_fast_is_nowhere_slower() -> None:
+    twice = Chip(200e12, 400e12, 50e12, 2e12, 100.0, 2**24, is_cpu=False)
+    for batch in (1, 8, 64, 1024):
+        slow, fast = (
+            TIMES.kernel_seconds(net(), chip, float(batch), "eager") for chip in (CHIP, twice)
+        )
+        assert (fast <= slow).all()
+    assert fast[0] == pytest.approx(slow[0] / 2)

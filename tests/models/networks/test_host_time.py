@@ -1,0 +1,218 @@
+"""The host's law: recovered from synthetic hosts, moved by one host alone, and no more."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from forerun.data.device import Device
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network
+from forerun.models.networks.host_time import (
+    FARTHEST,
+    HOST_DEVIATION,
+    NOISE_DEVIATION,
+    TERMS,
+    HostTime,
+)
+
+SHAPE = (1, 64, 28, 28)
+
+
+def gpu(name: str, speed: float) -> Device:
+    return Device(
+        name=name,
+        vendor="nobody",
+        kind="gpu",
+        memory_bandwidth_gbs=900.0 * speed,
+        peak_tflops={"fp32": 15.0 * speed, "fp16": 60.0 * speed},
+        compute_units=int(80 * speed),
+        tdp_w=300.0,
+    )
+
+
+DEVICES = tuple(gpu(f"gpu-{i}", 1.0 + 0.2 * i) for i in range(8))
+
+
+@cache
+def chain(length: int) -> OperatorGraph:
+    """So many operators, each of which reads the one before; a compiler fuses those between."""
+    conv = {"kernel": (1, 1), "stride": (1, 1), "groups": 1}
+    ops: list[Operator] = []
+    for i in range(length):
+        inputs = (i - 1,) if i else ()
+        if i % 2:
+            relu = {"function": "relu"}
+            ops.append(Operator("elementwise", "aten.relu", (SHAPE,), (SHAPE,), 0, relu, inputs))
+        else:
+            ops.append(Operator("conv", "aten.conv2d", (SHAPE,), (SHAPE,), 4096, conv, inputs))
+    return OperatorGraph(tuple(ops), source="torch_export")
+
+
+MODES: tuple[Mapping[str, str], ...] = (
+    {},
+    {"precision": "amp"},
+    {"runtime": "compiled"},
+    {"runtime": "reduce-overhead"},
+    {"runtime": "tensorrt"},
+    {"runtime": "torchscript"},
+    {"phase": "training"},
+    {"version": "1.13.0"},
+)
+
+
+def ask(
+    device: Device,
+    length: int = 20,
+    precision: str = "fp32",
+    phase: str = "inference",
+    runtime: str = "eager",
+    version: str = "2.4.0",
+    batch: int = 1,
+) -> Query:
+    network = Network(chain(length), batch, precision, phase)  # type: ignore[arg-type]
+    software = Software(version=version, runtime=runtime)  # type: ignore[arg-type]
+    return Query(network, device, software)
+
+
+TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 2.5, 1.25])
+"""Coefficients of the synthetic law, in the order of `TERMS`."""
+
+
+def synthetic(effects: Sequence[float], seed: int = 0) -> tuple[list[Query], np.ndarray, list[str]]:
+    """Runs of every mode and length on a host for each effect, with the noise of networks."""
+    truth = HostTime(mean=TRUTH)
+    queries, hosts, level = [], [], []
+    for device, effect in zip(DEVICES, effects, strict=False):
+        for length in (6, 20, 60, 150):
+            for mode in MODES:
+                queries.append(ask(device, length, **mode))
+                hosts.append(device.name)
+                level.append(effect)
+    noise = np.random.default_rng(seed).normal(0.0, 0.05, len(queries))
+    seconds = truth.seconds(queries)[0] * np.exp(np.array(level) + noise)
+    return queries, seconds, hosts
+
+
+EFFECTS = (-0.3, -0.2, -0.1, 0.0, 0.05, 0.15, 0.3, 0.1)
+
+
+@cache
+def fitted() -> HostTime:
+    return HostTime().fit(*synthetic(EFFECTS))
+
+
+def test_the_coefficients_of_a_synthetic_law_are_recovered() -> None:
+    # The mean of the hosts' effects is not told apart from the level of all modes.
+    np.testing.assert_allclose(fitted().mean, TRUTH, atol=0.13)
+    contrasts = fitted().mean[:2] - TRUTH[:2]
+    assert contrasts[0] == pytest.approx(contrasts[1], abs=0.04)
+
+
+def test_the_effects_of_hosts_are_recovered() -> None:
+    found = np.array([level.mean for level in fitted().levels])
+    centred = np.array(EFFECTS) - np.mean(EFFECTS)
+    np.testing.assert_allclose(found - found.mean(), centred, atol=0.04)
+
+
+def test_more_rows_leave_less_uncertainty_than_the_prior() -> None:
+    deviation = np.sqrt(np.diag(fitted().covariance))
+    prior = np.array([term.deviation for term in TERMS.values()])
+    assert (deviation < prior).all()
+    assert all(level.variance < HOST_DEVIATION**2 for level in fitted().levels)
+
+
+def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> None:
+    one, ten, large = fitted().seconds(
+        [ask(DEVICES[0], 10), ask(DEVICES[0], 100), ask(DEVICES[0], 10, batch=512)]
+    )[0]
+    assert ten == pytest.approx(10 * one)
+    assert large == one
+
+
+def test_the_prior_orders_the_modes() -> None:
+    """Without rows, engines and recorded launches wait less than compiled networks."""
+    for order in (["tensorrt", "reduce-overhead", "compiled"], ["torchscript", "eager"]):
+        times = HostTime().seconds([ask(DEVICES[0], 60, runtime=r) for r in order])[0]
+        assert (np.diff(times) > 0).all()
+    eager, amp, training, old = HostTime().seconds(
+        [ask(DEVICES[0], **mode) for mode in (MODES[0], MODES[1], MODES[6], MODES[7])]
+    )[0]
+    assert amp / eager == pytest.approx(1.2)
+    assert training / eager == pytest.approx(3.0)
+    assert old / eager == pytest.approx(1.4)
+
+
+def test_casts_cost_a_compiled_network_nothing_more_on_the_host() -> None:
+    """The compiler fuses them: what amp launches is in the number of kernels already."""
+    compiled = {p: ask(DEVICES[0], runtime="compiled", precision=p) for p in ("amp", "fp16")}
+    times = HostTime().seconds(list(compiled.values()))[0]
+    assert times[0] >= times[1]
+    assert times[0] < 1.2 * 3 * times[1]
+
+
+def test_an_unknown_host_is_less_certain_than_a_known_one() -> None:
+    known, unknown = fitted().seconds([ask(DEVICES[2]), ask(gpu("other", 5.0))])[1]
+    assert known < unknown
+    assert unknown >= np.hypot(HOST_DEVIATION, NOISE_DEVIATION)
+
+
+def test_adapting_moves_that_host_alone() -> None:
+    queries = [ask(DEVICES[0], length) for length in (6, 20, 60, 150)]
+    others = [ask(DEVICES[1]), ask(DEVICES[0], version="1.13.0"), ask(gpu("other", 5.0))]
+    expected = fitted().seconds(queries)[0]
+    adapted = fitted().adapt(queries, 1.5 * expected)
+    assert (adapted.seconds(queries)[0] > 1.15 * expected).all()
+    np.testing.assert_allclose(adapted.seconds(others), fitted().seconds(others))
+    np.testing.assert_array_equal(adapted.mean, fitted().mean)
+
+
+def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is() -> None:
+    law = replace(fitted(), levels=())
+    target = ask(DEVICES[0], 40)
+    errors, deviations = [], []
+    for count in (1, 4, 16):
+        queries = [ask(DEVICES[0], 10 + i) for i in range(count)]
+        adapted = law.adapt(queries, 1.6 * law.seconds(queries)[0])
+        value, deviation = adapted.seconds([target])
+        errors.append(abs(np.log(value[0] / (1.6 * law.seconds([target])[0][0]))))
+        deviations.append(deviation[0])
+    assert errors == sorted(errors, reverse=True)
+    assert deviations == sorted(deviations, reverse=True)
+    assert errors[-1] < 0.02
+    share = HOST_DEVIATION**2 / (HOST_DEVIATION**2 + NOISE_DEVIATION**2)
+    assert errors[0] == pytest.approx((1 - share) * np.log(1.6))
+
+
+def test_boards_of_one_sheet_are_one_host_in_any_order() -> None:
+    """Two names of one sheet: their rows count together, whichever comes first."""
+    twin = DEVICES[0].model_copy(update={"name": "twin"})
+    queries = [ask(DEVICES[0], 10), ask(twin, 10), ask(twin, 20)]
+    seconds = np.array([1.2, 1.4, 1.4]) * fitted().seconds(queries)[0]
+    one = fitted().adapt(queries, seconds)
+    other = fitted().adapt(queries[::-1], seconds[::-1])
+    alike = fitted().adapt([ask(DEVICES[0], n) for n in (10, 10, 20)], seconds)
+    for found in (one, other):
+        np.testing.assert_allclose(found.seconds(queries), alike.seconds(queries))
+
+
+def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
+    law = HostTime(mean=TRUTH, covariance=np.zeros((len(TERMS),) * 2))
+    reach = FARTHEST * np.hypot(HOST_DEVIATION, NOISE_DEVIATION)
+    factors = np.exp(np.array([0.0, 0.99, -0.99, 1.01, -1.01]) * reach)
+    queries = [ask(DEVICES[0])] * len(factors)
+    times = law._without_levels(queries)[0]
+    found = law.plausible(queries, np.exp(times) * factors)
+    assert found.tolist() == [True, True, True, False, False]
+    assert not law.plausible(queries[:1], np.zeros(1)).any()
+
+
+def test_it_is_the_same_after_writing_and_reading() -> None:
+    again = HostTime.from_json(json.loads(json.dumps(fitted().to_json())))
+    queries = [ask(device, **mode) for device in DEVICES for mode in MODES]
+    np.testing.assert_array_equal(again.seconds(queries), fitted().seconds(queries))

@@ -1,0 +1,63 @@
+"""Residuals of training networks carry over to networks near them, and nowhere else."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Matern
+
+from forerun.models.networks.residual_process import LENGTH, NOISE, NetworkResiduals, Residuals
+
+
+def positions(count=20, width=5, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, width)).round(3)
+
+
+def errors(count=20, seed=1):
+    return np.random.default_rng(seed).normal(size=count)
+
+
+def test_the_mean_is_that_of_a_gaussian_process():
+    places, missed, asked = 0.2 * positions(), errors(), 0.2 * positions(7, seed=2)
+    kernel = Matern(length_scale=LENGTH, nu=0.5)
+    reference = GaussianProcessRegressor(kernel, alpha=NOISE, optimizer=None)
+    reference.fit(places.round(3), missed)
+    found = Residuals.of(places, missed).at(asked)
+    np.testing.assert_allclose(found, reference.predict(asked), atol=0.01)
+
+
+def test_a_network_on_its_own_is_reproduced_but_for_the_noise():
+    one = Residuals.of(np.zeros((1, 3)), np.array([0.6]))
+    assert one.at(np.zeros((1, 3)))[0] == pytest.approx(0.6 / (1 + NOISE), abs=1e-3)
+
+
+def test_nothing_is_added_far_from_all_training_networks():
+    process = Residuals.of(0.2 * positions(), errors())
+    assert np.abs(process.at(positions() + 20 * LENGTH)).max() < 1e-6
+
+
+def test_runs_of_one_network_on_one_device_count_once():
+    places, missed = positions(4), errors(4)
+    ways = np.array(["eager"] * 4)
+    once = NetworkResiduals.fit(places, missed, ways, np.arange(4))
+    again = np.array([0, 1, 2, 3, 3, 3])
+    often = NetworkResiduals.fit(places[again], missed[again], ways[again.clip(0, 3)], again)
+    np.testing.assert_allclose(often.at(places, ways), once.at(places, ways))
+
+
+def test_ways_of_running_do_not_mix():
+    places, missed = positions(6), errors(6)
+    ways = np.array(["eager", "compiled"] * 3)
+    both = NetworkResiduals.fit(places, missed, ways, np.arange(6))
+    alone = NetworkResiduals.fit(places[::2], missed[::2], ways[::2], np.arange(3))
+    np.testing.assert_allclose(both.at(places[::2], ways[::2]), alone.at(places[::2], ways[::2]))
+    assert (both.at(places, np.array(["training"] * 6)) == 0).all()
+
+
+def test_a_saved_process_answers_to_the_last_bit():
+    places, missed = 40 * positions(), errors()
+    ways = np.array(["eager", "compiled"] * 10)
+    fitted = NetworkResiduals.fit(places, missed, ways, np.arange(20))
+    loaded = NetworkResiduals.from_json(json.loads(json.dumps(fitted.to_json())))
+    np.testing.assert_array_equal(loaded.at(places, ways), fitted.at(places, ways))

@@ -1,0 +1,101 @@
+"""Intervals of power hold nine runs in ten of chips left out, and are narrow at the limit."""
+
+import numpy as np
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator
+from forerun.data.query import Query
+from forerun.data.workload import Kernel
+from forerun.models.power.held_out_errors import chips_left_out, jobs_left_out
+from forerun.models.power.intervals import (
+    MOST_SHARE,
+    HeldOut,
+    LawIntervals,
+    calibrated,
+    ends,
+)
+from forerun.models.power.law import Demand, PowerLaw, limited_w
+from forerun.models.power.runs import PowerRuns
+
+CATALOG = DeviceCatalog.load()
+NAMES = ("a30", "v100-pcie-32gb", "a40", "rtx-3090", "t4", "p100-pcie-16gb")
+
+
+def runs_of(names, each=40):
+    shape = (4096, 1024)
+    relu = Operator("elementwise", "relu", (shape,), (shape,))
+    return PowerRuns.of([Query(Kernel(relu), CATALOG.get(n)) for n in names for _ in range(each)])
+
+
+def drawn(random, names, between=0.2, within=0.05):
+    """Runs of several chips whose dynamic part differs from chip to chip."""
+    runs = runs_of(names)
+    chip = np.repeat(random.normal(0, between, len(names)), len(runs) // len(names))
+    demand = PowerLaw().demand(runs)
+    noisy = demand.times(np.ones(len(runs)), np.exp(chip + random.normal(0, within, len(runs))))
+    return runs, demand, limited_w(runs, noisy)
+
+
+def test_they_hold_runs_of_further_chips():
+    random = np.random.default_rng(1)
+    held = []
+    for _ in range(30):
+        parts = []
+        for name in NAMES:
+            runs, demand, watts = drawn(random, (name,))
+            parts.append(HeldOut(runs, demand, watts, "unseen"))
+        runs, demand, watts = drawn(random, ("a10g",))
+        low, high = calibrated(parts).ends(runs, demand, ["unseen"] * len(runs))
+        held.append(np.mean((low <= watts) & (watts <= high)))
+    assert 0.82 < np.mean(held) <= 1.0
+
+
+def test_fewer_chips_make_them_wider():
+    random = np.random.default_rng(2)
+    one = drawn(random, NAMES[:1])
+    parts = [HeldOut(*one, "unseen")] * 6
+    two, six = (calibrated(parts[:n]) for n in (2, 6))
+    assert two.reach["unseen"] > six.reach["unseen"]
+
+
+def test_a_run_that_wants_far_more_than_the_limit_is_sure_to_draw_it():
+    runs = runs_of(("a30",), each=2)
+    demand = Demand(np.array([33.0, 33.0]), np.array([1000.0, 60.0]))
+    low, high = ends(runs, demand, ["unseen"] * 2, np.full(2, 1.5))
+    assert high[0] / low[0] < 1.1
+    assert high[1] / low[1] > 1.5
+    assert (high <= MOST_SHARE * 165.0).all()
+
+
+def test_deviations_are_the_least_that_hold_a_run():
+    runs, demand, watts = drawn(np.random.default_rng(3), ("v100-pcie-32gb",))
+    held = HeldOut(runs, demand, watts, "unseen")
+    reach = held.deviations()
+    known = ["unseen"] * len(runs)
+    low, high = ends(runs, demand, known, reach * 1.001 + 1e-6)
+    assert ((low <= watts) & (watts <= high)).all()
+    low, high = ends(runs, demand, known, reach * 0.98)
+    assert not ((low <= watts) & (watts <= high)).any()
+
+
+def test_without_a_second_chip_anything_is_possible():
+    runs = runs_of(("a30",))
+    assert list(chips_left_out(runs, np.full(len(runs), 100.0))) == []
+    low, high = LawIntervals().ends(runs, PowerLaw().demand(runs), ["unseen"] * len(runs))
+    assert low == pytest.approx(0.15 * 165.0)
+    assert high == pytest.approx(MOST_SHARE * 165.0)
+
+
+def test_jobs_are_whole_in_one_fold():
+    random = np.random.default_rng(4)
+    runs, _, watts = drawn(random, NAMES[:2])
+    groups = np.array([f"job {n % 8}" for n in range(len(runs))])
+    parts = list(jobs_left_out(runs, watts, groups, 0))
+    assert sum(len(part.runs) for part in parts) == len(runs)
+    assert {part.known for part in parts} == {"seen"}
+
+
+def test_they_come_back_from_json():
+    intervals = LawIntervals({"unseen/network": 1.25})
+    assert LawIntervals.from_json(intervals.to_json()) == intervals

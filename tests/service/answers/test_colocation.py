@@ -1,0 +1,285 @@
+"""Endpoints about programs that share a host, answered by a predictor of a made-up one."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.colocation.booster import ColocationBoost
+from forerun.models.colocation.slowed_class import ClassErrors
+from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.router import Chosen
+from forerun.service.http.app import create_app
+from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile
+
+
+@cache
+def taught():
+    part = ColocationBoost(bags=1).fit(colocations())
+    return LoadedPredictor(Chosen((Roofline(), part)), "test", "2026-01-01", "")
+
+
+@pytest.fixture
+def service(settings):
+    with TestClient(create_app(settings, taught()), raise_server_exceptions=False) as client:
+        yield client
+
+
+def program(name, **more):
+    known = profile(name)
+    alone = dict(zip(METRICS, known.alone.seconds[0], strict=True))
+    facts = {"working_set_mib": known.working_set_mib, "cpu_share": known.cpu_share}
+    return {"name": name, "alone": alone, **facts, **more}
+
+
+def window(cpu, cache, seconds=3):
+    return {"metrics": list(METRICS), "seconds": [list(host(cpu, cache))] * seconds}
+
+
+def test_the_candidate_and_every_resident_are_answered_with_intervals(service):
+    residents = [program("chase"), program("spin")]
+    asked = {"candidate": program("table"), "host": {"residents": residents}}
+    answer = service.post("/v1/colocation", json=asked)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert [one["program"] for one in told["residents"]] == ["chase", "spin"]
+    everyone = [told["candidate"], *told["residents"]]
+    for one in everyone:
+        p = one["p_cpu"]
+        assert p["low"] <= p["value"] <= p["high"]
+        assert p["coverage"] == 0.9
+        assert p["slowed"] is None
+    least = min(everyone, key=lambda one: one["p_cpu"]["value"])
+    assert told["worst"] == least["program"]
+    assert any("idle host" in line for line in told["assumed"])
+
+
+def test_a_crowded_host_costs_more_than_an_empty_one(service):
+    empty, crowded = (
+        service.post("/v1/colocation", json={"candidate": program("chase"), "host": one}).json()
+        for one in ({}, {"residents": [program("table"), program("sweep")]})
+    )
+    assert crowded["candidate"]["p_cpu"]["value"] < empty["candidate"]["p_cpu"]["value"]
+    assert crowded["candidate"]["dominant_resource"] == "cache"
+
+
+def test_more_programs_than_cpus_wait_for_their_share(service):
+    def p_wall(**known):
+        asked = {"candidate": program("spin"), "host": known}
+        return service.post("/v1/colocation", json=asked).json()["candidate"]["p_wall"]["value"]
+
+    crowd = [program("matrix", cpu_share=1.0) for _ in range(8)]
+    alone, crowded = p_wall(cpus=2), p_wall(cpus=2, residents=crowd)
+    assert crowded < 0.35 * alone
+    assert p_wall(cpus=16, residents=crowd) > 3 * crowded
+    busy = {"cpu.user_share": 8.0}
+    assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
+    shown = busy | {"cpu.idle_share": 8.0}
+    assert p_wall(metrics=shown) == p_wall(metrics=shown, cpus=16), "what it shows adds up to 16"
+    told = service.post(
+        "/v1/colocation", json={"candidate": program("spin"), "host": {"residents": crowd}}
+    ).json()
+    assert told["candidate"]["dominant_resource"] == "cpu"
+
+
+def test_a_program_of_many_threads_counts_as_often(service):
+    def candidate(residents, **host):
+        asked = {"candidate": program("spin"), "host": {"residents": residents, **host}}
+        return service.post("/v1/colocation", json=asked).json()["candidate"]
+
+    eight = program("matrix", cpu_share=1.0)
+    same = candidate([eight | {"threads": 8}], cpus=4)
+    assert same == candidate([eight] * 8, cpus=4)
+    assert same["p_wall"]["value"] < candidate([eight], cpus=4)["p_wall"]["value"]
+    own = program("spin", threads=8)
+
+    def p_wall(residents, cpus):
+        asked = {"candidate": own, "host": {"residents": residents, "cpus": cpus}}
+        answer = service.post("/v1/colocation", json=asked)
+        return answer.json()["candidate"]["p_wall"]["value"]
+
+    assert p_wall([], 2) == p_wall([], 16), "nobody is beside it"
+    assert p_wall([eight | {"threads": 8}], 2) < 0.6 * p_wall([], 2)
+    assert p_wall([eight | {"threads": 8}], 16) > 0.9 * p_wall([], 16)
+
+
+def test_what_a_host_is_said_to_show_may_be_anything(service):
+    for much in (1e3, 1e15):
+        shown = {"metrics": {"cpu.user_share": much}}
+        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": shown})
+        assert answer.status_code == 200
+        assert 0 < answer.json()["candidate"]["p_wall"]["value"] < 0.2
+    many = program("chase", threads=1024)
+    crowd = {"candidate": program("table"), "host": {"residents": [many] * 64}}
+    told = service.post("/v1/colocation", json=crowd).json()["candidate"]
+    one = {"candidate": program("table"), "host": {"residents": [program("chase")]}}
+    beside_one = service.post("/v1/colocation", json=one).json()["candidate"]
+    assert told["p_cpu"]["value"] <= beside_one["p_cpu"]["value"]
+    assert not told["missing_metrics"]
+
+
+def test_a_name_that_was_measured_is_told(service):
+    new = program("spin") | {"name": "new"}
+    asked = {"candidate": program("spin"), "host": {"residents": [new]}}
+    told = service.post("/v1/colocation", json=asked).json()
+    assert (told["candidate"]["measured"], told["residents"][0]["measured"]) == (True, False)
+
+
+def test_a_window_of_the_host_counts_its_residents_once(service):
+    shown = {"residents": [program("chase")], "window": window(0.9, 0.3)}
+    answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": shown})
+    assert any("shows now" in line for line in answer.json()["assumed"])
+    medians = dict(zip(METRICS, host(0.9, 0.3), strict=True))
+    same = {"residents": [program("chase")], "metrics": medians}
+    again = service.post("/v1/colocation", json={"candidate": program("table"), "host": same})
+    assert again.json()["candidate"] == answer.json()["candidate"]
+
+
+def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
+    for seconds in (1, 4, 60):
+        asked = {"program": program("chase"), "window": window(0.9, 0.8, seconds)}
+        answer = service.post("/v1/colocation/now", json=asked)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["program"]["p_cpu"]["value"] < 0.8
+    part = {"metrics": list(METRICS[:2]), "seconds": [[0.5, None]]}
+    answer = service.post("/v1/colocation/now", json={"program": program("spin"), "window": part})
+    assert set(answer.json()["program"]["missing_metrics"]) == set(METRICS[1:])
+    assert not answer.json()["program"]["in_domain"]
+
+
+def test_nobody_beside_it_is_p_1_by_definition_and_an_empty_host_is_first(service):
+    for name in ("spin", "chase", "never-measured"):
+        candidate = program("chase") | {"name": name}
+        asked = {"candidate": candidate, "host": {"cpus": 4}}
+        told = service.post("/v1/colocation", json=asked).json()["candidate"]
+        for metric in ("p_cpu", "p_wall"):
+            assert told[metric]["value"] == pytest.approx(1.0)
+            assert told[metric]["low"] <= 1.0 <= told[metric]["high"]
+    hosts = [{"residents": [program("table"), program("sweep")]}, {}]
+    told = service.post(
+        "/v1/colocation/rank", json={"candidate": program("chase"), "hosts": hosts}
+    ).json()["hosts"]
+    assert [one["index"] for one in told] == [1, 0], "hosts without names are told by their place"
+    assert told[0]["score"] == pytest.approx(1.0)
+    assert all(isinstance(one["in_domain"], bool) for one in told)
+
+
+def test_a_profile_under_a_name_that_was_measured_is_told(service):
+    asked = {"candidate": program("chase"), "host": {}}
+    told = service.post("/v1/colocation", json=asked).json()
+    assert any("measured under that name" in line and "chase" in line for line in told["assumed"])
+    asked["candidate"]["name"] = "mine"
+    told = service.post("/v1/colocation", json=asked).json()
+    assert not any("measured under that name" in line for line in told["assumed"])
+    assert not any("adds nothing" in line for line in told["assumed"])
+    asked["candidate"] = {"name": "bare"}
+    told = service.post("/v1/colocation", json=asked).json()
+    assert any("adds nothing to the host: bare" in line for line in told["assumed"])
+
+
+def test_metrics_that_nothing_reads_are_told(service):
+    odd = {"metrics": [METRICS[0], "cpu.usre_share"], "seconds": [[0.5, 0.5]]}
+    known, candidate = program("spin"), program("chase")
+    candidate["alone"] = candidate["alone"] | {"cpu.typo": 1.0}
+    for path, asked, unread in (
+        ("/now", {"program": known, "window": odd}, ["cpu.usre_share"]),
+        ("", {"candidate": candidate, "host": {"window": odd}}, ["cpu.typo", "cpu.usre_share"]),
+        ("/rank", {"candidate": candidate, "hosts": [{"metrics": {"x": 1.0}}]}, ["cpu.typo", "x"]),
+        ("", {"candidate": known, "host": {"residents": [known]}}, []),
+    ):
+        answer = service.post(f"/v1/colocation{path}", json=asked)
+        assert answer.json()["unread_metrics"] == unread
+
+
+def test_hundreds_of_hosts_are_ranked(service):
+    names = list(PROGRAMS)
+    hosts = [
+        {"name": f"h{i}", "residents": [program(names[(i + j) % 5]) for j in range(i % 4)]}
+        for i in range(300)
+    ]
+    asked = {"candidate": program("table"), "hosts": hosts}
+    answer = service.post("/v1/colocation/rank", json=asked)
+    assert answer.status_code == 200, answer.text
+    scores = [one["score"] for one in answer.json()["hosts"]]
+    assert len(scores) == 300
+    assert scores == sorted(scores, reverse=True)
+    for one in answer.json()["hosts"]:
+        assert one["score"] == one["worst"]["value"] <= one["candidate"]["value"]
+        assert one["worst"]["low"] <= one["worst"]["value"] <= one["worst"]["high"]
+
+
+def test_too_many_programs_at_once_are_refused(service):
+    full = {"residents": [{"name": "x"}] * 60}
+    answer = service.post(
+        "/v1/colocation/rank", json={"candidate": {"name": "y"}, "hosts": [full] * 100}
+    )
+    assert answer.status_code == 422
+    assert "fewer hosts" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("objective", ["worst", "candidate", "mean"])
+def test_the_objective_decides_the_order(service, objective):
+    hosts = [
+        {"name": "cache", "residents": [program("chase"), program("sweep")]},
+        {"name": "empty"},
+    ]
+    asked = {"candidate": program("table"), "hosts": hosts, "objective": objective}
+    told = service.post("/v1/colocation/rank", json=asked).json()
+    assert [one["name"] for one in told["hosts"]] == ["empty", "cache"]
+
+
+def test_without_a_predictor_that_was_taught_it_says_how_to_get_one(client):
+    answer = client.post("/v1/colocation", json={"candidate": {"name": "x"}, "host": {}})
+    assert answer.status_code == 422
+    assert "collect contention" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metrics": ["a", "a"], "seconds": []},
+        {"metrics": ["a"], "seconds": [[1.0, 2.0]]},
+        {"metrics": ["a"], "seconds": [["x"]]},
+    ],
+)
+def test_a_window_that_is_no_table_is_a_clear_problem(service, wrong):
+    asked = {"program": program("spin"), "window": wrong}
+    answer = service.post("/v1/colocation/now", json=asked)
+    assert answer.status_code == 422
+    assert "window" in answer.json()["detail"]
+
+
+def undecided():
+    """The same predictor with intervals of new programs that decide nothing."""
+    part = taught().predictor.parts[1]
+    width = LogQuantiles({"all": (-20.0, 20.0)})
+    widths = {key: width if key[1] == "new" else one for key, one in part.widths.items()}
+    errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in part.metrics}
+    return LoadedPredictor(Chosen((replace(part, widths=widths, errors=errors),)), "test", "", "")
+
+
+def test_an_interval_that_decides_nothing_is_a_class_with_its_error_rates(settings):
+    asked = {"candidate": program("chase") | {"name": "never"}}
+    asked["host"] = {"residents": [program("spin")]}
+    with TestClient(create_app(settings, undecided())) as client:
+        told = client.post("/v1/colocation", json=asked).json()
+        hosts = {"candidate": asked["candidate"], "hosts": [asked["host"]], "metric": "p_cpu"}
+        (ranked,) = client.post("/v1/colocation/rank", json=hosts).json()["hosts"]
+        live = {"program": asked["candidate"], "window": window(1.9, 0.8)}
+        now = client.post("/v1/colocation/now", json=live).json()["program"]
+    for answer in (told["candidate"]["p_cpu"], ranked["candidate"], now["p_cpu"]):
+        assert (answer["low"], answer["high"], answer["coverage"]) == (None, None, None)
+        rates = {"false_alarms": 0.25, "misses": 0.125, "runs": 40}
+        assert answer["slowed"] == {"slowed": answer["value"] < 0.9, **rates}
+    assert told["residents"][0]["p_cpu"]["slowed"] is None
+
+
+def test_a_slower_reference_makes_p_as_much_higher(service):
+    def value(**more):
+        live = {"program": program("chase", **more), "window": window(1.9, 0.8)}
+        return service.post("/v1/colocation/now", json=live).json()["program"]["p_cpu"]["value"]
+
+    assert value(reference_ratio=1.25) == pytest.approx(1.25 * value())

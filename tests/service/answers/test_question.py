@@ -1,0 +1,79 @@
+"""Questions: whatever can change an answer is part of the key, and nothing else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.query import Operation, Query
+from forerun.data.software import Software
+from forerun.data.workload import InferenceSetup, Kernel, Network, TrainingSetup
+from forerun.service.answers.question import question_about
+from tests.service.conftest import GRAPH
+
+L4, T4 = (DeviceCatalog.load().get(name) for name in ("l4", "t4"))
+NETWORK = Network(GRAPH, 8, "fp32", "training", TrainingSetup())
+KERNEL = Kernel(GRAPH.operators[0])
+OTHER = {
+    TrainingSetup: {
+        "optimizer": "sgd",
+        "checkpoint_segments": 2,
+        "accumulation": 2,
+        "lora_rank": 4,
+        "data_parallel": 2,
+        "tensor_parallel": 2,
+        "pipeline_parallel": 2,
+        "zero_stage": 1,
+        "attention": "eager",
+        "dropout": 0.1,
+        "checkpoint_blocks": True,
+        "optimizer_kernel": "fused",
+        "lora_targets": "attention",
+        "frozen_weights": "nf4",
+        "adapter_precision": "fp32",
+        "loss_chunks": 8,
+        "legacy_pytorch": True,
+        "sequence_parallel": True,
+    },
+    Operation: {"device_count": 2, "power_limit_w": 60.0},
+    Network: {
+        "graph": replace(GRAPH, operators=GRAPH.operators[:1]),
+        "batch_size": 9,
+        "precision": "fp16",
+        "phase": "inference",
+        "training": None,
+        "inference": InferenceSetup(cache_tokens=64),
+    },
+    Kernel: {"operator": GRAPH.operators[1], "precision": "fp16"},
+    Query: {
+        "workload": KERNEL,
+        "device": T4,
+        "software": Software(runtime="compiled"),
+        "operation": Operation(1, 70.0),
+    },
+}
+CASES = [(kind, name) for kind in OTHER for name in (f.name for f in fields(kind))]
+
+
+@pytest.mark.parametrize(("kind", "name"), [case for case in CASES if case[1] != "kind"])
+def test_every_field_of_a_question_is_in_its_key(kind, name):
+    query = Query(KERNEL if kind is Kernel else NETWORK, L4)
+    change = {name: OTHER[kind][name]}
+    if kind is Query:
+        other = replace(query, **change)
+    elif kind is Operation:
+        other = replace(query, operation=replace(query.operation, **change))
+    elif kind is TrainingSetup:
+        training = replace(query.workload.training, **change)
+        other = replace(query, workload=replace(query.workload, training=training))
+    else:
+        other = replace(query, workload=replace(query.workload, **change))
+    assert question_about(query).key != question_about(other).key
+
+
+def test_equal_questions_have_equal_keys():
+    assert question_about(Query(NETWORK, L4)).key == question_about(Query(NETWORK, L4)).key
+    assert (
+        question_about(Query(NETWORK, L4), ("power_w",)).key
+        != question_about(Query(NETWORK, L4)).key
+    )

@@ -1,0 +1,77 @@
+"""Endpoints about generative models that serve: figures agree, and what cannot be is told."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.artifact.loading import bundled
+from forerun.service.http.app import create_app
+from forerun.service.http.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
+
+LLM, DIFFUSION = "/v1/llm/estimate", "/v1/diffusion/estimate"
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return bundled()
+
+
+@pytest.fixture
+def service(settings, loaded):
+    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+        yield client
+
+
+def asked(service, path, **changes):
+    example = EXAMPLE_LLM if path == LLM else EXAMPLE_DIFFUSION
+    answer = service.post(path, json={**example, **changes})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_energy_of_a_token_is_power_of_all_devices_over_their_rate(service):
+    told = asked(service, LLM, device_count=2)
+    power, rate, energy = (
+        told["metrics"][name]["value"] for name in ("power_w", "tokens_per_s", "energy_per_token_j")
+    )
+    assert energy == pytest.approx(2 * power / rate)
+    assert told["device_count"] == 2
+
+
+def test_energy_of_a_picture_is_power_times_the_time_it_takes(service):
+    metrics = asked(service, DIFFUSION)["metrics"]
+    rate = metrics["samples_per_s"]["value"]
+    assert metrics["energy_per_sample_j"]["value"] == pytest.approx(
+        metrics["power_w"]["value"] / rate
+    )
+    assert rate == pytest.approx(4e3 / metrics["latency_ms"]["value"])
+
+
+def test_weights_that_do_not_fit_are_told(service):
+    told = asked(service, LLM, model={"total_parameters": 7e10}, device="h100-sxm-80gb")
+    assert any("weights alone take 130 GiB" in line for line in told["limits"])
+    assert told["in_domain"] is False
+    enough = asked(service, LLM, model={"total_parameters": 7e10}, device_count=2)
+    assert not any("weights alone" in line for line in enough["limits"])
+
+
+def test_no_device_draws_more_than_it_holds_itself_to(service):
+    power = asked(service, LLM, device="l4")["metrics"]["power_w"]
+    assert power["low"] <= power["value"] <= power["high"] <= max(72.0, power["value"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"device": "epyc-7742"}, "No predictor answers"),
+        ({"device": "h101"}, "h101"),
+        ({"model": {"total_parameters": 1e9, "active_parameters": 2e9}}, "cannot be more"),
+        ({"model": {"total_parameters": 1e9, "experts_per_token": 2}}, "cannot be more"),
+        ({"model": {"total_parameters": -1}}, "greater than 0"),
+        ({"device_count": 0}, "greater than or equal to 1"),
+        ({"model": {"total_parameters": 1e9, "tensor_parallel": 4}}, "more than device_count, 1"),
+    ],
+)
+def test_a_wrong_question_is_told_what_is_wrong(service, changes, said):
+    answer = service.post(LLM, json={**EXAMPLE_LLM, **changes})
+    assert answer.status_code in (404, 422)
+    assert said in answer.json()["detail"]

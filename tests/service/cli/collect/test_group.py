@@ -1,0 +1,221 @@
+"""`forerun collect`: from this machine to a table that `forerun adapt` learns from."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from forerun.data.collectors import (
+    live_window,
+    native,
+    neighbours,
+    own_program,
+    probe,
+    processor_operators,
+)
+from forerun.data.collectors.workloads.operator_sweep import operator_sweep
+from forerun.data.measurement import read_measurements
+from forerun.data.workload import HostWindow, ProgramProfile
+from forerun.service.adaptation import measured_networks, measurement_files
+from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
+from forerun.service.cli.collect import cpu as collect_cpu
+from forerun.service.cli.collect import shared as collecting
+from forerun.service.cli.collect.program import busy_with_others, called
+from forerun.service.schemas.colocation import ProgramIn, WindowIn
+from tests.house.sources import REPOSITORY
+
+KINDS = ("linear", "softmax", "layer_norm", "elementwise")
+SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)[:6]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small operators in short windows, in place of the reference operators."""
+    monkeypatch.setattr(probe, "reference_operators", lambda: SMALL)
+    monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
+    monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
+    monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
+    one = {"cpu-inverted-b": measured_networks.ONNX_NETWORKS["cpu-inverted-b"]}
+    monkeypatch.setattr(measured_networks, "ONNX_NETWORKS", one)
+    # Other tests run on this machine at the same time: no row is left out for that.
+    monkeypatch.setattr(measurement_files, "crowded", lambda rows: rows["status"].isna())
+
+
+@pytest.mark.slow
+def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
+    forerun, small, tmp_path
+):
+    table = tmp_path / "q.parquet"
+    code, out, err = forerun(
+        "collect", "cpu", "--quick", "-o", table, "--threads", 1, "--json", "--device", "my-cpu"
+    )
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["rows"] == facts["status"]["ok"] == len(SMALL) + 1
+    assert facts["median_spread"] >= 0
+    assert "my-cpu is registered" in err
+    rows = read_measurements(table)
+    assert set(rows["kind"]) == {"kernel", "network"}
+    assert (rows["runtime"] == "onnxruntime").all()
+    assert (rows["threads"] == 1).all()
+    code, out, err = forerun("adapt", table, "--device", "my-cpu", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] == len(SMALL) + 1
+    again = forerun("collect", "cpu", "--quick", "-o", table, "--threads", 1, "--json")
+    assert json.loads(again[1])["resumed"] == len(SMALL) + 1
+
+
+@pytest.mark.slow
+def test_without_torch_onnxruntime_measures_and_says_so(forerun, monkeypatch, tmp_path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "window_s: 0.01\nreference_networks: false\n"
+        "operators: {step: 64, largest_mib: 0.3, runtimes: [onnxruntime, eager]}\n"
+        "networks: [{names: [resnet18]}]\n"
+    )
+    from forerun.data.collectors.latency import cpu
+    from forerun.data.collectors.system import host
+
+    known = host.library
+    without = lambda name: None if name == "torch" else known(name)  # noqa: E731
+    for module in (cpu, host):
+        monkeypatch.setattr(module, "library", without)
+    table = tmp_path / "t.csv"
+    budget = ("--budget-minutes", 0.05)
+    code, _, err = forerun("collect", "cpu", "--plan", plan, "-o", table, *budget)
+    assert code == 0, err
+    assert "torch is not installed" in err
+    assert set(read_measurements(table)["framework"]) == {"onnxruntime"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("cpu", "-o", "t.txt"), "ends in .parquet or .csv"),
+        (("cpu", "-o", "t.csv", "--plan", "none.yaml"), "No plan none.yaml"),
+        (("cpu", "-o", "t.csv", "--plan", "p.yaml", "--quick"), "not both"),
+        (("gpu", "-o", "t.csv"), "Cannot measure here: torch"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(forerun, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = forerun("collect", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_a_plan_that_is_wrong_is_refused(tmp_path):
+    plan = tmp_path / "p.yaml"
+    for text, says in (
+        ("networks: [{names: [nothing]}]", "no network 'nothing'"),
+        ("onnx_files: [gone.onnx]", "gone.onnx"),
+    ):
+        plan.write_text(text)
+        with pytest.raises(Exception, match=says):
+            read_plan(plan).trials(tmp_path / "t.csv", tmp_path)
+    plan.write_text("networks: [{names: [x], batch_size: 3}]")
+    with pytest.raises(Exception, match="batch_size"):
+        read_plan(plan)
+
+
+def test_the_standard_plan_is_sound_and_covers_runtimes_and_phases(tmp_path, small):
+    plan = read_plan(REPOSITORY / "plans/cpu-standard.yaml")
+    assert plan == CollectionPlan.standard()
+    trials = plan.trials(tmp_path / "t.csv", tmp_path)
+    assert {t.runtime for t in trials} == {"onnxruntime", "eager", "compiled"}
+    assert {t.phase for t in trials} == {"inference", "training"}
+    assert len({t.key for t in trials}) == len(trials) > 200
+
+
+def test_graphs_of_a_table_measured_elsewhere_are_added(forerun, tmp_path):
+    pytest.importorskip("torch")
+    table = tmp_path / "h200.csv"
+    table.write_text(
+        "workload,kind,batch_size,device,status,latency_ms\n"
+        "squeezenet,network,1,l4,ok,0.6\nsqueezenet,network,16,l4,ok,2.6\n"
+    )
+    assert forerun("collect", "graphs", table)[0] == 0
+    assert (tmp_path / "h200-graphs" / "squeezenet.json").is_file()
+    code, out, err = forerun("adapt", table, "--device", "l4", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"] == 2
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C compiler here")
+def test_a_program_profiled_here_is_one_that_colocation_takes(forerun, monkeypatch, tmp_path):
+    monkeypatch.setattr(neighbours, "stress_ng", lambda: None)
+    fast = replace(own_program.SETTINGS, clock_s=0.05, margin_s=0.1, settle_s=0.05, probe_ms=10)
+    monkeypatch.setattr(own_program, "SETTINGS", fast)
+    busy = "import time; e = time.process_time() + 0.15\nwhile time.process_time() < e: pass"
+    command = ("--name", "busy", "--repeats", 3, "--working-set-mib", 2, "--")
+    code, out, err = forerun("collect", "program", *command, sys.executable, "-c", busy)
+    assert code == 0, err
+    known = ProgramIn.model_validate_json(out)
+    assert (known.name, known.working_set_mib) == ("busy", 2.0)
+    assert known.cpu_share is not None
+    assert "cpu.user_share" in known.alone
+    assert "busy alone:" in err
+    for words, said in (
+        (("-o", tmp_path / "p.json", "--", "no-such-program"), "'no-such-program'"),
+        (("-o", tmp_path / "none" / "p.json", "--", "true"), "No folder"),
+        (("--name", "chase4", "--", "true"), "give it a --name"),
+    ):
+        code, out, err = forerun("collect", "program", *words)
+        assert (code, out) == (2, "")
+        assert said in err
+
+
+def test_a_program_is_called_by_its_script_where_an_interpreter_runs_it(tmp_path):
+    script = tmp_path / "walk.py"
+    script.touch()
+    assert called(["python3", "-u", str(script), "8"]) == "walk.py"
+    assert called(["/usr/bin/python3", "-c", "pass"]) == "python3"
+    assert called(["./solve", str(script)]) == "solve"
+    assert called(["sha256sum", str(script)]) == "sha256sum", "begins as a shell does"
+
+
+def test_what_ends_too_soon_for_a_profile_makes_none(forerun, monkeypatch, tmp_path):
+    fast = replace(own_program.SETTINGS, margin_s=0.1, settle_s=0.05, probe_ms=10)
+    monkeypatch.setattr(own_program, "SETTINGS", fast)
+    words = ("--repeats", "3", "-o", tmp_path / "p.json", "--", sys.executable, "-c", "pass")
+    code, _, err = forerun("collect", "program", *words)
+    assert code == 2
+    assert "too soon for a profile" in err
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_a_profile_made_beside_other_programs_says_so():
+    quiet = HostWindow(("cpu.user_share", "cpu.system_share"), ((0.97, 0.04),))
+    loud = HostWindow(("cpu.user_share", "cpu.system_share"), ((1.9, 0.1),))
+    assert busy_with_others(ProgramProfile("p", quiet, cpu_share=0.98)) == pytest.approx(0.03)
+    assert busy_with_others(ProgramProfile("p", loud, cpu_share=0.98)) == pytest.approx(1.02)
+    assert busy_with_others(ProgramProfile("p")) == 0.0
+
+
+def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch):
+    fast = replace(own_program.SETTINGS, clock_s=0.1, margin_s=0.1, probe_ms=10)
+    monkeypatch.setattr(own_program, "SETTINGS", fast)
+    monkeypatch.setattr(live_window, "SETTINGS", fast)
+    code, out, err = forerun("collect", "window", "--seconds", 3, "--process", os.getpid())
+    assert code == 0, err
+    shown = WindowIn.model_validate_json(out)
+    assert 1 <= len(shown.seconds) <= 3, "a busy machine may miss whole seconds"
+    assert {"cpu.user_share", "task.cpu_share"} <= set(shown.metrics)
+    assert not [name for name in shown.metrics if name.startswith("own_cpu.")]
+    pinned = subprocess.Popen(["sleep", "20"])
+    try:
+        cpus = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(pinned.pid, cpus[:1])
+        code, out, _ = forerun("collect", "window", "--seconds", 3, "--process", pinned.pid)
+    finally:
+        pinned.kill()
+        pinned.wait()
+    shown = WindowIn.model_validate_json(out)
+    own = [name for name in shown.metrics if name.startswith("own_cpu.")]
+    assert bool(own) == (len(cpus) > 1), "a process that is pinned has a CPU of its own"
+    code, _, err = forerun("collect", "window", "--process", 2**22 + 1)
+    assert code == 2
+    assert "No process 4194305" in err

@@ -1,0 +1,79 @@
+"""Limits: quantities in words, never the names of features."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.device import DeviceCatalog
+from forerun.data.query import Query
+from forerun.data.workload import Kernel
+from forerun.features.networks import features as network_features
+from forerun.features.operators import features as operator_features
+from forerun.models.artifact.loading import bundled
+from forerun.models.domain.feature_range import FeatureRange
+from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.answers.answer import answer_of
+from forerun.service.answers.question import question_about
+from forerun.service.limits.wording import limit_line
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "log_ridge is 4.94, training saw 2.31 to 3.62",
+            "FLOPs at peak per byte of memory bandwidth: 140, training saw 10 to 37",
+        ),
+        (
+            "share_pool is 0.0106, training saw 0 to 0",
+            "time in kernels of class pool: 1.1 %, training saw 0 %",
+        ),
+        (
+            "in_l2_share is 1, training saw 1.33e-05 to 0.855",
+            "time on tensors that fit into the L2 cache: 100 %, training saw 0.0013 % to 86 %",
+        ),
+        ("torch_version is 2.09, training saw 2.02 to 2.04", "2.9, training saw 2.2 to 2.4"),
+    ],
+)
+def test_a_feature_out_of_range_is_told_as_a_quantity(line, said):
+    assert limit_line(line).endswith(said)
+
+
+@given(st.text())
+def test_every_other_line_stays_as_it_is(line):
+    assert limit_line(line) == line or " is " in line
+
+
+FEATURES = {
+    *network_features.NETWORK_FEATURES,
+    *network_features.DEVICE_RATIOS,
+    *operator_features.DEVICE_RATIOS,
+} - {"on_cpu", "compiled", "nhwc", "training", "autocast", "half"}
+"""All but flags, which have no range."""
+
+
+@given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
+def test_no_feature_is_called_by_its_own_name(feature, value):
+    taught = FeatureRange((feature,), np.array([2e6]), np.array([2e6]))
+    (line,) = taught.outside(np.array([value]))
+    said = limit_line(line)
+    assert said != line
+    assert "_" not in said
+    assert feature not in said
+
+
+def test_answers_of_the_bundled_predictors_are_words():
+    catalog, in_use = DeviceCatalog.load(), InUse(bundled())
+    sheet_fields = set(catalog.get("l4").model_dump())
+    asked = [
+        Query(Kernel(op, "fp32"), catalog.get(name))
+        for op in reference_operators()
+        for name in ("l4", "h100-sxm", "xeon-8175m")
+        if name in catalog.names()
+    ]
+    lines = {x for q in asked for x in answer_of(question_about(q), in_use)["limits"]}
+    assert lines
+    strange = {w for line in lines for w in line.split() if "_" in w} - sheet_fields
+    assert strange == set()

@@ -1,0 +1,96 @@
+"""Options of training: every one reaches the workload, and what contradicts itself is said."""
+
+from dataclasses import fields
+
+import pytest
+
+from forerun.data.workload import InferenceSetup, Network, TrainingSetup
+from forerun.service.schemas.training_options import (
+    INFERENCE_OPTIONS,
+    OPTIONS,
+    BadTrainingSetup,
+    InferenceIn,
+    TrainingIn,
+    inference_in,
+    inference_of,
+    inference_out,
+    set_ups_of,
+    training_in,
+    training_of,
+    training_out,
+)
+from forerun.service.schemas.workloads import operation_of
+from tests.service.conftest import GRAPH
+
+GIVEN = {"optimizer": "adam8bit", "accumulation": 4, "data_parallel": 2, "zero_stage": 3}
+
+
+def test_every_option_of_a_set_up_can_be_given_and_has_its_default():
+    assert set(OPTIONS) == {field.name for field in fields(TrainingSetup)}
+    assert training_of("training", 8, TrainingIn()) == TrainingSetup()
+
+
+def test_what_is_given_reaches_the_workload_and_comes_back():
+    setup = training_of("training", 8, training_in(GIVEN | {"lora_rank": None}))
+    assert setup == TrainingSetup(**GIVEN)
+    assert training_out(Network(GRAPH, 8, "fp32", "training", setup)) == TrainingIn(**GIVEN)
+    assert training_in(dict.fromkeys(OPTIONS)) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "given", "said"),
+    [
+        ("inference", {"optimizer": "sgd"}, "optimizer: options of training"),
+        ("training", {"accumulation": 3}, "accumulation 3 does not divide the batch size 8"),
+        ("training", {"zero_stage": 2}, "data_parallel says how many"),
+        ("training", {"optimizer": "adamx"}, "optimizer 'adamx'"),
+        ("training", {"zero_stage": 4}, "zero_stage 4"),
+        ("training", {"sequence_parallel": True}, "tensor_parallel says how many"),
+        ("training", {"checkpoint_blocks": True, "checkpoint_segments": 2}, "give one"),
+        ("training", {"tensor_parallel": 0}, "tensor_parallel 0"),
+        ("training", {"dropout": 1.0}, "dropout 1.0"),
+        ("training", {"frozen_weights": "nf4"}, "frozen_weights is about adapters"),
+        ("training", {"lora_targets": "attention"}, "lora_targets is about adapters"),
+        ("training", {"lora_rank": 4, "frozen_weights": "int3"}, "frozen_weights 'int3'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(phase, given, said):
+    with pytest.raises(BadTrainingSetup, match=said) as refused:
+        training_of(phase, 8, training_in(given))
+    assert "\n" not in str(refused.value)
+
+
+def test_devices_are_counted_along_all_directions():
+    setup = TrainingSetup(data_parallel=2, tensor_parallel=4, pipeline_parallel=3)
+    assert operation_of(Network(GRAPH, 8, "fp32", "training", setup), 90.0).device_count == 24
+    assert operation_of(Network(GRAPH)).device_count == 1
+
+
+def test_every_option_of_inference_can_be_given_and_has_its_default():
+    assert set(INFERENCE_OPTIONS) == {field.name for field in fields(InferenceSetup)}
+    assert inference_of("inference", InferenceIn()) == InferenceSetup()
+    given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8", "joined_cache": True}
+    setup = inference_of("inference", inference_in(given))
+    assert setup == InferenceSetup(**given)
+    assert inference_out(Network(GRAPH, 8, inference=setup)) == InferenceIn(**given)
+    assert inference_out(Network(GRAPH, 8)) is None
+
+
+def test_attention_goes_to_the_set_up_of_the_phase():
+    options = {"attention": "eager"}
+    assert set_ups_of("training", 8, options) == (TrainingSetup(attention="eager"), None)
+    assert set_ups_of("inference", 8, options) == (None, InferenceSetup(attention="eager"))
+    assert set_ups_of("inference", 8, {}) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "given", "said"),
+    [
+        ("training", {"logits": "all"}, "logits: options of inference"),
+        ("inference", {"dropout": 0.1}, "dropout: options of training"),
+        ("inference", {"cache_tokens": -1}, "cache_tokens -1"),
+    ],
+)
+def test_options_of_the_other_phase_are_refused(phase, given, said):
+    with pytest.raises(BadTrainingSetup, match=said):
+        set_ups_of(phase, 8, given)

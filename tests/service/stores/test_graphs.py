@@ -1,0 +1,73 @@
+"""The store: acknowledged means on disk, memory is bounded, a refusal keeps nothing."""
+
+import os
+from dataclasses import replace
+from threading import Thread
+
+import pytest
+
+from forerun.data.errors import UnknownGraph
+from forerun.service.stores import files
+from forerun.service.stores.graphs import GraphStore, StoreFull
+from tests.service.conftest import GRAPH
+
+MANY = [replace(GRAPH, parameter_elements=count) for count in range(1, 9)]
+
+
+def test_memory_holds_so_many_operators_and_the_disk_the_rest(tmp_path):
+    store = GraphStore(tmp_path, 100, operators_in_memory=3 * len(GRAPH))
+    digests = [store.put(graph) for graph in MANY]
+    assert [store.held(d) is not None for d in digests] == [False] * 5 + [True] * 3
+    assert store.get(digests[0]) == MANY[0]
+    assert store.held(digests[5]) is None, "the longest unused left"
+    assert all(store.get(d) == graph for d, graph in zip(digests, MANY, strict=True))
+
+
+def test_a_graph_larger_than_the_memory_is_still_answered_from(tmp_path):
+    store = GraphStore(tmp_path, 100, operators_in_memory=1)
+    assert store.get(store.put(GRAPH)) == GRAPH
+
+
+def test_uploads_at_once_are_counted_once(tmp_path):
+    store = GraphStore(tmp_path, len(MANY))
+    threads = [Thread(target=lambda g=graph: store.put(g)) for graph in MANY * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(tmp_path.iterdir())) == len(MANY)
+    with pytest.raises(StoreFull):
+        store.put(GRAPH)
+
+
+def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
+    store = GraphStore(tmp_path, 1)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        store.put(GRAPH)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    assert store.get(store.put(GRAPH)) == GRAPH, "the refused one took no place"
+
+
+def test_what_is_acknowledged_is_on_disk_with_its_name(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+
+    def noted(descriptor):
+        synced.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", noted)
+    digest = GraphStore(tmp_path, 1).put(GRAPH)
+    assert synced == [(tmp_path / f"{digest}.json").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 32, "../" * 10 + "aa", "A" * 32, "\x00" * 32])
+def test_what_is_no_digest_of_ours_is_unknown(tmp_path, digest):
+    with pytest.raises(UnknownGraph):
+        GraphStore(tmp_path, 1).get(digest)

@@ -1,0 +1,145 @@
+"""Sets of measurements: none acknowledged is lost, none changes, a bad file spoils no other."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+
+import pytest
+
+from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.stores import measurement_sets as adaptation_store
+from forerun.service.stores.graphs import StoreFull
+from forerun.service.stores.measurement_sets import AdaptationStore, UnknownSet
+from tests.service.conftest import linear_row
+
+
+def rows(*latencies: float) -> list[MeasuredRow]:
+    return [MeasuredRow.model_validate(linear_row(64, value)) for value in latencies]
+
+
+@pytest.fixture
+def store(tmp_path) -> AdaptationStore:
+    return AdaptationStore(tmp_path / "measurements")
+
+
+def keep(store, device="l4", *latencies):
+    made = store.new(device, rows(*(latencies or (1.0,))))
+    store.put(made)
+    return made
+
+
+def test_what_is_put_is_read_again_by_another_process(store, tmp_path):
+    made = keep(store, "l4", 0.1 + 0.2, 1e-3)
+    assert AdaptationStore(tmp_path / "measurements").sets() == (made,)
+    assert store.sets("t4") == ()
+
+
+def test_undone_sets_stay_and_are_out_of_use(store, tmp_path):
+    first, second = keep(store), keep(store)
+    store.undo(store.get("l4"))
+    for one in (store, AdaptationStore(tmp_path / "measurements")):
+        assert [s.undone for s in one.sets()] == [False, True]
+        assert one.live() == (first,)
+        assert one.get("l4", second.id).rows == second.rows
+    store.undo(store.get("l4", second.id))
+    store.undo(store.get("l4"))
+    with pytest.raises(UnknownSet, match="l4 has no set of measurements in use"):
+        store.get("l4")
+    with pytest.raises(UnknownSet, match="nothing"):
+        store.get("l4", "nothing")
+
+
+def test_sets_sort_by_time_also_when_the_clock_is_set_back(store, monkeypatch):
+    class Earlier(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2020, 1, 1, tzinfo=UTC)
+
+    made = [keep(store)]
+    monkeypatch.setattr(adaptation_store, "datetime", Earlier)
+    made += [keep(store), keep(store)]
+    assert list(store.sets()) == made
+    assert made[1].time - made[0].time == timedelta(microseconds=1)
+
+
+def test_sets_put_at_once_by_threads_and_stores_are_all_kept(tmp_path):
+    stores = [AdaptationStore(tmp_path) for _ in range(3)]
+    threads = [Thread(target=lambda n=n: keep(stores[n % 3], "l4", n + 1.0)) for n in range(15)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for one in (*stores, AdaptationStore(tmp_path)):
+        kept = [s.rows[0].metrics["latency_ms"] for s in one.live()]
+        assert sorted(kept) == [n + 1.0 for n in range(15)]
+
+
+def test_a_change_by_another_store_changes_the_stamp(store, tmp_path):
+    keep(store)
+    time.sleep(0.06)
+    before = store.stamp()
+    assert before == store.stamp() > 0
+    other = AdaptationStore(tmp_path / "measurements")
+    other.undo(other.get("l4"))
+    assert store.stamp() != before
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"rows": []}', b"\xff\xfe"])
+def test_a_damaged_set_is_left_out_logged_and_left_where_it_is(store, tmp_path, damage, capsys):
+    broken, whole = keep(store), keep(store, "t4")
+    path = tmp_path / "measurements" / f"l4.{broken.id}.json"
+    path.write_bytes(damage)
+    (path.parent / "stray.txt").write_text("?")
+    again = AdaptationStore(path.parent)
+    assert again.sets() == (whole,)
+    assert path.name in capsys.readouterr().err
+    assert path.read_bytes() == damage
+
+
+def test_a_set_under_another_name_is_left_out(store, tmp_path, capsys):
+    made = keep(store)
+    path = tmp_path / "measurements" / f"l4.{made.id}.json"
+    path.rename(path.with_name(f"t4.{made.id}.json"))
+    assert AdaptationStore(path.parent).sets() == ()
+    assert "not what its name says" in capsys.readouterr().err
+
+
+def test_there_is_a_most_of_rows_and_of_sets(store, monkeypatch):
+    monkeypatch.setattr(adaptation_store, "MOST_ROWS_OF_A_DEVICE", 3)
+    first = keep(store, "l4", 1.0, 2.0)
+    with pytest.raises(StoreFull, match="l4 has 2 measurements"):
+        keep(store, "l4", 1.0, 2.0)
+    keep(store, "t4", 1.0, 2.0)
+    store.undo(first)
+    keep(store, "l4", 1.0, 2.0)
+    monkeypatch.setattr(adaptation_store, "MOST_SETS", 3)
+    with pytest.raises(StoreFull, match="3 sets"):
+        keep(store, "a30")
+
+
+KEEP_ON = """
+import sys
+from pathlib import Path
+from forerun.service.stores.measurement_sets import AdaptationStore
+from tests.service.stores.test_measurement_sets import rows
+store = AdaptationStore(Path(sys.argv[1]))
+while True:
+    made = store.new("l4", rows(1.0, 2.0))
+    store.put(made)
+    print(made.id, flush=True)
+"""
+
+
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path):
+    command = [sys.executable, "-c", KEEP_ON, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        told = [process.stdout.readline().strip() for _ in range(5)]
+        os.kill(process.pid, signal.SIGKILL)
+        told += process.stdout.read().split()
+    kept = {s.id: s for s in AdaptationStore(tmp_path).sets()}
+    assert set(told) <= set(kept)
+    assert all(len(kept[name].rows) == 2 for name in told)

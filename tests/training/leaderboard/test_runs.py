@@ -1,0 +1,193 @@
+"""Runs for the leaderboard are kept, go on where they were cut off, and can be repeated."""
+
+import shlex
+
+import pandas as pd
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.errors import InputError, MissingData
+from forerun.training.evaluation import evaluate as evaluation
+from forerun.training.evaluation.evaluate import rows, sit_exams
+from forerun.training.leaderboard import runs as module
+from forerun.training.leaderboard.entries import Leaderboard
+from forerun.training.leaderboard.runs import Plan, run, track
+from forerun.training.leaderboard.store import ResultStore, stored
+from tests.training.leaderboard.toy_protocols import Mean, ToyExaminer
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A folder of bundles with the made-up dataset, and no fits yet."""
+    monkeypatch.setattr(module, "examiner", lambda name: ToyExaminer())
+    monkeypatch.setattr(module, "EXAMINERS", (ToyExaminer,))
+    monkeypatch.setattr(module.tracking, "code_state", lambda: "c" * 40)
+    Mean.fits.clear()
+    Bundle.write(tmp_path / "data" / "toy", "toy", {"rows": pd.DataFrame({"x": [1.0]})})
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def results(tmp_path) -> ResultStore:
+    return ResultStore(tmp_path / "leaderboard")
+
+
+def of(entries, predictor, task="folds/x", shots=0):
+    (found,) = {
+        entry.key: entry
+        for entry in entries
+        if (entry.predictor, entry.task, entry.shots) == (predictor, task, shots)
+    }.values()
+    return found
+
+
+def test_every_predictor_stands_beside_the_baselines_and_the_published(data, results):
+    found = run(Plan(data=data), results)
+    kinds = {entry.predictor: entry.kind for entry in found}
+    assert kinds == {
+        "mean": "ours", "seeded": "ours", "constant": "baseline", "roofline": "baseline",
+        "them": "published",
+    }  # fmt: skip
+    assert of(found, "mean").value == pytest.approx(25.0)  # 1 ms for 2 ms, and 2 ms for 2 ms
+    assert of(found, "constant").value == pytest.approx(25.0)
+    assert of(found, "them").value == pytest.approx(50.0)
+    assert of(found, "them").citation
+    assert of(found, "mean").n == 16
+    assert {len(e.digest) for e in found} == {64} and {e.commit for e in found} == {"c" * 40}
+
+
+def test_seeds_have_a_standard_error_and_one_seed_has_none(data, results):
+    one = of(run(Plan(data=data), results), "seeded", "whole/x")
+    assert (one.value, one.standard_error, one.seeds) == (pytest.approx(10.0), None, 1)
+    three = run(Plan(data=data, seeds=3), results)
+    ours = of(three, "seeded", "whole/x")
+    assert (ours.value, ours.seeds) == (pytest.approx(11.0), 3)
+    assert ours.standard_error == pytest.approx(1 / 3**0.5)
+    baseline = of(three, "roofline", "whole/x")
+    assert (baseline.seeds, baseline.standard_error) == (1, None), "it has no seeds to differ by"
+
+
+def test_shots_adapt_one_fit_and_are_not_scored(data, results):
+    found = run(Plan(data=data, protocols=["folds"], predictors=["mean"], shots=(0, 2)), results)
+    assert of(found, "mean", shots=2).value == pytest.approx(0.0)
+    assert of(found, "mean", shots=2).n == 12
+    assert Mean.fits == ["mean 2"] * 2, "one a fold, whatever the number of shots"
+
+
+def test_what_was_finished_before_a_run_was_cut_off_is_not_fitted_again(data, results, monkeypatch):
+    kept = []
+
+    def cut(self, sitting, entries):
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        kept.append(sitting)
+        return keep(self, sitting, entries)
+
+    keep = ResultStore.keep
+    monkeypatch.setattr(ResultStore, "keep", cut)
+    with pytest.raises(KeyboardInterrupt):
+        run(Plan(data=data), results)
+    assert {sitting.protocol for sitting in kept} == {"whole"}
+    monkeypatch.setattr(ResultStore, "keep", keep)
+    Mean.fits.clear()
+    lines = []
+    found = run(Plan(data=data), results, lines.append)
+    assert len(Mean.fits) == 4, "two predictors in two folds; nothing of `whole`"
+    assert len([line for line in lines if "finished before" in line]) == 2
+    Mean.fits.clear()
+    assert run(Plan(data=data), results) == found
+    assert Mean.fits == []
+
+
+@pytest.mark.parametrize("change", ["digest", "seeds", "commit", "file"])
+def test_what_was_judged_with_something_else_is_judged_again(data, results, monkeypatch, change):
+    plan = Plan(data=data, protocols=["whole"], predictors=["mean"])
+    run(plan, results)
+    Mean.fits.clear()
+    if change == "digest":
+        Bundle.write(data / "toy", "toy", {"rows": pd.DataFrame({"x": [2.0]})})
+    elif change == "seeds":
+        plan = Plan(data=data, protocols=["whole"], predictors=["mean"], seeds=2)
+    elif change == "commit":
+        monkeypatch.setattr(module.tracking, "code_state", lambda: "d" * 40)
+    else:
+        (file,) = results.folder.iterdir()
+        file.write_text(file.read_text()[:100])
+    run(plan, results)
+    assert Mean.fits
+
+
+def test_results_of_other_data_are_shown_and_not_ranked(data, results):
+    run(Plan(data=data, protocols=["whole"], predictors=["mean"]), results)
+    Bundle.write(data / "toy", "toy", {"rows": pd.DataFrame({"x": [2.0]})})
+    run(Plan(data=data, protocols=["whole"], predictors=["seeded"]), results)
+    (section,) = Leaderboard().with_entries(results.entries()).sections()
+    ranked = {row.entry.predictor: row.rank for row in section.rows if row.entry.kind == "ours"}
+    assert ranked == {"mean": None, "seeded": 2}, "the constant is exact here"
+    assert [r.note[:10] for r in section.rows if r.entry.predictor == "mean"] == ["other data"]
+
+
+def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
+    found = run(Plan(data=data, shots=(0, 2), seeds=2), results)
+    bundle = Bundle.open(data / "toy", "toy")
+    for entry in found:
+        words = shlex.split(entry.command)
+        assert words[:3] == ["forerun", "evaluate", "toy"]
+        given = dict(zip(words[3::2], words[4::2], strict=True))
+        answered = sit_exams(
+            ToyExaminer(),
+            bundle,
+            int(given.get("--shots", 0)),
+            int(given.get("--seeds", 1)),
+            [given["--protocol"]],
+            [given["--predictor"]],
+        )
+        (row,) = (r for r in rows(list(answered)) if r["task"] == entry.task)
+        shown = {**row["baselines"], "them": row["baselines"]["published_them"]}
+        value = row["mape"] if entry.kind == "ours" else shown[entry.predictor]
+        assert value == pytest.approx(entry.value, nan_ok=True)
+
+
+def test_wrong_names_are_said_and_absent_datasets_left_out(data, results, tmp_path):
+    with pytest.raises(InputError, match=r"No predictor 'oracle'.* mean, seeded"):
+        run(Plan(data=data, predictors=["oracle"]), results)
+    with pytest.raises(InputError, match="No exam of protocol other"):
+        run(Plan(data=data, protocols=["other"]), results)
+    with pytest.raises(MissingData):
+        run(Plan(data=tmp_path / "nowhere", datasets=["toy"]), results)
+    lines = []
+    assert run(Plan(data=tmp_path / "nowhere"), results, lines.append) == []
+    assert lines and lines[0].startswith("left out")
+
+
+def test_a_damaged_result_is_left_out(data, results):
+    run(Plan(data=data, protocols=["whole"]), results)
+    (results.folder / "toy--damaged.json").write_text("{")
+    (results.folder / "toy--strange.json").write_text("[]")
+    assert {entry.task for entry in results.entries()} == {"whole/x"}
+    assert "toy" in stored(results).datasets()
+
+
+def test_evaluation_still_sits_the_exams_as_before(data, monkeypatch):
+    monkeypatch.setattr(evaluation, "examiner", lambda name: ToyExaminer())
+    answered = list(sit_exams(ToyExaminer(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2))
+    assert {a.shots for a in answered} == {3} and {a.seed for a in answered} == {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("mlflow")
+def test_a_run_is_logged_with_its_scores_and_files(data, results, store):
+    from forerun.training.tracking.runs import connect
+
+    board = Leaderboard().with_entries(run(Plan(data=data, shots=(0, 2)), results))
+    page, picture = store / "page.html", store / "curve.png"
+    page.write_text("page")
+    picture.write_bytes(b"png")
+    client = connect()
+    logged = client.get_run(track(board, [page, picture]))
+    assert logged.data.metrics["toy/folds/x/all/mean/0-shots/mape"] == pytest.approx(25.0)
+    assert logged.data.metrics["toy/folds/x/all/mean/2-shots/mape"] == pytest.approx(0.0)
+    assert not [m for m in logged.data.metrics if m.endswith("mape_standard_error")]
+    assert logged.data.tags["dataset.toy"] == Bundle.open(data / "toy", "toy").digest
+    paths = {a.path for a in client.list_artifacts(logged.info.run_id)}
+    assert paths == {"page.html", "figures", "leaderboard.json"}

@@ -1,0 +1,77 @@
+"""A made-up dataset for the leaderboard: two protocols, two predictors, known errors."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Kernel
+from forerun.models.baselines.constant import Constant
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
+DEVICE = DeviceCatalog.load().get("a10")
+
+
+def measured(values) -> Measurements:
+    queries = [Query(Kernel(RELU), DEVICE)] * len(values)
+    names = np.array([DEVICE.name] * len(values))
+    return Measurements(queries, {"latency_ms": np.array(values, float)}, {"device": names})
+
+
+@dataclass(frozen=True)
+class Mean(Constant):
+    """What was measured on average; notes every fit."""
+
+    name: ClassVar[str] = "mean"
+    fits: ClassVar[list[str]] = []
+
+    def fit(self, measurements):
+        self.fits.append(f"{self.name} {len(measurements)}")
+        return super().fit(measurements)
+
+    def adapt(self, measurements):
+        return replace(self, means=Constant().fit(measurements).means)
+
+
+@dataclass(frozen=True)
+class Seeded(Mean):
+    """One percent more for every seed, and ten to begin with."""
+
+    seed: int = 0
+    name: ClassVar[str] = "seeded"
+
+    def fit(self, measurements):
+        found = super().fit(measurements)
+        more = 1.1 + self.seed / 100
+        return replace(found, means={m: v * more for m, v in found.means.items()})
+
+
+class ToyExaminer(Examiner):
+    """`whole` is taught 2 ms in one exam; `folds` 1 ms and 2 ms in two; all are judged on 2 ms."""
+
+    dataset = "toy"
+
+    def predictor(self, seed=0):
+        return Mean()
+
+    def predictors(self, seed=0):
+        return Mean(), Seeded(seed=seed)
+
+    def teaching(self, bundle, catalog):
+        return measured([2.0])
+
+    def exams(self, bundle, catalog) -> Iterator[Exam]:
+        for protocol, taught in (("whole", 2.0), ("folds", 1.0), ("folds", 2.0)):
+            published = {"them": np.ones(8)}
+            judged = measured([2.0] * 8)
+            task = Task(f"{protocol}/x", "latency_ms", judged, published=published)
+            yield Exam(protocol, measured([taught, taught]), [task])
+
+    def judged_only(self, bundle, catalog, seen):
+        yield from ()

@@ -1,0 +1,93 @@
+"""Exams of nas_latency: a judged device teaches nothing but its shots, in every protocol."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.architectures.nas_latency import CHOICES, published_protocols
+from forerun.data.device import DeviceCatalog
+from forerun.features.nas_cells import features_of, random_codes
+from forerun.training.evaluation.evaluate import rows, sit_exams
+from forerun.training.protocols.architectures.nas_latency import NasLatencyExaminer, spaces
+
+CATALOG = DeviceCatalog.load()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Bundle:
+    """Eleven configurations of a made-up world with the published names, 1,000 cells each."""
+    protocols = published_protocols()["nb201"]["ND"]
+    codes = random_codes("nb201", 1000, 3)
+    archs = pd.DataFrame(codes.astype(np.int8), columns=list(CHOICES["nb201"]))
+    archs.insert(0, "arch_id", np.arange(1000, dtype=np.int32))
+    features = features_of("nb201", codes)
+    parts = []
+    for number, name in enumerate((*protocols["train"][:4], *protocols["test"][:2])):
+        generator = np.random.default_rng(number)
+        times = 1 + 0.2 * features[:, 10] + 0.01 * number * np.exp(features[:, 8])
+        times = (times * np.exp(generator.normal(0, 0.02, 1000))).astype(np.float32)
+        ids = np.arange(1000, dtype=np.int32)
+        parts.append(pd.DataFrame({"arch_id": ids, "device": name, "latency_ms": times}))
+    folder = tmp_path_factory.mktemp("nas") / "nas_latency"
+    tables = {"nb201_archs": archs, "nb201_latency": pd.concat(parts, ignore_index=True)}
+    return Bundle.write(folder, "nas_latency", tables)
+
+
+def test_no_judged_device_teaches(bundle):
+    exams = list(NasLatencyExaminer().exams(bundle, CATALOG))
+    assert {e.protocol for e in exams} >= {"nasflat_nb201", "help_nb201", "every_other_device"}
+    for exam in exams:
+        taught = set(exam.train.groups["device"])
+        assert taught
+        for task in exam.tasks:
+            assert set(task.judged.groups["device"]) == {task.device}
+            assert task.device not in taught
+
+
+def test_only_the_first_900_architectures_teach(bundle):
+    (space,) = spaces(bundle)
+    for exam in NasLatencyExaminer().exams(bundle, CATALOG):
+        names, counts = np.unique(exam.train.groups["device"], return_counts=True)
+        assert set(counts) == {900}
+        assert exam.train.queries[0].device.name in names
+        taught = [q.workload for q in exam.train.queries[:900]]
+        assert taught == list(space.architectures[:900])
+
+
+def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle):
+    helps = [e for e in NasLatencyExaminer().exams(bundle, CATALOG) if e.protocol == "help_nb201"]
+    (exam,) = helps
+    assert len(exam.tasks) == 2
+    for task in exam.tasks:
+        assert task.shots == 10
+        times = task.pool.values["latency_ms"]
+        assert 600 < len(times) < 760
+        judged = {q.workload for q in task.judged.queries}
+        assert len(task.judged) <= 100
+        shown = {q.workload for q in task.always.queries}
+        references = published_protocols()["help"]["nb201"]["reference_arch_ids"]
+        assert len(task.always) == sum(r < 1000 for r in references)
+        assert not {id(w) for w in judged} & {id(w) for w in shown}
+
+
+def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):
+    judge = NasLatencyExaminer()
+    seen = {"space_device": ["nb201/1080ti-1", "fbnet/fpga"]}
+    devices = {t.device for t in judge.judged_only(bundle, CATALOG, seen)}
+    assert "1080ti-1" not in devices
+    assert len(devices) == 5
+    everything = judge.teaching(bundle, CATALOG)
+    assert set(everything.groups["space_device"]) == {f"nb201/{d}" for d in devices} | {
+        "nb201/1080ti-1"
+    }
+
+
+def test_shots_make_the_answers_good(bundle):
+    answered = sit_exams(NasLatencyExaminer(), bundle, protocols=["nasflat_nb201"])
+    found = [row for row in rows(list(answered)) if row["task"] == "nasflat_nb201/ND"]
+    assert len(found) == 2
+    for row in found:
+        assert row["n"] == 980
+        assert row["spearman"] > 0.9
+        assert row["median_ape"] < 5.0

@@ -1,0 +1,95 @@
+"""lambda_bench as exams: a GPU left out in every number, and graphs where they are given."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.tables.lambda_bench import GRAPHS
+from forerun.training.protocols.benchmark_suites.lambda_bench import (
+    LambdaBenchExaminer,
+    benchmark_measurements,
+    scaled_by_peak,
+    step_measurements,
+)
+from tests.contracts.tiny_upstream import tiny_upstream
+
+CATALOG = DeviceCatalog.load()
+GRAPH = OperatorGraph((Operator("linear", "x", ((1, 8),), ((1, 4),), 32),), batch_size=1)
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    tables = LambdaBench().tidy(tiny_upstream("lambda_bench", tmp_path / "upstream"))
+    return Bundle.write(tmp_path / "b", "lambda_bench", tables, as_csv=(THROUGHPUT, MEMORY))
+
+
+def test_the_judged_gpu_trains_in_no_number(bundle):
+    exams = list(LambdaBenchExaminer().exams(bundle, CATALOG))
+    assert {task.device for exam in exams for task in exam.tasks} == {
+        *("h100-sxm-80gb", "rtx-3090", "v100-sxm2-16gb")
+    }
+    for exam in exams:
+        trained = {query.device.name for query in exam.train.queries}
+        assert trained.isdisjoint({task.device for task in exam.tasks})
+
+
+def test_systems_of_one_gpu_are_judged_apart_from_those_of_several(bundle):
+    for exam in LambdaBenchExaminer().exams(bundle, CATALOG):
+        for task in exam.tasks:
+            counts = {query.operation.device_count for query in task.judged.queries}
+            assert (counts == {1}) == task.name.startswith("unseen_device/throughput_1_")
+
+
+def test_nodes_of_one_kind_are_one_question(bundle):
+    table = bundle.table(THROUGHPUT)
+    twice = table[table["table"] == "v2"].assign(throughput=lambda rows: 3 * rows["throughput"])
+    once = benchmark_measurements(table, CATALOG)
+    both = benchmark_measurements(_joined(table, twice), CATALOG)
+    assert len(both) == len(once)
+    later = both.groups["device"] == "h100-sxm-80gb"
+    ratio = both.values["samples_per_s"] / once.values["samples_per_s"]
+    np.testing.assert_allclose(ratio[later], 2.0)
+    np.testing.assert_allclose(ratio[~later], 1.0)
+
+
+def test_the_simple_rule_scales_by_peak_and_number(bundle):
+    rows = benchmark_measurements(bundle.table(THROUGHPUT), CATALOG)
+    out = rows.groups["device"] == "rtx-3090"
+    guessed = scaled_by_peak(rows.take(~out), rows.take(out))
+    judged = rows.take(out)
+    counts = np.array([query.operation.device_count for query in judged.queries])
+    for key in np.unique(judged.groups["model"] + judged.groups["precision"]):
+        mine = (judged.groups["model"] + judged.groups["precision"]) == key
+        assert len(np.unique(np.round(guessed[mine] / counts[mine], 6))) == 1
+
+
+def test_steps_of_single_gpus_are_judged_where_graphs_are_given(bundle):
+    graphs = {GRAPHS["resnet50"]: GRAPH}
+    steps = step_measurements(bundle.table(THROUGHPUT), graphs, CATALOG)
+    # two precisions of two systems with one GPU and a known batch size
+    assert len(steps) == 4
+    fast = (steps.groups["device"] == "rtx-3090") & (steps.groups["precision"] == "fp16")
+    np.testing.assert_allclose(steps.values["latency_ms"][fast], 1e3 * 256 / 600)
+
+
+def test_a_folder_is_judged_by_steps_alone_where_no_row_of_the_suite_trained(bundle):
+    examiner = LambdaBenchExaminer({GRAPHS["resnet50"]: GRAPH})
+    names = {task.name for task in examiner.judged_only(bundle, CATALOG, {})}
+    assert names == {"unseen_device/step_fp16", "unseen_device/step_fp32"}
+    assert not list(LambdaBenchExaminer().judged_only(bundle, CATALOG, {}))
+
+
+def test_training_gpus_are_left_out_of_a_folder(bundle):
+    seen = {"device": ["rtx-3090", "v100-sxm2-16gb"]}
+    tasks = list(LambdaBenchExaminer().judged_only(bundle, CATALOG, seen))
+    assert {task.device for task in tasks} == {"h100-sxm-80gb"}
+    assert {task.metric for task in tasks} == {"samples_per_s"}
+
+
+def _joined(*tables):
+    import pandas as pd
+
+    return pd.concat(tables, ignore_index=True)

@@ -1,0 +1,351 @@
+"""Exams of P beside neighbours: scores, the pilot, our own table, and the trap of rates."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.colocation.contention import Contention, windows
+from forerun.data.device import DeviceCatalog
+from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow
+from forerun.features.host_windows import HOST_METRICS
+from forerun.features.tables.contention import colocations, equal_seconds
+from forerun.models.colocation import booster as colocation
+from forerun.models.colocation.booster import ColocationBoost, ProgramMean
+from forerun.training.evaluation.evaluate import rows, sit_exam
+from forerun.training.protocols import examiner
+from forerun.training.protocols.colocation.contention import contention_measurements, steadiness
+from forerun.training.protocols.colocation.contention_pilot import PILOT_METRICS
+from forerun.training.scores.relative_speed import (
+    auc,
+    class_errors,
+    contention_scores,
+    noise,
+    repeated,
+)
+from tests.contracts import tiny_contention
+
+CATALOG = DeviceCatalog.load()
+
+
+def test_the_area_under_the_curve_is_the_chance_to_rank_a_pair_rightly():
+    positive = np.array([True, False, True, False])
+    assert auc(positive, np.array([4.0, 1.0, 3.0, 2.0])) == 1.0
+    assert auc(positive, np.array([1.0, 4.0, 2.0, 3.0])) == 0.0
+    assert auc(positive, np.ones(4)) == 0.5
+    assert auc(np.ones(4, dtype=bool), np.ones(4)) is None
+
+
+def test_scores_of_p_are_on_its_own_scale_beside_noise_and_baselines():
+    measured, answers = np.array([0.5, 0.7, 1.0, 3.0]), np.array([0.6, 0.6, 1.0, 1.3])
+    repeats = np.array(["a", "a", "b", "c"])
+    found = contention_scores(measured, answers, repeats, {"mean": np.ones(4)})
+    assert found["mae"] == pytest.approx(1.9 / 4)
+    assert found["mae_to_1.2"] == pytest.approx(0.2 / 4)
+    assert found["mae_of_repeats"] == pytest.approx(0.1 * np.sqrt(2.0))
+    assert found["mae_mean"] == pytest.approx(2.8 / 4)
+    assert found["auc_below_0.8"] == 1.0
+    assert found["repeated_rows"] == 2
+
+
+def test_a_class_is_judged_by_its_false_alarms_and_its_misses():
+    measured = np.array([0.5, 0.6, 0.7, 0.8, 0.95, 1.0])
+    answers = np.array([0.5, 0.95, 0.6, 1.0, 0.8, 1.0])
+    assert class_errors(measured, answers) == (50.0, 50.0)
+    assert class_errors(np.ones(3), np.ones(3)) == (0.0, None)
+    low = np.array([0.4, np.nan, 0.5, np.nan, 0.7, np.nan])
+    keys = np.arange(6).astype(str)
+    found = contention_scores(measured, answers, keys, {}, low)
+    assert (found["false_alarms"], found["misses"]) == (50.0, 50.0)
+    assert found["share_with_interval"] == 50.0
+    assert (found["false_alarms_of_class"], found["misses_of_class"]) == (0.0, 100.0)
+    assert found["repeated_rows"] == 0
+
+
+def test_the_noise_floor_is_that_of_an_answer_that_knows_the_truth():
+    draw = np.random.default_rng(0)
+    truth = np.repeat(draw.uniform(0.2, 1.0, 4_000), 3)
+    values = truth + 0.05 * draw.standard_normal(len(truth))
+    keys = np.repeat(np.arange(4_000), 3).astype(np.str_)
+    once = np.r_[keys, ["alone"]]
+    oracle = np.abs(values - truth).mean()
+    assert noise(values, keys) == pytest.approx(oracle, rel=0.03)
+    assert noise(np.r_[values, 9.0], once) == noise(values, keys)
+    assert noise(values[::3], keys[::3]) is None
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory):
+    """A bundle of the collector's tables, made up."""
+    folder = tmp_path_factory.mktemp("contention")
+    for name, content in tiny_contention.contention().items():
+        (folder / name).write_bytes(content)
+    return Bundle.open(folder, "contention")
+
+
+def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    length = equal_seconds(runs, samples)
+    found = colocations(runs, samples)
+    assert len(found) == len(runs)
+    assert {len(one.window.seconds) for one in found} <= {0, length}
+    assert sum(len(one.window.seconds) == length for one in found) > 0.9 * len(found)
+    assert {name for one in found for name in one.window.metrics} <= set(HOST_METRICS)
+
+
+def test_profiles_are_from_runs_alone(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    beside = runs["neighbour"] != "none"
+    judged = ("cpu_s", "wall_s", "p_cpu", "p_wall")
+    changed = runs.assign(**{name: runs[name].where(~beside, 1e3) for name in judged})
+    for one, other in zip(colocations(runs, samples), colocations(changed, samples), strict=True):
+        assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
+
+
+def test_how_programs_scatter_is_read_from_runs_alone_and_from_nothing_that_is_judged():
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    runs, samples = bundle.table("runs"), bundle.table("samples")
+    beside = runs["neighbour"] != "none"
+
+    def spreads(table):
+        return {one.profile.program: one.profile.cpu_spread for one in colocations(table, samples)}
+
+    known = spreads(runs)
+    assert all(spread is not None and spread > 0 for spread in known.values())
+    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(~beside, 1e3))) == known
+    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(beside, runs["p_cpu"] ** 2))) != known
+
+
+def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    plain = {one.profile.p_cpu_beside_cache for one in colocations(runs, samples)}
+    assert plain == {None}
+    for one in colocations(runs, samples, profiled=True):
+        assert one.profile.p_cpu_beside_cache == pytest.approx(0.5, abs=0.02)
+
+
+def all_tasks(bundle):
+    """Protocol of each task -> what teaches, and the task."""
+    found = {}
+    for exam in examiner("contention").exams(bundle, CATALOG):
+        for task in exam.tasks:
+            found.setdefault(task.name.partition("/")[0], []).append((exam.train, task))
+    return found
+
+
+def test_the_run_that_a_profile_is_made_of_is_not_judged(made_up):
+    for protocol, tasks in all_tasks(made_up).items():
+        for _, task in tasks:
+            known = [q.workload.profile.p_cpu_beside_cache for q in task.judged.queries]
+            profiled = "_profiled" in protocol
+            assert all((one is not None) == profiled for one in known)
+            keys = task.judged.groups["repeated"]
+            loads = [key for key in keys if "cache high other static" in key]
+            assert not (profiled and loads)
+
+
+def test_pairs_are_asked_about_before_they_meet(made_up):
+    tasks = all_tasks(made_up)["pairs_ahead"]
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    measured = [one.window for one in colocations(runs, samples)]
+    for _, task in tasks:
+        assert set(task.judged.groups["neighbour"]) == {"victim:triad"}
+        for query in task.judged.queries:
+            assert query.workload.estimated
+            assert query.workload.window.seconds
+            assert query.workload.window not in measured
+
+
+def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
+    keys = {
+        "leave_one_family_out": "family",
+        "leave_one_family_out_profiled": "family",
+        "leave_one_corunner_out": "neighbour",
+        "pairs_ahead": "neighbour",
+        "static_to_dynamic": "mode",
+    }
+    keys |= {f"{protocol}_steady": key for protocol, key in keys.items()}
+    tasks = all_tasks(made_up)
+    assert set(tasks) == set(keys)
+    for protocol, mine in tasks.items():
+        for train, task in mine:
+            key = keys[protocol]
+            assert not set(train.groups[key]) & set(task.judged.groups[key])
+            assert "none" not in task.judged.groups["neighbour"]
+            assert task.name == f"{protocol}/{task.metric}"
+
+
+def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
+    seen = {"family": ["compute"], "neighbour": ["cpu"], "session": []}
+    tasks = list(examiner("contention").judged_only(made_up, CATALOG, seen))
+    assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
+    for task in tasks:
+        assert {q.workload.profile.p_cpu_beside_cache for q in task.judged.queries} == {None}
+        if task.name.startswith("leave_one_family_out"):
+            assert "compute" not in task.judged.groups["family"]
+
+
+def test_profiles_that_teach_hold_no_run_of_a_neighbour_left_out(made_up):
+    for protocol, tasks in all_tasks(made_up).items():
+        for train, _ in tasks:
+            known = [q.workload.profile.p_cpu_beside_cache for q in train.queries]
+            assert any(one is not None for one in known) == protocol.startswith("leave_one_family")
+
+
+@pytest.mark.slow
+def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
+    """By their names they are passed over; smuggled in, they tell P of programs that are known."""
+    monkeypatch.setattr(colocation, "TREES", 60)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    names = ("vmstat.pgfault_per_s", "stat.processes_per_s", "stat.ctxt_per_s")
+    rates = windows(bundle.table("runs"), bundle.table("samples"), 1, names)[:, 0].astype(float)
+    rows = contention_measurements(bundle)
+    rows = replace(rows, values={"p_cpu": rows.values["p_cpu"]})
+    allowed = ("probe.latency_ns", "probe.near_ns", "probe.latency_cycles")
+
+    def answers(metrics):
+        given = with_windows(
+            rows, [dict(zip(metrics, one, strict=False)) for one in rates.tolist()]
+        )
+        found = {}
+        for split in Contention().splits(bundle):
+            if split.protocol.startswith("leave_one_corunner_out"):
+                fitted = ColocationBoost(bags=1).fit(given.take(split.train))
+                judged = given.take(split.judged)
+                found[split.protocol] = fitted.predict(judged.queries).values["p_cpu"]
+        return np.concatenate(list(found.values()))
+
+    nothing = answers(())
+    np.testing.assert_array_equal(answers(names), nothing)
+    assert np.abs(answers(allowed) - nothing).max() > 0.05
+
+
+@pytest.fixture(scope="module")
+def pilot_exam(request):
+    """The exam of the pilot that leaves the cache co-runner out."""
+    folder = Path(request.getfixturevalue("reference")) / "contention_pilot"
+    exams = examiner("contention_pilot").exams(Bundle.open(folder, "contention_pilot"), CATALOG)
+    return next(e for e in exams if set(e.tasks[0].judged.groups["neighbour"]) == {"cache_other"})
+
+
+def cpu_only(exam):
+    """The exam's task of CPU time alone."""
+    values = {"p_cpu": exam.train.values["p_cpu"]}
+    return replace(exam, train=replace(exam.train, values=values), tasks=exam.tasks[:1])
+
+
+@pytest.mark.reference
+def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monkeypatch):
+    monkeypatch.setattr(colocation, "TREES", 60)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    judge = examiner("contention_pilot")
+    answered = list(sit_exam(judge, cpu_only(pilot_exam), predictors=("colocation_boost",)))
+    (row,) = rows(answered)
+    assert row["task"] == "leave_one_corunner_out/p_cpu"
+    assert row["mae"] < row["mae_program_mean"]
+    assert row["mae_of_repeats"] > 0
+    assert row["auc_below_0.9"] > 0.7
+
+
+@pytest.mark.reference
+def test_shots_of_the_judged_rows_are_not_scored(pilot_exam, monkeypatch):
+    monkeypatch.setattr(colocation, "TREES", 20)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    judge = examiner("contention_pilot")
+    answered = list(sit_exam(judge, cpu_only(pilot_exam), (8,), predictors=("colocation_boost",)))
+    (row,) = rows(answered)
+    assert row["n"] == len(pilot_exam.tasks[0].judged) - 8
+
+
+def with_windows(measured, columns):
+    """The same rows, with other numbers in place of what the host showed."""
+    queries = []
+    for query, values in zip(measured.queries, columns, strict=True):
+        bare = replace(query.workload.profile, alone=HostWindow())
+        window = HostWindow(tuple(values), (tuple(values.values()),))
+        queries.append(Query(Colocation(bare, window), query.device))
+    return replace(measured, queries=queries)
+
+
+@pytest.mark.reference
+def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, monkeypatch):
+    """They give the duration away: by their names they are passed over, smuggled in they win."""
+    monkeypatch.setattr(colocation, "TREES", 60)
+    monkeypatch.setattr(ColocationBoost, "folds", 2)
+    exam = cpu_only(pilot_exam)
+    judged = exam.tasks[0].judged
+    mean = ProgramMean().fit(exam.train).predict(judged.queries).values["p_cpu"]
+
+    def error(names):
+        counted = [with_windows(part, trap(part, names)) for part in (exam.train, judged)]
+        answers = ColocationBoost(bags=1).fit(counted[0]).predict(counted[1].queries)
+        return float(np.abs(answers.values["p_cpu"] - judged.values["p_cpu"]).mean())
+
+    def trap(part, names):
+        """What a fixed count over the time of a run comes to, beside its noise."""
+        draw = np.random.default_rng(0)
+        noise = np.exp(0.02 * draw.standard_normal((len(part), len(names))))
+        rates = 1e4 * part.values["p_cpu"][:, None] * noise
+        return [dict(zip(names, row, strict=True)) for row in rates.tolist()]
+
+    baseline = float(np.abs(mean - judged.values["p_cpu"]).mean())
+    assert error(("vmstat.pgfault_per_s", "stat.processes_per_s")) >= 0.85 * baseline
+    assert error(("probe.latency_ns",)) < 0.6 * baseline
+
+
+def test_the_pilot_reads_no_column_that_its_readme_warns_of():
+    words = ("fault", "processes", "nivcsw", "disk", "vmstat", "wall", "rundelay", "dt", "load")
+    columns = [column for column, _ in PILOT_METRICS.values()]
+    assert not [c for c in columns if any(word in c for word in words)]
+
+
+def test_the_median_baseline_knows_what_was_taught_alone(made_up):
+    for tasks in all_tasks(made_up).values():
+        for train, task in tasks:
+            values, programs = train.values[task.metric], train.groups["program"]
+            for name, found in zip(
+                task.judged.groups["program"], task.baselines["program_median"], strict=True
+            ):
+                mine = values[programs == name]
+                assert found == np.median(mine if len(mine) else values)
+
+
+def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone():
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    runs = bundle.table("runs")
+    unsteady = set(runs["victim"][steadiness(runs) == "unsteady"])
+    assert unsteady == {"chase4", "chase8"}
+    renamed = runs.assign(victim=runs["victim"].map(lambda name: f"x{name}"))
+    np.testing.assert_array_equal(steadiness(renamed), steadiness(runs))
+    beside = runs["neighbour"] != "none"
+    changed = runs.assign(cpu_s=runs["cpu_s"].where(~beside, 1e3 * runs.index))
+    np.testing.assert_array_equal(steadiness(changed), steadiness(runs))
+
+
+def test_the_noise_floor_of_our_own_runs_rests_on_162_of_621_rows():
+    bundle = Bundle.open(Contention().packaged().folder, "contention")
+    rows = contention_measurements(bundle)
+    judged = np.zeros(len(rows), dtype=bool)
+    for split in Contention().splits(bundle):
+        if split.protocol.startswith("leave_one_family_out"):
+            judged |= split.judged
+    keys = rows.groups["repeated"][judged]
+    assert (repeated(keys).sum(), len(keys)) == (162, 621)
+
+
+def test_a_reference_is_over_the_usual_isolated_time_of_its_program(made_up):
+    runs, samples = made_up.table("runs"), made_up.table("samples")
+    found = [one.reference_ratio for one in colocations(runs, samples)]
+    np.testing.assert_allclose(found, 1.0)
+    mine = runs["victim"] == "alu"
+    slower = runs.assign(
+        reference_cpu_s=runs["reference_cpu_s"].where(~mine, 1.5 * runs["reference_cpu_s"])
+    )
+    ratios = np.array([one.reference_ratio for one in colocations(slower, samples)])
+    np.testing.assert_allclose(ratios, np.where(mine, 1.5, 1.0))
+    bare = colocations(runs.drop(columns="reference_cpu_s"), samples)
+    assert {one.reference_ratio for one in bare} == {None}

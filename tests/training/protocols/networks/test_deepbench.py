@@ -1,0 +1,125 @@
+"""deepbench as exams: a GPU or an architecture left out, and a folder of one new GPU alone."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
+from forerun.data.device import DeviceCatalog
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Chosen
+from forerun.training.evaluation.evaluate import evaluate
+from forerun.training.protocols.networks.deepbench import (
+    CONVOLUTIONS,
+    DeepBenchExaminer,
+    kernel_measurements,
+    unanswerable,
+)
+from forerun.training.release.fit import COURSES
+from forerun.training.tracking.record import TrainingRecord
+from tests.contracts.tiny_upstream import tiny_upstream
+
+CATALOG = DeviceCatalog.load()
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    tables = DeepBench().tidy(tiny_upstream("deepbench", tmp_path / "upstream"))
+    return Bundle.write(tmp_path / "b", "deepbench", tables, as_csv=TABLES)
+
+
+@pytest.mark.slow
+def test_no_row_of_the_judged_gpu_trains(bundle):
+    exams = [e for e in DeepBenchExaminer().exams(bundle, CATALOG) if e.protocol == "unseen_device"]
+    assert len(exams) == 3
+    for exam in exams:
+        trained = {query.device.name for query in exam.train.queries}
+        judged = {query.device.name for task in exam.tasks for query in task.judged.queries}
+        assert len(judged) == 1
+        assert not trained & judged
+
+
+def test_an_architecture_is_judged_whole(bundle):
+    exams = {
+        exam.tasks[0].judged.groups["generation"][0]: exam
+        for exam in DeepBenchExaminer().exams(bundle, CATALOG)
+        if exam.protocol == "unseen_generation"
+    }
+    maxwell = exams["maxwell"]
+    assert {task.device for task in maxwell.tasks} == {"gtx-titan-x", "tesla-m40"}
+    assert {query.device.name for query in maxwell.train.queries} == {"v100-sxm2-16gb"}
+
+
+def test_tasks_are_one_class_in_one_precision_on_one_device(bundle):
+    for exam in DeepBenchExaminer().exams(bundle, CATALOG):
+        for task in exam.tasks:
+            assert len(set(task.judged.groups["kernel_class"])) == 1
+            assert len({query.run.precision for query in task.judged.queries}) == 1
+            assert set(task.judged.groups["device"]) == {task.device}
+
+
+def test_recurrent_layers_are_judged_and_do_not_train(bundle):
+    for exam in DeepBenchExaminer().exams(bundle, CATALOG):
+        assert {query.run.operator.kind for query in exam.train.queries} <= {
+            *("linear", "conv", "conv_transpose")
+        }
+        assert any("recurrent" in task.name for task in exam.tasks)
+
+
+def test_times_are_those_of_the_pass_asked(bundle):
+    rows = kernel_measurements(bundle, CATALOG)
+    backward = rows.groups["kernel_class"] == "conv_backward_input"
+    assert {q.run.operator.kind for q in rows.take(backward).queries} == {"conv_transpose"}
+    expected = bundle.table("conv")["bwd_input_ms"].dropna()
+    np.testing.assert_allclose(np.sort(rows.values["latency_ms"][backward]), np.sort(expected))
+
+
+def test_names_and_devices_are_keys_and_no_attributes(bundle):
+    rows = kernel_measurements(bundle, CATALOG)
+    assert set(rows.groups) == {"device", "generation", "kernel_class"}
+    attributes = {name for query in rows.queries for name in query.run.operator.attributes}
+    sizes = {"kernel", "stride", "padding", "groups"}
+    assert attributes == {"transpose_a", "transpose_b", *sizes}
+
+
+def test_what_cannot_be_asked_is_counted_with_its_reason(bundle):
+    counted = unanswerable(bundle, CATALOG)
+    assert counted["no spec sheet"] == 1
+    # gradients of weights and backward passes of recurrent layers: two rows and one a sheet
+    assert counted["no operator kind"] == 4 * (2 + 1)
+
+
+def test_a_folder_of_new_gpus_is_judged_by_the_predictor_in_use(bundle, tmp_path):
+    current = LoadedPredictor(Chosen((Roofline(),)), "1", "2000-01-01", "")
+    found = evaluate("deepbench", current=current, record=TrainingRecord(), data_dir=bundle.folder)
+    names = {row["task"].partition("/")[0] for row in found["tasks"]}
+    assert names == {"unseen_device"}
+    assert sum(row["n"] for row in found["tasks"]) == len(kernel_measurements(bundle, CATALOG))
+
+
+def test_training_devices_are_left_out_of_a_folder(bundle):
+    seen = {"device": ["v100-sxm2-16gb", "tesla-m40"]}
+    tasks = list(DeepBenchExaminer().judged_only(bundle, CATALOG, seen))
+    assert {task.device for task in tasks} == {"gtx-titan-x"}
+
+
+def test_only_the_training_classes_train_the_predictors_in_use(bundle):
+    rows = DeepBenchExaminer(CONVOLUTIONS).teaching(bundle, CATALOG)
+    assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
+    assert "recurrent" not in DeepBenchExaminer().teaching(bundle, CATALOG).groups["kernel_class"]
+
+
+def test_convolutions_train_operators_together_with_neusight():
+    (course,) = [course for course in COURSES if course.predictor.name == "operator_boost"]
+    first, second = course.examiners
+    assert (first.dataset, second.dataset) == ("neusight", "deepbench")
+    assert isinstance(second, DeepBenchExaminer)
+    assert (second.training_classes, second.training_precisions) == (CONVOLUTIONS, ("fp32",))
+
+
+def test_only_the_training_precisions_train_the_predictors_in_use(bundle):
+    rows = DeepBenchExaminer(training_precisions=("fp32",)).teaching(bundle, CATALOG)
+    assert {query.run.precision for query in rows.queries} == {"fp32"}
+    every = DeepBenchExaminer().teaching(bundle, CATALOG)
+    assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}

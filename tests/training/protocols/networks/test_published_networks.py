@@ -1,0 +1,187 @@
+"""published_networks as measurements and exams: the right graph, software, board and task."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.published_networks import PublishedNetworks
+from forerun.data.device import DeviceCatalog
+from forerun.features.published.zoo import read_graphs
+from forerun.models.baselines.roofline import Roofline
+from forerun.training.leaderboard.store import shipped
+from forerun.training.protocols.networks import published_networks
+from forerun.training.protocols.networks.published_networks import (
+    PublishedNetworksExaminer,
+    graphs_of,
+)
+from forerun.training.protocols.networks.published_rows import (
+    CONTAINER_TORCH,
+    GROUPS,
+    MODELLED,
+    graph_name,
+    left_out,
+    published_measurements,
+    torch_version,
+)
+from tests.contracts.tiny_published import (
+    TEXTS,
+    V100,
+    published_graphs,
+    published_rows,
+    published_table,
+)
+
+CATALOG = DeviceCatalog.load()
+HUB = {"framework": "pytorch (transformers)", "runtime": "pytorch eager", "precision": "fp32"}
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    tables = {"table": published_rows(), "graphs": published_graphs()}
+    return Bundle.write(tmp_path / "published", "published_networks", tables)
+
+
+@pytest.fixture(scope="module")
+def packaged():
+    dataset = PublishedNetworks()
+    return dataset.tidy(dataset.packaged())
+
+
+@pytest.fixture(scope="module")
+def measured(packaged):
+    graphs = read_graphs(packaged["graphs"])
+    return published_measurements(packaged["table"], graphs, CATALOG, {*MODELLED, "tensorrt"})
+
+
+def test_rows_become_networks_on_boards_under_software(bundle):
+    table, graphs = bundle.table("table"), graphs_of(bundle)
+    found, kept = published_measurements(table, graphs, CATALOG)
+    assert kept.tolist() == list(range(8))
+    query = found.queries[0]
+    assert query.device.name == "a100-sxm-80gb"
+    assert query.workload.graph == graphs["resnet50-224"]
+    assert (query.software.version, query.software.runtime) == ("1.9.0", "eager")
+    assert query.software.layout == "nhwc"
+    np.testing.assert_allclose(found.values["latency_ms"], 10.0)
+    assert set(found.groups) == set(GROUPS)
+
+
+def test_what_is_judged_together_names_runtime_phase_precision_and_band(bundle):
+    found = published_measurements(bundle.table("table"), graphs_of(bundle), CATALOG)[0]
+    assert set(found.groups["part"]) == {
+        "eager_inference_amp_1-16",
+        "eager_inference_amp_above_16",
+    }
+
+
+def test_rows_without_a_certain_configuration_are_counted():
+    table = published_table({"model": "DLRM"}, {})
+    why, names = left_out(table, read_graphs(published_graphs()))
+    assert why.tolist() == ["no graph: configuration not certain", ""]
+    assert names.tolist() == ["", "resnet50-224"]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"model": "EfficientNet-WideSE-B4"}, "efficientnet_widese_b4-380"),
+        ({"model": "BERT-large", "sequence_or_image": "128"}, "bert_large_pretraining-128-eager"),
+        ({"model": "BERT-large", "table_label": "* SQuAD"}, "bert_large_squad-384-eager"),
+        ({**HUB, "variant": "microsoft/resnet-50"}, "resnet50_hf-224"),
+        (
+            {
+                **HUB,
+                "variant": "albert/albert-base-v2",
+                "phase": "training",
+                "sequence_or_image": "256",
+                "runtime": "pytorch eager, attention sdpa",
+            },
+            "albert_base_mlm-256-sdpa",
+        ),
+        ({**HUB, "variant": "someone/unknown"}, ""),
+        ({"framework": "pytorch (detectron2)"}, ""),
+    ],
+)
+def test_the_graph_follows_from_what_the_table_says(row, expected):
+    assert graph_name({**TEXTS, **row}) == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "version"),
+    [
+        ("PyTorch 21.03", "1.9.0"),
+        ("pytorch:21.11-py3", "1.11.0"),
+        ("torch nightly 2.1.0dev", "2.1.0"),
+        ("torch 2.2.0.dev20231023+cu121", "2.2.0"),
+        (None, None),
+    ],
+)
+def test_the_version_of_torch_is_that_of_the_container(container, version):
+    assert torch_version(container) == version
+
+
+def test_every_container_of_a_measured_row_is_known(packaged, measured):
+    containers = packaged["table"].iloc[measured[1]]["container"].dropna()
+    assert all(torch_version(name) for name in containers)
+    assert sorted(CONTAINER_TORCH) == list(CONTAINER_TORCH)
+
+
+def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, measured):
+    graphs = read_graphs(packaged["graphs"])
+    assert set(measured[0].groups["graph"]) == set(graphs)
+    assert {graph.batch_size for graph in graphs.values()} == {1}
+    assert packaged["graphs"]["operators"].tolist() == [len(g) for g in graphs.values()]
+
+
+def test_a_family_and_a_chip_are_judged_by_what_others_taught(packaged, tmp_path):
+    bundle = Bundle.write(tmp_path / "all", "published_networks", packaged)
+    exams = list(PublishedNetworksExaminer().exams(bundle, CATALOG))
+    assert {exam.protocol for exam in exams} == {"unseen_model", "unseen_device"}
+    for exam in exams:
+        key = "family" if exam.protocol == "unseen_model" else "chip"
+        for task in exam.tasks:
+            assert not set(task.judged.groups[key]) & set(exam.train.groups[key])
+            assert len(set(task.judged.groups["part"])) == 1
+            assert {q.software.runtime for q in task.judged.queries} == {
+                task.name.partition("/")[2].partition("_")[0]
+            }
+
+
+def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
+    table = published_table({}, {**V100, "model": "EfficientNet-B0"})
+    bundle = Bundle.write(tmp_path / "own", "published_networks", {"table": table})
+    tasks = list(PublishedNetworksExaminer().judged_only(bundle, CATALOG, {}))
+    assert sum(len(task.judged) for task in tasks) == 2
+    assert {task.name.partition("/")[0] for task in tasks} == {"unseen_device_and_model"}
+
+
+def test_what_training_saw_is_not_judged_again(bundle):
+    seen = {"chip": ["a100"], "family": ["resnet"]}
+    tasks = list(PublishedNetworksExaminer().judged_only(bundle, CATALOG, seen))
+    found = {task.name.partition("/")[0]: task for task in tasks}
+    assert set(found) == {"unseen_device", "unseen_device_and_model", "unseen_model"}
+    assert set(found["unseen_model"].judged.groups["chip"]) == {"a100"}
+    assert set(found["unseen_model"].judged.groups["family"]) == {"efficientnet"}
+
+
+def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measured):
+    """fp32 on an A100 has TF32 in convolutions, and compiled kernels are fused: both run faster."""
+    rows = measured[0]
+    groups = rows.groups
+    bound_ms = Roofline().predict(rows.queries).values["latency_ms"]
+    plain = (groups["runtime"] == "eager") & (
+        (groups["chip"] != "a100") | (groups["precision"] != "fp32")
+    )
+    share = rows.values["latency_ms"] / bound_ms
+    # Winograd's algorithm saves arithmetic in fp32: SSD on a V100 trains at 0.97 of its roofline.
+    assert share[plain].min() > 0.95
+    assert share.min() > 0.45
+
+
+def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypatch):
+    monkeypatch.setattr(published_networks, "bundled", lambda: pytest.fail("loaded"))
+    assert shipped()
+
+
+def test_the_name_known_without_loading_is_the_predictors():
+    assert PublishedNetworksExaminer().predictor().name == PublishedNetworksExaminer.predictor_name

@@ -1,0 +1,74 @@
+"""mlenergy as exams: what is asked, what teaches, what is judged."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.power.mlenergy import RUNS, MlEnergy
+from forerun.data.device import DeviceCatalog
+from forerun.data.workload import Diffusion, LlmServing
+from forerun.training.protocols.power.mlenergy import VALUES, MlEnergyExaminer, serving_runs
+from tests.contracts.tiny_upstream import tiny_upstream
+
+CATALOG = DeviceCatalog.load()
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    """Made-up rows."""
+    tables = MlEnergy().tidy(tiny_upstream("mlenergy", tmp_path / "upstream"))
+    return Bundle.write(tmp_path / "b", "mlenergy", tables, as_csv=MlEnergy.csv_tables)
+
+
+def test_a_run_is_asked_by_what_was_known_before_it(bundle):
+    """Everything measured may change: the questions stay."""
+    runs = bundle.table(RUNS)
+    changed = runs.copy()
+    for name in runs.columns:
+        if name.startswith(("avg_", "energy_", "throughput_", "batch_lat", "output_")) or (
+            "itl" in name
+        ):
+            changed[name] = runs[name] * 3.0
+    changed["model_id"] = "another"
+    assert serving_runs(changed, CATALOG).queries == serving_runs(runs, CATALOG).queries
+
+
+def test_watts_are_of_one_device_and_the_rest_of_all(bundle):
+    runs = serving_runs(bundle.table(RUNS), CATALOG)
+    power, rate, joules, _, samples, each = (runs.values[name] for name in VALUES)
+    count = np.array([q.operation.device_count for q in runs.queries])
+    language = np.array([isinstance(q.workload, LlmServing) for q in runs.queries])
+    assert set(count) == {1, 2}
+    np.testing.assert_allclose((power * count / rate)[language], joules[language])
+    np.testing.assert_allclose((power * count / samples)[~language], each[~language])
+
+
+def test_sizes_of_pictures_and_layouts_are_read(bundle):
+    runs = serving_runs(bundle.table(RUNS), CATALOG)
+    drawn = {q.workload for q in runs.queries if isinstance(q.workload, Diffusion)}
+    assert Diffusion(1.3e9, 480, 832, 81, 50, 4, "bf16", 1, 2) in drawn
+    assert Diffusion(0.6e9, 1024, 1024, 1, 50, 1) in drawn
+
+
+def test_models_that_are_judged_do_not_teach(bundle):
+    exams = list(MlEnergyExaminer().exams(bundle, CATALOG))
+    assert len(exams) == 6 + 2
+    for exam in exams:
+        key = "model" if exam.protocol == "leave_one_model_out" else "device"
+        for task in exam.tasks:
+            assert not set(task.judged.groups[key]) & set(exam.train.groups[key])
+            assert not np.isnan(task.judged.values[task.metric]).any()
+
+
+def test_only_models_or_devices_never_seen_are_judged_without_fitting(bundle):
+    examiner = MlEnergyExaminer()
+    taught = examiner.teaching(bundle, CATALOG)
+    seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
+    assert not list(examiner.judged_only(bundle, CATALOG, seen))
+    seen["model"].remove("b/Many-12B")
+    tasks = list(examiner.judged_only(bundle, CATALOG, seen))
+    assert {t.name for t in tasks} >= {"unseen_model/power_w", "unseen_model/power_w/moe"}
+    assert {m for t in tasks for m in t.judged.groups["model"]} == {"b/Many-12B"}
+    seen["device"].remove("b200-sxm-180gb")
+    names = {t.name for t in examiner.judged_only(bundle, CATALOG, seen)}
+    assert "unseen_device/latency_ms" in names

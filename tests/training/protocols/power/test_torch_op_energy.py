@@ -1,0 +1,170 @@
+"""Power is judged on GPUs left out whole, and comparable runs of other datasets train."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.device import DeviceCatalog
+from forerun.data.workload import Diffusion, Kernel, Network
+from forerun.training.protocols import examiner
+from forerun.training.protocols.joined_tables import companion
+from forerun.training.protocols.power.power_networks import (
+    JOBS,
+    DiffusionPower,
+    ZeusNetworkPower,
+    power_graphs,
+    zeus_networks,
+)
+from forerun.training.protocols.power.torch_op_energy import (
+    TorchOpEnergyExaminer,
+    trained_operators,
+)
+from forerun.training.release.fit import COURSES
+
+CATALOG = DeviceCatalog.load()
+EXAMINER = TorchOpEnergyExaminer()
+
+
+def trace() -> pd.DataFrame:
+    rows = [
+        (dataset, network, 64, "adam", limit, 0.6 * limit + batch, 100.0, gpu)
+        for gpu, most in (("A40", 300), ("V100", 250))
+        for batch, (dataset, network) in enumerate([*JOBS, ("movielens-1m", "ncf")])
+        for limit in (125, most)
+    ]
+    names = ["dataset", "network", "batch_size", "optimizer", "power_limit"]
+    return pd.DataFrame(rows, columns=[*names, "average_power", "time_per_epoch", "gpu"])
+
+
+def ops() -> pd.DataFrame:
+    rows = [
+        {
+            "device": device,
+            "layer": f"Linear(in_features={width}, out_features={width}, bias=True)",
+            "input_shape": f"(32, {width})",
+            "op": "Linear",
+            "power_w": 0.4 * tdp + width / 100.0,
+            "latency_ms": width / 1e4,
+            "train_power_w": 0.5 * tdp if width < 700 and device == "A30_fp32" else np.nan,
+        }
+        for device, tdp in (("A30_fp32", 165.0), ("RTX2080Ti_fp32", 250.0))
+        for width in range(256, 2048, 64)
+    ]
+    return pd.DataFrame(rows)
+
+
+def full_models() -> pd.DataFrame:
+    columns = ["device", "phase", "model", "input_shape", "power_w"]
+    rows = [
+        ("A30_tf32", "training", "resnet18", "(32, 3, 224, 224)", 160.0),
+        ("A30_fp32", "inference", "resnet18", "(32, 3, 224, 224)", 150.0),
+        ("A30_fp32", "inference", "of_unknown_shape", "(32, 3, 224, 224)", 150.0),
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@pytest.fixture
+def bundle(tmp_path) -> Bundle:
+    tables = {"ops": ops(), "full_models": full_models()}
+    Bundle.write(tmp_path / "zeus_powercap", "zeus_powercap", {"power_trace_3gpus": trace()})
+    return Bundle.write(tmp_path / "torch_op_energy", "torch_op_energy", tables)
+
+
+def test_a_gpu_is_left_out_with_all_its_runs(bundle):
+    exams = [e for e in EXAMINER.exams(bundle, CATALOG) if e.protocol == "unseen_device"]
+    judged = {task.device: {t.name for t in e.tasks} for e in exams for task in e.tasks}
+    assert judged["a30"] == {f"unseen_device/{p}" for p in ("power", "training", "inference")}
+    assert judged["a40"] == {"unseen_device/training"}
+    for exam in exams:
+        assert {t.device for t in exam.tasks}.isdisjoint(exam.train.groups["device"])
+        assert len(exam.train) > 20
+
+
+def test_baselines_stand_beside_every_gpu_left_out(bundle):
+    for exam in EXAMINER.exams(bundle, CATALOG):
+        if exam.protocol == "unseen_device":
+            for task in exam.tasks:
+                tdp = np.array([q.device.tdp_w for q in task.judged.queries])
+                assert task.baselines["constant_share"] == pytest.approx(0.9 * tdp)
+                assert len(task.baselines["operator_boosters"]) == len(tdp)
+
+
+def test_a_network_left_out_does_not_train(bundle):
+    exams = [e for e in EXAMINER.exams(bundle, CATALOG) if e.protocol == "unseen_network"]
+    names = set()
+    for exam in exams:
+        judged = {name for task in exam.tasks for name in task.judged.groups["op_shape"]}
+        assert judged.isdisjoint(exam.train.groups["op_shape"])
+        names |= judged
+    assert names == {*JOBS.values(), "resnet18"}
+
+
+def test_an_operator_left_out_does_not_train_with_its_backward_pass(bundle):
+    exams = [e for e in EXAMINER.exams(bundle, CATALOG) if e.protocol == "unseen_operator"]
+    assert exams
+    for exam in exams:
+        judged = {shape for task in exam.tasks for shape in task.judged.groups["op_shape"]}
+        assert judged.isdisjoint(exam.train.groups["op_shape"])
+
+
+def test_without_the_other_datasets_its_own_rows_are_judged(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FORERUN_REFERENCE", raising=False)
+    alone = Bundle.write(tmp_path / "alone" / "torch_op_energy", "torch_op_energy", {"ops": ops()})
+    assert companion(alone, "zeus_powercap") is None
+    devices = {t.device for e in EXAMINER.exams(alone, CATALOG) for t in e.tasks}
+    assert devices == {"a30", "rtx-2080-ti"}
+
+
+def test_backward_passes_of_operators_train():
+    rows = trained_operators(ops(), CATALOG)
+    assert len(rows) == 7
+    assert {q.run.phase for q in rows.queries} == {"training"}
+    assert set(rows.values["power_w"]) == {82.5}
+
+
+def test_jobs_are_taken_at_the_gpus_own_limit():
+    rows = zeus_networks(trace(), CATALOG)
+    assert len(rows) == 2 * len(JOBS)
+    assert {q.device.name: q.run.precision for q in rows.queries} == {
+        "a40": "tf32",
+        "v100-pcie-32gb": "fp32",
+    }
+    assert rows.values["power_w"].min() >= 0.6 * 250
+
+
+def test_every_job_has_a_graph():
+    assert set(JOBS.values()) <= set(power_graphs())
+
+
+def test_three_datasets_train_the_predictor_of_power(reference):
+    course = next(c for c in COURSES if c.predictor.name == "operator_power")
+    assert [type(e) for e in course.others] == [ZeusNetworkPower, DiffusionPower]
+    queries = []
+    for one in course.examiners:
+        rows = one.teaching(Bundle.open(reference / one.dataset, one.dataset), CATALOG)
+        assert np.isfinite(rows.values["power_w"]).all()
+        queries += list(rows.queries)
+    assert {type(q.workload) for q in queries} == {Kernel, Network, Diffusion}
+    assert len({q.device.name for q in queries}) >= 7
+
+
+MOST_ERROR = {"a30": 0.08, "a40": 0.1, "p100-pcie-16gb": 0.1, "v100-pcie-32gb": 0.1}
+"""Training power of networks on GPUs left out: a tenth is asked of each. By roofline times alone
+the A30 was 5 % off, P100 and V100 11 and 13 %."""
+
+
+def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):
+    bundle = Bundle.open(reference / "torch_op_energy", "torch_op_energy")
+    judge = examiner("torch_op_energy")
+    for exam in judge.exams(bundle, CATALOG):
+        for task in exam.tasks:
+            if task.name == "unseen_device/training":
+                fitted = judge.predictor()
+                plain = type(fitted)(calibrated=False).fit(exam.train)
+                value = plain.predict(task.judged.queries).values["power_w"]
+                truth = task.judged.values["power_w"]
+                error = np.mean(np.abs(value / truth - 1))
+                assert error < MOST_ERROR[str(task.device)], task.device
+                assert error < np.mean(np.abs(task.baselines["constant_share"] / truth - 1))

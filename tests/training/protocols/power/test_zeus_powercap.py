@@ -1,0 +1,103 @@
+"""zeus_powercap as exams: GPUs left out in turn, and a folder of one new GPU alone."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.power.zeus_powercap import TRACE, ZeusPowerCap
+from forerun.data.device import DeviceCatalog
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.power.training_jobs import PowerCap
+from forerun.models.router import Chosen
+from forerun.training.evaluation.evaluate import evaluate, rows, sit_exam
+from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapExaminer, best_share, board
+from forerun.training.tracking.record import TrainingRecord
+from tests.contracts.tiny_upstream import tiny_upstream
+
+CATALOG = DeviceCatalog.load()
+
+
+class Quick(ZeusPowerCapExaminer):
+    """Without intervals, which take most of the time."""
+
+    def predictor(self, seed=0):
+        return PowerCap(seed=seed, calibrated=False)
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    tables = ZeusPowerCap().tidy(tiny_upstream("zeus_powercap", tmp_path / "upstream"))
+    return Bundle.write(tmp_path / "b", "zeus_powercap", tables, as_csv=ZeusPowerCap.csv_tables)
+
+
+def test_each_gpu_is_judged_by_what_the_others_taught(bundle):
+    exams = list(ZeusPowerCapExaminer().exams(bundle, CATALOG))
+    assert [exam.protocol.partition("/")[2] for exam in exams] == ["A40", "P100", "V100"]
+    for exam in exams:
+        for task in exam.tasks:
+            taught = {query.device.name for query in exam.train.queries}
+            assert {q.device.name for q in task.judged.queries} == {task.device}
+            assert task.device not in taught
+            assert len(taught) == 2
+
+
+def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bundle):
+    table, found = bundle.table(TRACE), ZeusPowerCapExaminer().teaching(bundle, CATALOG)
+    np.testing.assert_allclose(found.values["latency_ms"], 1e3 * table["time_per_epoch"])
+    product = table["time_per_epoch"] * table["average_power"]
+    np.testing.assert_allclose(found.values["energy_j"], product)
+    limits = [query.operation.power_limit_w for query in found.queries]
+    assert limits == table["power_limit"].tolist()
+
+
+def test_names_and_devices_are_keys_and_no_settings(bundle):
+    found = ZeusPowerCapExaminer().teaching(bundle, CATALOG)
+    settings = {name for query in found.queries for name, _ in query.workload.settings}
+    assert settings == {"dataset", "network", "optimizer", "batch_size"}
+    assert set(found.groups) == {"device", "job"}
+
+
+@pytest.mark.parametrize("name", ["RTX6000", "rtx6000", "Quadro RTX 6000", "quadro_rtx_6000"])
+def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
+    assert board(name, CATALOG).name == "quadro-rtx-6000"
+
+
+def test_the_choice_of_a_limit_is_judged_beside_the_energy(bundle):
+    judge = Quick()
+    exam = next(judge.exams(bundle, CATALOG))
+    found = {row["metric"]: row for row in rows(list(sit_exam(judge, exam, shots=(6,))))}
+    assert found["energy_j"]["choices"] == 3
+    assert set(found["energy_j"]["chosen_by_rule"]) == {"largest_limit", "taught_share"}
+    assert "choices" not in found["power_w"]
+    assert found["power_w"]["mape"] < 10
+
+
+def test_the_share_that_saves_most_is_found(bundle):
+    rows_ = ZeusPowerCapExaminer().teaching(bundle, CATALOG)
+    share = best_share(rows_)
+    assert 0.4 <= share <= 0.5
+
+
+def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_path):
+    whole = bundle.table(TRACE)
+    taught = Bundle.write(tmp_path / "t", "zeus_powercap", {TRACE: whole[whole["gpu"] != "A40"]})
+    judge = Quick()
+    rows_ = judge.teaching(taught, CATALOG)
+    record = TrainingRecord().with_rows(taught, rows_)
+    loaded = LoadedPredictor(Chosen((judge.predictor().fit(rows_),)), "1", "2000-01-01", "")
+    new = Bundle.write(
+        tmp_path / "n",
+        "zeus_powercap",
+        {TRACE: whole[whole["gpu"] == "A40"].assign(gpu="Quadro RTX 6000")},
+    )
+    for shots in (0, 6):
+        found = evaluate(
+            "zeus_powercap", current=loaded, record=record, data_dir=new.folder, shots=shots
+        )
+        assert {row["task"] for row in found["tasks"]} == {
+            f"unseen_device/{part}" for part in ("power", "time", "energy")
+        }
+        assert {row["device"] for row in found["tasks"]} == {"quadro-rtx-6000"}
+        assert {row["n"] for row in found["tasks"]} == {24 - shots}
+    seen = {"device": ["quadro-rtx-6000"]}
+    assert not list(judge.judged_only(new, CATALOG, seen))

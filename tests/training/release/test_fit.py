@@ -1,0 +1,168 @@
+"""Predictors are sealed together; some can be fitted anew beside others that stay as they are."""
+
+import json
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench
+from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.memory.gpumemnet import GpuMemNet
+from forerun.data.datasets.memory.published_memory import PublishedMemory
+from forerun.data.datasets.networks.deepbench import DeepBench
+from forerun.data.errors import BadArtifact, InputError
+from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import check, load_part
+from forerun.models.baselines.constant import Constant
+from forerun.models.networks.latency import NetworkLatency
+from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchExaminer
+from forerun.training.protocols.networks.deepbench import DeepBenchExaminer
+from forerun.training.release import fit
+from forerun.training.release.fit import (
+    DEVICE_TIMES,
+    Course,
+    _composed,
+    _parts,
+    composable,
+    courses_of,
+    train,
+)
+from forerun.training.release.pipeline import release
+from forerun.training.tracking.record import TrainingRecord
+from tests.contracts.tiny_upstream import tiny_upstream
+
+MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    """Made-up rows of four datasets, a folder each."""
+    folder = tmp_path_factory.mktemp("bundles")
+    for dataset in (WaHls4ml(), Ncpp(), GpuMemNet(), PublishedMemory()):
+        tables = dataset.tidy(tiny_upstream(dataset.name, folder / f"{dataset.name}-upstream"))
+        Bundle.write(folder / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def artifact(bundles, tmp_path_factory):
+    output = tmp_path_factory.mktemp("artifact") / "predictor"
+    release(output, names=[SUITES], data=bundles, protocols=["unseen_width"], track=False)
+    return output
+
+
+def data(bundles):
+    return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")}
+
+
+@pytest.mark.slow
+def test_what_was_taught_is_on_record(artifact):
+    record = TrainingRecord.read(artifact)
+    assert set(record.digests) == set(record.rows) == {"wa_hls4ml", "ncpp"}
+    assert record.rows["wa_hls4ml"] == 15
+
+
+def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, tmp_path):
+    made = tmp_path / "made"
+    release(made, names=[MEMORY], base=artifact, data=bundles, judge=False, track=False)
+    kept, parts = load_part(artifact).parts, load_part(made).parts
+    assert [p.name for p in parts] == [*(p.name for p in kept), RANGES]
+    assert parts[-1].base.name == MEMORY
+    assert [p.laws for p in parts[:-1]] == [p.laws for p in kept]
+    record = TrainingRecord.read(made)
+    assert set(record.rows) == {"wa_hls4ml", "ncpp", "gpumemnet", "published_memory"}
+    assert record.keys["ncpp"] == TrainingRecord.read(artifact).keys["ncpp"]
+    scores = json.loads((made / "scores.json").read_text())
+    assert scores == json.loads((artifact / "scores.json").read_text())
+
+
+def test_a_damaged_base_is_refused(bundles, artifact, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(artifact, damaged)
+    (damaged / "scores.json").write_text("[]")
+    with pytest.raises(BadArtifact):
+        train(tmp_path / "new", names=[MEMORY], base=damaged, data=data(bundles))
+
+
+@pytest.mark.slow
+def test_parts_of_one_name_are_replaced_together_in_their_order(bundles, tmp_path):
+    first = train(tmp_path / "first", names=[SUITES], data=data(bundles))
+    again = train(tmp_path / "again", names=[SUITES], base=first.folder, data=data(bundles))
+    assert again.manifest.version == first.manifest.version
+    before, after = load_part(first.folder), load_part(again.folder)
+    assert [p.settings.keys() for p in before.parts] == [p.settings.keys() for p in after.parts]
+
+
+def test_an_unknown_predictor_is_named(bundles, tmp_path):
+    with pytest.raises(InputError, match="oracle"):
+        train(tmp_path / "new", names=["oracle"], data=data(bundles))
+    assert not (tmp_path / "new").exists()
+
+
+def test_ranges_of_memory_are_calibrated_anew_around_the_memory_of_an_artifact(bundles, tmp_path):
+    whole = train(tmp_path / "whole", names=[MEMORY], data=data(bundles))
+    assert composable(whole.folder) == {RANGES}
+    again = train(tmp_path / "again", names=[RANGES], base=whole.folder, data=data(bundles))
+    assert again.manifest.version == whole.manifest.version
+    (part,) = load_part(again.folder).parts
+    assert part.name == RANGES
+
+
+def names_of(names, composed=()):
+    return [course.predictor.name for course in courses_of(names, composed)]
+
+
+def test_what_is_composed_of_a_predictor_is_fitted_with_it():
+    parts, whole = list(DEVICE_TIMES), "network_latency"
+    assert names_of(parts) == [*parts, whole]
+    assert names_of(parts[:1], {whole}) == [parts[0], whole]
+    assert names_of(parts[:1]) == parts[:1]
+    assert names_of([MEMORY], {whole}) == [MEMORY, RANGES]
+
+
+def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
+    parts, whole = list(DEVICE_TIMES), "network_latency"
+    assert names_of([whole]) == [*parts, whole]
+    assert names_of([whole], {whole}) == [whole]
+    assert names_of([RANGES]) == [MEMORY, RANGES]
+    assert names_of([RANGES], {RANGES}) == [RANGES]
+
+
+@pytest.mark.slow
+def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
+    assert not composable(artifact)
+    pretrained = Path(str(files("forerun.models") / "pretrained"))
+    assert composable(pretrained) == {NetworkLatency.name, RANGES}
+    kept = _parts(pretrained, {NetworkLatency.name, DEVICE_TIMES[0]})
+    names = [part.name for part in kept]
+    assert DEVICE_TIMES[1] in names
+    assert not {NetworkLatency.name, DEVICE_TIMES[0]} & set(names)
+    both = _parts(pretrained, {NetworkLatency.name})
+    made, rest = _composed(NetworkLatency(), both)
+    assert [part.name for part in made.parts] == list(DEVICE_TIMES)
+    assert made.host.levels == ()
+    assert [p.name for p in rest] == [p.name for p in both if p.name not in DEVICE_TIMES]
+    assert len(rest) + 1 == len(bundled().predictor.parts)
+
+
+@pytest.mark.slow
+def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
+    made = train(tmp_path / "made", names=[SUITES], data=data(bundles))
+    assert check(made.folder).version == made.manifest.version
+
+
+def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path, monkeypatch):
+    for dataset in (DeepBench(), LambdaBench()):
+        tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / f"{dataset.name}-upstream"))
+        Bundle.write(tmp_path / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
+    both = Course(Constant(), DeepBenchExaminer(), (LambdaBenchExaminer(),))
+    monkeypatch.setattr(fit, "COURSES", (both,))
+    folders = {name: tmp_path / name for name in ("deepbench", "lambda_bench")}
+    made = train(tmp_path / "made", data=folders)
+    assert set(made.record.rows) == set(made.record.digests) == set(folders)
+    (part,) = load_part(made.folder).parts
+    assert {"latency_ms", "samples_per_s"} <= set(part.metrics)

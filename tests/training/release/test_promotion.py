@@ -1,0 +1,197 @@
+"""A predictor that loses metrics, workloads, accuracy or coverage is not promoted unawares."""
+
+import json
+import sys
+
+import pytest
+
+from forerun.data.errors import PromotionRefused
+from forerun.models.artifact.sealed_folder import seal
+from forerun.models.baselines.constant import Constant
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Chosen
+from forerun.service import cli
+from forerun.training.release import promotion
+from forerun.training.release.promotion import SEED_NOISE, differences
+from forerun.training.release.registry import (
+    FORCED_TAG,
+    MODEL,
+    champion,
+    compared,
+    promote,
+    register,
+)
+from forerun.training.tracking.runs import connect, tracked
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
+BOTH = Chosen((Roofline(), Constant({"power_w": 3.0})))
+
+
+def task(name="unseen/x", mape=10.0, coverage=90.0, n=1000, **more):
+    row = {"task": name, "device": None, "metric": "latency_ms", "predictor": "p", "n": n}
+    return row | {"mape": mape, "coverage_90": coverage, "baselines": {}} | more
+
+
+def sealed(folder, predictor=BOTH, tasks=()):
+    folder.mkdir(parents=True)
+    predictor.save(folder)
+    scores = [{"dataset": "toy", "tasks": list(tasks)}]
+    (folder / "scores.json").write_text(json.dumps(scores))
+    seal(folder, "2000-01-01")
+    return folder
+
+
+def lost(before, after):
+    return {(one.what, one.field) for one in differences(before, after) if one.lost}
+
+
+def test_a_predictor_loses_nothing_against_itself(tmp_path):
+    one = sealed(tmp_path / "one", tasks=[task()])
+    assert differences(one, one) == ()
+
+
+def test_a_metric_that_is_no_longer_answered_is_lost(tmp_path):
+    one, two = sealed(tmp_path / "one"), sealed(tmp_path / "two", Chosen((Roofline(),)))
+    assert ("power_w", "answers") in lost(one, two)
+    assert ("power_w of kernel on l4", "answers") in lost(one, two)
+    assert not lost(two, one), "to answer more is no loss"
+
+
+def test_a_kind_of_workload_that_is_no_longer_answered_is_lost(tmp_path, monkeypatch):
+    one, two = sealed(tmp_path / "one"), sealed(tmp_path / "two", tasks=[task()])
+    load = promotion.load_sealed
+
+    class WithoutNetworks:
+        metrics = BOTH.metrics
+
+        def answers(self, query):
+            return query.workload.kind != "network"
+
+        def predict(self, queries):
+            return BOTH.predict(queries)
+
+    def loaded(folder):
+        found = load(folder)
+        return found if folder == one else type(found)(WithoutNetworks(), "", "", "")
+
+    monkeypatch.setattr(promotion, "load_sealed", loaded)
+    names = {what for what, _ in lost(one, two)}
+    assert names
+    assert all(" of network" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_lost"),
+    [
+        (task(), task(mape=10.0 * (1 + SEED_NOISE) + 0.1), True),
+        (task(), task(mape=10.0 * (1 + SEED_NOISE) - 0.1), False),
+        (task(), task(mape=2.0), False),
+        (task(mape_standard_error=1.0), task(mape=12.5, mape_standard_error=1.0), False),
+        (task(mape_standard_error=0.1), task(mape=10.4, mape_standard_error=0.1), True),
+        (task(score="spearman", spearman=0.9), task(score="spearman", spearman=0.8), True),
+        (task(score="spearman", spearman=0.8), task(score="spearman", spearman=0.9), False),
+        (task(), task(mape=None), True),
+    ],
+)
+def test_an_error_that_grows_by_more_than_seeds_explain_is_lost(tmp_path, before, after, is_lost):
+    one, two = sealed(tmp_path / "1", tasks=[before]), sealed(tmp_path / "2", tasks=[after])
+    assert bool(lost(one, two)) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "n", "is_lost"),
+    [
+        (97.0, 90.0, 1000, False),
+        (97.0, 86.0, 1000, True),
+        (97.0, 86.0, 20, False),
+        (70.0, 71.0, 1000, False),
+        (70.0, None, 1000, True),
+    ],
+)
+def test_coverage_may_fall_to_what_is_promised_and_not_below(tmp_path, before, after, n, is_lost):
+    one = sealed(tmp_path / "1", tasks=[task(coverage=before, n=n)])
+    two = sealed(tmp_path / "2", tasks=[task(coverage=after, n=n)])
+    assert bool(lost(one, two)) is is_lost
+
+
+def test_a_protocol_that_is_no_longer_scored_is_lost(tmp_path):
+    one = sealed(tmp_path / "1", tasks=[task(), task("other/y")])
+    two = sealed(tmp_path / "2", tasks=[task()])
+    assert lost(one, two) == {("toy other/y latency_ms", "scored")}
+    assert not lost(two, one)
+
+
+def test_of_two_predictors_in_one_task_the_best_counts(tmp_path):
+    one = sealed(tmp_path / "1", tasks=[task(mape=10.0), task(mape=8.0, predictor="q")])
+    two = sealed(tmp_path / "2", tasks=[task(mape=9.9), task(mape=30.0, predictor="q")])
+    assert lost(one, two) == {("toy unseen/x latency_ms", "mape")}
+
+
+@pytest.fixture
+def versions(store, tmp_path):
+    """Version 1 is whole; version 2 is the part for latency alone; version 3 is more accurate."""
+    folders = (
+        sealed(tmp_path / "whole", tasks=[task()]),
+        sealed(tmp_path / "part", Chosen((Roofline(),)), [task()]),
+        sealed(tmp_path / "better", tasks=[task(mape=5.0)]),
+    )
+    for folder in folders:
+        with tracked(folder.name) as run:
+            register(run, folder)
+
+
+@pytest.mark.usefixtures("versions")
+def test_the_registry_refuses_a_part_alone_and_says_what_it_loses():
+    promote(1)
+    first = champion()
+    with pytest.raises(PromotionRefused, match=r"Version 2 loses .*energy_j.*--force") as refused:
+        promote(2)
+    assert champion() == first
+    assert {one.lost for one in refused.value.differences} == {True}
+    assert compared(2) == tuple(refused.value.differences)
+
+
+@pytest.mark.usefixtures("versions")
+def test_a_reason_promotes_all_the_same_and_is_recorded():
+    promote(1)
+    promote(2, reason="power is measured elsewhere")
+    tag = json.loads(connect().get_model_version(MODEL, "2").tags[FORCED_TAG])
+    assert tag["reason"] == "power is measured elsewhere"
+    assert tag["against"] == 1
+    assert any("power_w" in line for line in tag["lost"])
+
+
+@pytest.mark.usefixtures("versions")
+def test_a_better_one_is_promoted_and_the_gain_is_returned():
+    promote(1)
+    (gain,) = promote(3)
+    assert (gain.before, gain.after, gain.lost) == (10.0, 5.0, False)
+    assert FORCED_TAG not in connect().get_model_version(MODEL, "3").tags
+
+
+@pytest.fixture
+def forerun(monkeypatch, capsys):
+    """`forerun` in this process: exit code, standard output, standard error."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        shown = capsys.readouterr()
+        return int(left.value.code or 0), shown.out, shown.err
+
+    return call
+
+
+@pytest.mark.usefixtures("versions")
+def test_the_command_shows_a_table_and_ends_with_code_two(forerun):
+    assert forerun("promote", 1)[0] == 0
+    code, out, err = forerun("promote", 2)
+    assert code == 2
+    assert "LOST" in out + err
+    assert "power_w" in out + err
+    assert "loses against the champion" in err
+    assert forerun("promote", 2, "--force")[0] == 2, "a reason is needed"
+    code, out, err = forerun("promote", 2, "--force", "--reason", "known")
+    assert code == 0, err
+    assert "version 2 is the champion" in out

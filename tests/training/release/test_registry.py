@@ -1,0 +1,148 @@
+"""Versions can be registered, promoted, rolled back and fetched; what is fetched is checked."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from forerun.data.errors import BadArtifact, UnknownModelVersion
+from forerun.models.artifact.sealed_folder import check, seal
+from forerun.training.release.registry import MODEL, champion, main, promote, register, rollback
+from forerun.training.tracking.runs import connect, tracked
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
+
+
+@pytest.fixture
+def versions(store, tmp_path):
+    """Three registered versions: their numbers and hashes."""
+    found = {}
+    for text in ("one", "two", "three"):
+        folder = tmp_path / text
+        (folder / "latency").mkdir(parents=True)
+        (folder / "predictor.json").write_text(json.dumps({"text": text}))
+        (folder / "latency" / "trees.txt").write_text(text)
+        (folder / "card.md").write_text(f"# {text}\n")
+        version = seal(folder, "2000-01-01").version
+        with tracked(text) as run:
+            found[register(run, folder)] = version
+    return found
+
+
+def test_registering_moves_no_alias_and_describes_the_version(versions):
+    assert sorted(versions) == [1, 2, 3]
+    assert champion() is None
+    two = connect().get_model_version(MODEL, "2")
+    assert two.description == "# two\n"
+    assert two.tags["predictor.version"] == versions[2]
+
+
+def test_the_champion_is_fetched_whole_and_named_by_its_hash(versions, store):
+    promote(2)
+    folder = champion()
+    assert folder == store / "registry" / versions[2]
+    assert check(folder).version == versions[2]
+    assert (folder / "latency" / "trees.txt").read_text() == "two"
+    assert [p.name for p in (store / "registry").iterdir()] == [versions[2]], "nothing left over"
+
+
+def test_a_champion_already_here_is_not_fetched_again(versions, store):
+    promote(1)
+    before = (champion() / "predictor.json").stat().st_mtime_ns
+    assert (champion() / "predictor.json").stat().st_mtime_ns == before
+
+
+def test_a_damaged_copy_is_fetched_again(versions):
+    promote(1)
+    (champion() / "predictor.json").write_text("{}")
+    assert json.loads((champion() / "predictor.json").read_text()) == {"text": "one"}
+
+
+def test_rollback_walks_back_through_earlier_champions(versions):
+    for version in (1, 3, 2):
+        promote(version)
+    promote(2)
+    assert rollback() == 3
+    assert champion().name == versions[3]
+    assert rollback() == 1
+    with pytest.raises(UnknownModelVersion):
+        rollback()
+    assert champion().name == versions[1], "a refused rollback changes nothing"
+
+
+def test_promotion_after_a_rollback_goes_on_from_there(versions):
+    promote(1)
+    promote(2)
+    rollback()
+    promote(3)
+    assert rollback() == 1
+
+
+def test_a_version_that_is_not_there_cannot_be_promoted(versions):
+    with pytest.raises(UnknownModelVersion, match="no version 9; it holds 1, 2, 3"):
+        promote(9)
+
+
+def test_without_a_registry_or_a_champion_there_is_none(store, tmp_path, monkeypatch):
+    assert champion() is None, "an empty registry"
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "fresh"))
+    assert champion() is None, "no registry"
+    assert not (tmp_path / "fresh").exists(), "asking makes nothing"
+    with pytest.raises(UnknownModelVersion):
+        rollback(f"sqlite:///{store}/mlflow.db")
+
+
+def test_an_artifact_changed_after_registration_is_refused(versions, store):
+    promote(3)
+    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
+    stored.write_text("forged")
+    with pytest.raises(BadArtifact):
+        champion()
+    assert list((store / "registry").iterdir()) == []
+
+
+def test_another_predictor_in_place_of_the_registered_one_is_refused(versions, store):
+    promote(3)
+    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
+    stored.write_text("forged")
+    seal(stored.parent.parent, "2000-01-01")
+    with pytest.raises(BadArtifact, match=f"{versions[3]} was registered"):
+        champion()
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "", "/etc"])
+def test_a_forged_hash_names_no_folder(versions, name):
+    promote(1)
+    connect().set_model_version_tag(MODEL, "1", "predictor.version", name)
+    with pytest.raises(BadArtifact, match="not registered by forerun"):
+        champion()
+
+
+def test_fetch_prints_one_json_object(versions, store, capsys):
+    assert main(["fetch"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": None}
+    promote(2)
+    assert main(["fetch", "--uri", f"sqlite:///{store}/mlflow.db"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": str(store / "registry" / versions[2])}
+
+
+def test_fetch_runs_as_a_process_of_its_own(versions, store):
+    promote(1)
+    done = subprocess.run(
+        [sys.executable, "-m", "forerun.training.release.registry", "fetch"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {"path": str(store / "registry" / versions[1])}
+
+
+def test_what_the_asker_can_mend_is_one_line_and_exit_code_2(versions, store, capsys):
+    promote(3)
+    for file in (store / "mlartifacts").rglob("trees.txt"):
+        file.write_text("forged")
+    assert main(["fetch"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1

@@ -1,0 +1,246 @@
+"""Laws of the scores: what they must do for any columns, beside figures worked by hand."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import mean_absolute_percentage_error, r2_score
+
+from forerun.training.scores.errors import (
+    Score,
+    absolute_percentage_errors,
+    capacity_scores,
+    mean_and_standard_error,
+    percentile,
+    r2,
+    score,
+    smape,
+    spearman,
+)
+
+positive = st.floats(1e-3, 1e6)
+pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=40)
+anything = st.lists(st.tuples(*[st.floats(width=64)] * 4), max_size=20)
+
+
+def same(one, other):
+    close = {k: v is not None and pytest.approx(v, rel=1e-9, abs=1e-9) for k, v in other.items()}
+    return {k: v is not None and v for k, v in one.items()} == close
+
+
+def columns(rows):
+    return [np.array(column, dtype=float) for column in zip(*rows, strict=True)]
+
+
+def test_scores_worked_by_hand():
+    found = score([1.0, 2.0, 4.0], [1.1, 1.0, 4.0], low=[0.5, 1.5, 1.0], high=[1.0, 3.0, 2.0])
+    assert found["n"] == 3
+    assert found["mape"] == pytest.approx((10 + 50 + 0) / 3)
+    assert found["median_ape"] == pytest.approx(10)
+    assert found["within_10pct"] == pytest.approx(200 / 3)
+    assert found["spearman"] == pytest.approx(0.5)
+    assert found["coverage_90"] == pytest.approx(200 / 3)
+    assert found["mean_interval_ratio"] == pytest.approx(2.0)
+
+
+@given(pairs)
+def test_a_perfect_answer_scores_perfectly(rows):
+    measured, _ = columns(rows)
+    found = Score.of(measured, measured, measured, measured)
+    assert (found.mape, found.median_ape, found.within_10pct) == (0, 0, 100)
+    assert (found.coverage_90, found.mean_interval_ratio) == (100, 1)
+    assert found.spearman == (None if len(set(measured)) == 1 else pytest.approx(1))
+
+
+@given(pairs, st.floats(-0.9, 5.0))
+def test_answers_off_by_one_factor_have_that_factors_error(rows, factor):
+    measured, _ = columns(rows)
+    found = Score.of(measured, measured * (1 + factor))
+    assert found.mape == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
+    assert found.median_ape == pytest.approx(100 * abs(factor), rel=1e-6, abs=1e-9)
+
+
+@given(pairs, st.randoms(use_true_random=False))
+def test_the_order_of_rows_is_free(rows, random):
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    one, other = (Score.of(*columns(r)).to_json() for r in (rows, shuffled))
+    assert same(one, other)
+
+
+@given(pairs, st.sampled_from([2.0**-8, 0.5, 4.0, 1024.0]))
+def test_the_unit_is_free(rows, unit):
+    measured, predicted = columns(rows)
+    assert score(measured * unit, predicted * unit) == score(measured, predicted)
+
+
+@given(pairs)
+def test_every_row_twice_changes_no_score_but_the_count(rows):
+    once, twice = (Score.of(*columns(r)).to_json() for r in (rows, rows + rows))
+    assert twice.pop("n") == 2 * once.pop("n")
+    assert same(once, twice)
+
+
+@given(pairs, st.floats(1.0, 3.0), st.floats(1.0, 3.0))
+def test_a_wider_interval_never_covers_less(rows, narrow, wider):
+    measured, predicted = columns(rows)
+    one, other = (
+        Score.of(measured, predicted, predicted / factor, predicted * factor)
+        for factor in (narrow, narrow * wider)
+    )
+    assert other.coverage_90 >= one.coverage_90
+    assert other.mean_interval_ratio >= one.mean_interval_ratio
+
+
+@given(pairs)
+def test_shares_and_correlations_stay_in_their_ranges(rows):
+    found = Score.of(*columns(rows))
+    assert found.mape >= 0
+    assert 0 <= found.within_10pct <= 100
+    assert found.spearman is None or -1 <= found.spearman <= 1
+
+
+@given(anything)
+def test_no_input_ever_puts_nan_or_infinity_into_json(rows):
+    measured, predicted, low, high = columns(rows) if rows else ([], [], [], [])
+    found = score(measured, predicted, low, high)
+    json.dumps(found, allow_nan=False)
+    assert found["n"] + found["unanswered"] <= len(rows)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=40))
+def test_spearman_equals_scipys(rows):
+    one, other = columns(rows)
+    assume(len(set(one)) > 1 and len(set(other)) > 1)
+    assert spearman(one, other) == pytest.approx(spearmanr(one, other).statistic, abs=1e-9)
+
+
+@given(pairs)
+def test_spearman_sees_order_alone(rows):
+    measured, predicted = columns(rows)
+    _, rank = np.unique(predicted, return_inverse=True)
+    assert spearman(measured, np.exp(rank)) == spearman(measured, predicted)
+    found = spearman(measured, -predicted)
+    assert (found is None) or found == pytest.approx(-spearman(measured, predicted), abs=1e-9)
+
+
+def test_scores_that_do_not_apply_are_none():
+    empty = Score.of([], [])
+    assert empty.n == 0
+    assert {empty.mape, empty.median_ape, empty.within_10pct, empty.spearman} == {None}
+    assert Score.of([1.0, 1.0], [1.0, 2.0]).spearman is None, "a constant has no order"
+    assert Score.of([2.0], [2.0]).spearman is None
+    without = Score.of([1.0], [1.0])
+    assert without.coverage_90 is None and without.mean_interval_ratio is None
+    zero = Score.of([0.0, 1.0], [0.1, 1.0])
+    assert zero.mape is None, "a percentage of nothing"
+    assert zero.n == 2 and zero.spearman == pytest.approx(1)
+
+
+def test_rows_without_an_answer_are_counted_and_rows_never_measured_are_not():
+    found = Score.of([1.0, 2.0, np.nan], [1.0, np.nan, 3.0])
+    assert (found.n, found.unanswered, found.mape) == (1, 1, 0)
+
+
+def test_intervals_are_judged_where_they_are_given():
+    found = Score.of([1.0, 2.0], [1.0, 2.0], [0.5, np.nan], [2.0, np.nan])
+    assert (found.n, found.coverage_90, found.mean_interval_ratio) == (2, 100, 4)
+
+
+def test_exactly_ten_percent_counts_as_within():
+    assert Score.of([1.0, 3.0], [1.1, 2.7]).within_10pct == 100
+
+
+@pytest.mark.parametrize("call", [
+    lambda: score([1.0], [1.0, 2.0]),
+    lambda: score([[1.0]], [[1.0]]),
+    lambda: score([1.0], [1.0], low=[0.5]),
+    lambda: percentile([1.0], 101),
+])  # fmt: skip
+def test_columns_that_do_not_fit_are_refused(call):
+    with pytest.raises(ValueError, match=r"length|both ends|between 0 and 100"):
+        call()
+
+
+@given(st.lists(positive, min_size=1), st.floats(0, 100), st.floats(0, 100))
+def test_percentiles_rise_and_stay_among_the_values(values, one, other):
+    low, high = (percentile(values, p) for p in sorted((one, other)))
+    assert min(values) <= low * (1 + 1e-12)
+    assert low <= high * (1 + 1e-12) and high <= max(values) * (1 + 1e-12)
+
+
+def test_an_error_is_relative_to_the_measured_value():
+    assert absolute_percentage_errors([2.0, 4.0], [1.0, 6.0]) == pytest.approx([50, 50])
+    assert np.isnan(absolute_percentage_errors([0.0], [1.0]))
+
+
+def test_the_standard_error_over_seeds_is_the_textbook_one():
+    mean, error = mean_and_standard_error([1.0, 2.0, 3.0, None])
+    assert (mean, error) == (pytest.approx(2), pytest.approx(1 / np.sqrt(3)))
+    assert mean_and_standard_error([5.0]) == (5.0, None)
+    assert mean_and_standard_error([]) == (None, None)
+
+
+@given(st.lists(positive, min_size=2, max_size=20))
+def test_more_equal_seeds_shrink_the_error(values):
+    (_, few), (_, many) = (mean_and_standard_error(values * k) for k in (1, 4))
+    assert many <= few + 1e-9 * max(values)
+
+
+def test_r2_and_smape_by_hand():
+    """1 - 2/2 for a constant answer at the mean; two zeros agree, a zero missed counts 200."""
+    assert r2([1.0, 3.0], [2.0, 2.0]) == pytest.approx(0.0)
+    assert r2([1.0, 3.0], [1.0, 3.0]) == 1.0
+    assert r2([2.0, 2.0], [1.0, 3.0]) is None
+    assert smape([0.0, 0.0, 3.0], [0.0, 1.0, 1.0]) == pytest.approx((0.0 + 200.0 + 100.0) / 3)
+    assert smape([], []) is None
+
+
+@pytest.mark.parametrize("wrong", [1.1001, 1.105, 0.8999])
+def test_a_little_over_ten_percent_does_not_count_as_within(wrong):
+    assert Score.of([1.0], [wrong]).within_10pct == 0
+
+
+@given(pairs)
+def test_errors_are_scikit_learns_and_numpys(rows):
+    measured, predicted = columns(rows)
+    found = Score.of(measured, predicted)
+    wrong = mean_absolute_percentage_error(measured, predicted)
+    assert found.mape == pytest.approx(100.0 * wrong, rel=1e-9, abs=1e-9)
+    each = 100.0 * np.abs(predicted / measured - 1.0)
+    assert found.median_ape == pytest.approx(np.median(each), rel=1e-6, abs=1e-6)
+    mean = (np.abs(measured) + np.abs(predicted)) / 2.0
+    wanted = 100.0 * np.mean(np.abs(measured - predicted) / mean)
+    assert found.smape == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=30))
+def test_r2_is_scikit_learns(rows):
+    measured, predicted = columns(rows)
+    assume(np.ptp(measured) > 1e-3)
+    assert r2(measured, predicted) == pytest.approx(r2_score(measured, predicted), rel=1e-6)
+
+
+@given(st.lists(positive, min_size=1, max_size=30), st.floats(0, 100))
+def test_percentiles_are_linear_between_ranks(values, percent):
+    ranks = np.linspace(0.0, 100.0, len(values))
+    wanted = np.interp(percent, ranks, np.sort(values))
+    assert percentile(values, percent) == pytest.approx(wanted, rel=1e-9)
+
+
+@given(st.lists(st.tuples(positive, positive, st.floats(1.0, 3.0)), min_size=1, max_size=30))
+def test_scores_of_capacity_are_counted_one_by_one(rows):
+    measured, predicted, reach = columns(rows)
+    found = capacity_scores(measured, predicted, predicted * reach, 100.0)
+    counts = {"bin_accuracy": 0, "under_predicted": 0, "below_high": 0}
+    for truth, answer, factor in rows:
+        counts["bin_accuracy"] += int(truth / 100.0) == int(answer / 100.0)
+        counts["under_predicted"] += answer < truth
+        counts["below_high"] += truth <= answer * factor
+    for name, count in counts.items():
+        assert found[name] == pytest.approx(100.0 * count / len(rows))
+    over = np.mean([100.0 * (a * f / t - 1.0) for t, a, f in rows])
+    assert found["over_allocation"] == pytest.approx(over, rel=1e-6, abs=1e-6)

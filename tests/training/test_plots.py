@@ -1,0 +1,125 @@
+"""Figures are real pictures of the rows given, and refuse rows that show nothing."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from forerun.models.prediction import Estimate
+from forerun.training.plots import (
+    answers_by_device,
+    error_by_class,
+    error_by_shots,
+    error_distribution,
+    parity,
+)
+
+rng = np.random.default_rng(0)
+MEASURED = np.exp(rng.normal(0, 2, 5000))
+PREDICTED = MEASURED * np.exp(rng.normal(0, 0.1, 5000))
+GROUPS = [("bmm", "linear", "softmax")[i % 3] for i in range(5000)]
+ERRORS = {
+    "forerun": {"bmm": 7.0, "softmax": None},
+    "NeuSight": {"bmm": 13.8, "softmax": 13.9, "ln": 56.7},
+    "constant": {"bmm": 900.0},
+}
+CURVES = {
+    "ours": {0: (30.0, None), 5: (12.0, 1.5), 20: (6.0, 0.5)},
+    "constant": {0: (38.0, None), 5: (38.0, 0.1), 20: (38.0, 0.1)},
+}
+ANSWERS = {"t4": Estimate(3.0, 2.5, 4.1, 0.9), "v100": Estimate(1.4), "cpu": Estimate(20.0)}
+
+
+def pixels(path):
+    from matplotlib.image import imread
+
+    return imread(path)[..., :3]
+
+
+def share_of_colour(path, hexadecimal):
+    rgb = np.array([int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return float((np.abs(pixels(path) - rgb).max(axis=2) < 0.02).mean())
+
+
+@pytest.mark.parametrize("draw", [
+    lambda path: parity(path, MEASURED, PREDICTED, GROUPS),
+    lambda path: parity(path, MEASURED, PREDICTED, GROUPS, metric_name="utilisation"),
+    lambda path: parity(path, [1.0], [1.0], ["alone"], title="One row"),
+    lambda path: error_by_class(path, ERRORS),
+    lambda path: error_distribution(path, {"forerun": [0.0, 3.0, np.nan], "other": [50.0, 900.0]}),
+    lambda path: answers_by_device(path, ANSWERS, {"t4": 2.0, "v100": 1.0, "cpu": 9.0}),
+    lambda path: answers_by_device(path, ANSWERS, {}),
+    lambda path: error_by_shots(path, CURVES, [("them", 10.0)]),
+    lambda path: error_by_shots(path, {"r": {20: (0.9, 0.1)}}, score="r", higher_is_better=True),
+])  # fmt: skip
+def test_a_figure_is_written_where_asked_and_the_same_each_time(tmp_path, draw):
+    first, second = draw(tmp_path / "new" / "one.png"), draw(tmp_path / "two.png")
+    assert first == tmp_path / "new" / "one.png"
+    assert first.read_bytes() == second.read_bytes()
+    height, width, _ = pixels(first).shape
+    assert width > 900 and height > 500
+    assert pixels(first).min() < 0.5 and pixels(first).max() == 1.0
+
+
+def test_more_groups_than_colours_still_make_a_readable_picture(tmp_path):
+    many = [f"task {i % 40}" for i in range(5000)]
+    crowded = parity(tmp_path / "many.png", MEASURED, PREDICTED, many)
+    few = parity(tmp_path / "few.png", MEASURED, PREDICTED, GROUPS)
+    assert pixels(crowded).shape == pixels(few).shape
+    assert share_of_colour(crowded, "#666666") > 0.0003, "the others have a colour"
+
+
+def test_a_longer_bar_is_a_larger_error(tmp_path):
+    short = error_by_class(tmp_path / "a.png", {"ours": {"bmm": 10.0}, "other": {"bmm": 40.0}})
+    long = error_by_class(tmp_path / "b.png", {"ours": {"bmm": 30.0}, "other": {"bmm": 40.0}})
+    ratio = share_of_colour(long, "#0072B2") / share_of_colour(short, "#0072B2")
+    assert 2.0 < ratio < 3.5, "three times the error, plus the legend's square"
+
+
+def test_an_outlier_does_not_squeeze_the_other_bars(tmp_path):
+    calm = error_by_class(tmp_path / "a.png", {"ours": {"x": 10.0}, "b": {"x": 20, "y": 20}})
+    wild = error_by_class(tmp_path / "b.png", {"ours": {"x": 10.0}, "b": {"x": 20, "y": 9000}})
+    assert share_of_colour(wild, "#0072B2") > 0.3 * share_of_colour(calm, "#0072B2")
+
+
+@pytest.mark.parametrize("draw", [
+    lambda path: parity(path, [], [], []),
+    lambda path: parity(path, [0.0], [1.0], ["a"]),
+    lambda path: parity(path, [1.0], [1.0], []),
+    lambda path: parity(path, [1.0, 2.0], [1.0], ["a"]),
+    lambda path: error_by_class(path, {"forerun": {"bmm": None}}),
+    lambda path: error_distribution(path, {}),
+    lambda path: answers_by_device(path, {}, {}),
+    lambda path: error_distribution(path, {"forerun": [np.nan]}),
+])  # fmt: skip
+def test_rows_that_show_nothing_are_refused(tmp_path, draw):
+    with pytest.raises(ValueError, match=r"needs|length"):
+        draw(tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_drawing_leaves_the_style_of_others_alone(tmp_path):
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    error_by_class(tmp_path / "a.png", ERRORS)
+    assert dict(mpl.rcParams) == before
+
+
+def test_importing_figures_does_not_import_matplotlib():
+    code = "import sys, forerun.training.plots; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_curve_has_a_band_only_where_a_standard_error_was_measured(tmp_path):
+    one_seed = {"ours": {k: (value, None) for k, (value, _) in CURVES["ours"].items()}}
+    several = {"ours": {k: (value, 4.0) for k, (value, _) in CURVES["ours"].items()}}
+    band = "#CCE3F0"  # the first colour at a fifth of its strength on white
+    assert share_of_colour(error_by_shots(tmp_path / "band.png", several), band) > 0.02
+    assert share_of_colour(error_by_shots(tmp_path / "none.png", one_seed), band) < 0.001
+
+
+def test_a_curve_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="error_by_shots"):
+        error_by_shots(tmp_path / "none.png", {"ours": {}})

@@ -1,0 +1,1 @@
+"""Evaluation of predictors under the protocols of datasets."""

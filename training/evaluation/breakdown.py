@@ -1,0 +1,251 @@
+"""Where answers are right and where they are not: rows with their keys, scores by any of them.
+
+A prediction interval that holds 90 % of all rows may hold few of one family's: conditional coverage
+is coverage within groups of rows, and the worst decile is what a tenth of the groups fall below.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.errors import InputError
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.training.evaluation.predictions import Answered
+from forerun.training.scores.errors import score
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Text = NDArray[np.str_]
+INTERVAL: Final = "interval"
+CONDITIONAL: Final = ("family", "batch", "device", "precision", INTERVAL)
+"""What the coverage of a model card is broken down by, where rows have it."""
+FEWEST_ROWS: Final = 20
+"""Rows of a group whose coverage counts among the worst: with fewer, one group in ten of intervals
+that hold 90 % falls below 80 % by chance alone (binomial: 13 % at 10 rows, 4 % at 20)."""
+INTERVAL_GROUPS: Final = 10
+SCORES: Final = ("n", "unanswered", "mape", "median_ape", "coverage_90", "mean_interval_ratio")
+
+
+def row_keys(rows: Measurements) -> dict[str, Text]:
+    """What n rows can be grouped by: keys of the dataset, then what their queries say.
+
+    Returns:
+        n texts each: the dataset's own keys (device, model, family, ...), and `device`,
+        `workload`, `batch_size`, `batch` (powers of two, such as `64-127`), `precision`, `phase`
+        and `runtime` of the query; empty where a query has none.
+    """
+    asked = [_keys_of(query) for query in rows.queries]
+    names = dict.fromkeys(name for one in asked for name in one)
+    found = {name: np.array([one.get(name, "") for one in asked], dtype=np.str_) for name in names}
+    return {**found, **{name: column.astype(np.str_) for name, column in rows.groups.items()}}
+
+
+def _keys_of(query: Query) -> dict[str, str]:
+    workload = query.workload
+    found = {"device": query.device.name, "workload": str(workload.kind)}
+    batch = getattr(workload, "batch_size", None)
+    if batch:
+        lower = 2 ** int(np.log2(batch))
+        found["batch_size"] = str(batch)
+        found["batch"] = str(lower) if lower == 1 else f"{lower}-{2 * lower - 1}"
+    for name in ("precision", "phase"):
+        if getattr(workload, name, None) is not None:
+            found[name] = str(getattr(workload, name))
+    found["runtime"] = str(query.software.runtime)
+    return found
+
+
+def answer_table(answered: Sequence[Answered]) -> "pd.DataFrame":
+    """One row an answer.
+
+    Returns:
+        Columns `task`, `metric`, `predictor`, `seed`, the row's keys (`row_keys`), `measured`,
+        `predicted`, `low`, `high` in the metric's unit (missing where there is none), and
+        `in_domain`.
+    """
+    import pandas as pd
+
+    parts = []
+    for one in answered:
+        head: dict[str, Any] = {
+            "task": one.task.name,
+            "metric": one.task.metric,
+            "predictor": one.predictor,
+            "seed": one.seed,
+        }
+        keys = {} if one.judged is None else row_keys(one.judged)
+        values = {name: np.asarray(column) for name, column in one.columns.items()}
+        flags = {} if one.in_domain is None else {"in_domain": one.in_domain}
+        parts.append(pd.DataFrame({**keys, **values, **flags}).assign(**head))
+    if not parts:
+        return pd.DataFrame()
+    table = pd.concat(parts, ignore_index=True)
+    last = ["measured", "predicted", "low", "high", "in_domain"]
+    middle = [name for name in table if name not in (*head, *last)]
+    return table[[*head, *middle, *(name for name in last if name in table)]]
+
+
+def write_answers(path: Path, answered: Sequence[Answered]) -> None:
+    """Every answer as a file, `.parquet` or `.csv` by its name.
+
+    Raises:
+        InputError: the name ends in neither.
+    """
+    check_file(path)
+    table = answer_table(answered)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        table.to_parquet(path, index=False)
+    else:
+        table.to_csv(path, index=False)
+
+
+def check_file(path: Path) -> None:
+    """Refuse a name before anything is computed.
+
+    Raises:
+        InputError: it ends in neither `.parquet` nor `.csv`.
+    """
+    if path.suffix not in (".parquet", ".csv"):
+        raise InputError(f"Answers are written as .parquet or .csv, not {path.name!r}.")
+
+
+def broken_down(answered: Sequence[Answered], by: Sequence[str]) -> list[dict[str, Any]]:
+    """Scores of each group of rows that agree in all of `by`, task by task.
+
+    Args:
+        answered: with their rows.
+        by: names of `row_keys`, or `interval`: tenths of the rows by the size of their interval.
+
+    Returns:
+        One dictionary a task: `task`, `device`, `metric`, `predictor`, `by`, `groups` (each with
+        `group`, the scores of `SCORES` and `in_domain`, percent), and `worst_decile`.
+
+    Raises:
+        InputError: no task has such a key; the message names those that there are.
+    """
+    tasks = list(_tasks(answered))
+    known = dict.fromkeys(name for _, table in tasks for name in _groupable(table))
+    unknown = [name for name in by if name not in known]
+    if unknown and tasks:
+        raise InputError(
+            "No answer has an interval to group by."
+            if unknown[0] == INTERVAL
+            else f"Rows cannot be grouped by {unknown[0]!r}; there are {', '.join(known)}."
+        )
+    return [
+        {**head, "by": list(by), "groups": groups, "worst_decile": worst_decile(groups)}
+        for head, table in tasks
+        if set(by) <= set(_groupable(table))
+        for groups in [_groups(table, by)]
+    ]
+
+
+def conditional_coverage(answered: Sequence[Answered]) -> list[dict[str, Any]]:
+    """For each task and each of `CONDITIONAL` that its rows have: the worst decile of groups.
+
+    Returns:
+        `task`, `device`, `metric`, `predictor`, `by`, `coverage_90` (of all rows, percent), and
+        the fields of `worst_decile`.
+    """
+    found = []
+    for head, table in _tasks(answered):
+        covered = _scores(table)["coverage_90"]
+        if covered is None:
+            continue
+        for name in CONDITIONAL:
+            if name in _groupable(table):
+                worst = worst_decile(_groups(table, [name]))
+                if worst["groups"] > 1:
+                    found.append({**head, "by": name, "coverage_90": covered, **worst})
+    return found
+
+
+def worst_decile(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Coverage and error that a tenth of the groups (at least one) fall short of.
+
+    Args:
+        groups: scores of groups; those of fewer than `FEWEST_ROWS` rows do not count.
+
+    Returns:
+        `groups`: how many counted; `coverage`: mean coverage of the tenth that is covered least,
+        percent; `coverage_group`: the least of all; `mape`: mean error of the tenth with the
+        largest, percent; `mape_group`: the largest of all. None where nothing counted.
+    """
+    large = [group for group in groups if group["n"] >= FEWEST_ROWS]
+    least = _tenth([g for g in large if g["coverage_90"] is not None], "coverage_90", 1.0)
+    worst = _tenth([g for g in large if g["mape"] is not None], "mape", -1.0)
+    return {
+        "groups": len(large),
+        "coverage": _mean(least, "coverage_90"),
+        "coverage_group": least[0]["group"] if least else None,
+        "mape": _mean(worst, "mape"),
+        "mape_group": worst[0]["group"] if worst else None,
+    }
+
+
+def _tenth(groups: Sequence[dict[str, Any]], name: str, sign: float) -> list[dict[str, Any]]:
+    ordered = sorted(groups, key=lambda group: sign * group[name])
+    return ordered[: -(-len(groups) // 10)]
+
+
+def _mean(groups: Sequence[dict[str, Any]], name: str) -> float | None:
+    return float(np.mean([group[name] for group in groups])) if groups else None
+
+
+def _tasks(answered: Sequence[Answered]) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
+    """What is scored together, as in `forerun.training.evaluation.evaluate.rows`: all folds and seeds."""
+    parts: dict[tuple[str, str | None, str, str], list[Answered]] = {}
+    for one in answered:
+        if one.judged is not None:
+            key = (one.task.name, one.task.device, one.task.metric, one.predictor)
+            parts.setdefault(key, []).append(one)
+    for key, mine in parts.items():
+        table = answer_table(mine)
+        groups = _interval_groups(table)
+        if groups is not None:
+            table[INTERVAL] = groups
+        yield dict(zip(("task", "device", "metric", "predictor"), key, strict=True)), table
+
+
+def _groupable(table: "pd.DataFrame") -> list[str]:
+    numbers = ("measured", "predicted", "low", "high", "in_domain")
+    heads = ("task", "metric", "predictor", "seed")
+    return [str(name) for name in table if name not in (*numbers, *heads)]
+
+
+def _interval_groups(table: "pd.DataFrame") -> Text | None:
+    """Tenths of the rows by high over low; None where no row has an interval."""
+    with np.errstate(all="ignore"):
+        ratio = np.asarray(table["high"], dtype=float) / np.asarray(table["low"], dtype=float)
+    known = np.isfinite(ratio)
+    if not known.any():
+        return None
+    edges = np.unique(np.quantile(ratio[known], np.linspace(0.0, 1.0, INTERVAL_GROUPS + 1)))
+    place = np.clip(np.searchsorted(edges, ratio, side="right") - 1, 0, max(len(edges) - 2, 0))
+    names = np.array(
+        [f"{edges[i]:.3g} to {edges[min(i + 1, len(edges) - 1)]:.3g}" for i in range(len(edges))]
+    )
+    return np.where(known, names[place], "none")
+
+
+def _groups(table: "pd.DataFrame", by: Sequence[str]) -> list[dict[str, Any]]:
+    found = []
+    for key, rows in table.groupby(list(by), sort=True, dropna=False):
+        group = dict(zip(by, map(str, key), strict=True))
+        found.append({"group": group, **_scores(rows)})
+    return found
+
+
+def _scores(rows: "pd.DataFrame") -> dict[str, Any]:
+    columns = (rows[name].to_numpy(dtype=float) for name in ("measured", "predicted"))
+    ends = (rows[name].to_numpy(dtype=float) for name in ("low", "high"))
+    all_scores = score(*columns, *ends)
+    flags = rows.get("in_domain")
+    inside = None if flags is None or flags.isna().all() else 100.0 * float(flags.mean())
+    return {**{name: all_scores[name] for name in SCORES}, "in_domain": inside}

@@ -1,0 +1,145 @@
+"""Answers to one task's rows by one fit, with the rows they belong to and baselines beside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.baselines.constant import Constant
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.predictor import Predictor, Suggesting
+from forerun.models.router import Chosen
+from forerun.training.evaluation.offset_baseline import median_offset
+from forerun.training.protocols import Task
+from forerun.training.scores.choices import Alternatives
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Answers to one task's rows by one fit.
+
+    Attributes:
+        task: what was judged.
+        seed: of the fit, or of the draw of shots.
+        columns: `measured`, `predicted`, `low`, `high`, n values each; NaN where there is none.
+        baselines: what others predict for the same rows, by name.
+        predictor: name of who answered.
+        shots: rows that were asked for to adapt on, 0 for the task's own number.
+        alternatives: those of the rows answered.
+        repeats: likewise.
+        judged: the n rows themselves, with their grouping keys; None where they were not kept.
+        in_domain: n flags; None where they were not kept.
+    """
+
+    task: Task
+    seed: int
+    columns: Mapping[str, Column]
+    baselines: Mapping[str, Column]
+    predictor: str
+    shots: int = 0
+    alternatives: Alternatives | None = None
+    repeats: NDArray[np.str_] | None = None
+    judged: Measurements | None = None
+    in_domain: NDArray[np.bool_] | None = None
+
+
+def answer(
+    task: Task, predictor: Predictor, constant: Predictor | None, seed: int, shots: int
+) -> Answered | None:
+    """Answers to a task's rows, adapted on shots first where there are any.
+
+    Args:
+        task: rows to answer.
+        predictor: fitted.
+        constant: baseline fitted on the same training set; None where there is none.
+        seed: draws the shots.
+        shots: rows to adapt on, which are not judged; the task's own number when 0.
+
+    Returns:
+        None when the shots leave no row to judge.
+    """
+    predictor = _for_metric(predictor, task)
+    judged, keep = task.judged, np.ones(len(task.judged), dtype=np.bool_)
+    count = shots or task.shots
+    if count:
+        pool = judged if task.pool is None else task.pool
+        drawn = _draw(task, predictor, pool, count, seed)
+        given = pool.take(drawn)
+        unadapted = predictor
+        predictor = predictor.adapt(given if task.always is None else given + task.always)
+        if task.pool is None:
+            keep[drawn] = False
+            judged = judged.take(keep)
+    if not len(judged):
+        return None
+    columns, in_domain = _columns(task.metric, predictor, judged)
+    baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
+    baselines.update({name: column[keep] for name, column in task.baselines.items()})
+    baselines.update(_baselines(judged, task.metric, constant))
+    if count and task.offset_by:
+        baselines["median_offset"] = median_offset(
+            unadapted, given, judged, task.metric, task.offset_by
+        )
+    if count and task.scale is not None:
+        baselines["mean_of_shots"] = (
+            Constant().fit(given).predict(judged.queries).values[task.metric]
+        )
+    among = None if task.alternatives is None else task.alternatives.take(keep)
+    again = None if task.repeats is None else task.repeats[keep]
+    return Answered(
+        task, seed, columns, baselines, predictor.name, shots, among, again, judged, in_domain
+    )
+
+
+def _for_metric(predictor: Predictor, task: Task) -> Predictor:
+    """The predictor without parts that a task does not ask about, where it has parts."""
+    limited = any(query.operation.power_limit_w is not None for query in task.judged.queries)
+    # How long a run takes under a power limit depends on its power without one.
+    if not isinstance(predictor, Chosen) or limited:
+        return predictor
+    return predictor.only((task.metric,))
+
+
+def _columns(
+    metric: str, predictor: Predictor, judged: Measurements
+) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+    """Columns of `Answered`; rows that the predictor does not answer are NaN and out of domain."""
+    rows = np.array([predictor.answers(q) for q in judged.queries], dtype=np.bool_)
+    found = {name: np.full(len(judged), np.nan) for name in ("predicted", "low", "high")}
+    in_domain = np.zeros(len(judged), dtype=np.bool_)
+    if rows.any():
+        queries: list[Query] = [judged.queries[row] for row in np.flatnonzero(rows).tolist()]
+        answers = predictor.predict(queries)
+        parts = {"predicted": answers.values, "low": answers.low, "high": answers.high}
+        for name, columns in parts.items():
+            if metric in columns:
+                found[name][rows] = columns[metric]
+        outside: Sequence[tuple[str, ...]] = answers.limits or [()] * len(queries)
+        in_domain[rows] = [not lines for lines in outside]
+    in_domain &= np.isfinite(found["predicted"])
+    return {"measured": judged.values[metric], **found}, in_domain
+
+
+def _draw(
+    task: Task, predictor: Predictor, pool: Measurements, count: int, seed: int
+) -> NDArray[np.intp]:
+    if task.suggested and isinstance(predictor, Suggesting):
+        chosen = predictor.suggest(pool.queries, count, seed)
+        if chosen:
+            return np.array(chosen, dtype=np.intp)
+    return np.random.default_rng(seed).permutation(len(pool))[:count]
+
+
+def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
+    found: dict[str, Column] = {}
+    if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
+        found["roofline"] = Roofline().predict(judged.queries).values[metric]
+    if constant is not None:
+        answered = constant.predict(judged.queries).values
+        found["constant"] = answered.get(metric, np.full(len(judged), np.nan))
+    return found

@@ -1,0 +1,1 @@
+"""The leaderboard: entries, stored runs, curves."""

@@ -1,0 +1,196 @@
+"""From answers, and from rows of `forerun evaluate`, to entries of the leaderboard."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from forerun.data.datasets import DATASETS
+from forerun.training.evaluation.evaluate import rows
+from forerun.training.evaluation.predictions import Answered
+from forerun.training.leaderboard.entries import Entry, Kind
+from forerun.training.protocols import EXAMINERS
+from forerun.training.published.figures import PUBLISHED, published_for
+from forerun.training.scores.errors import mean_and_standard_error
+
+Row = Mapping[str, Any]
+FIELDS = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
+_THEIRS = "published_"
+_NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered", "baselines"}
+
+
+def entries_of(
+    dataset: str, protocol: str, answered: Sequence[Answered], provenance: Mapping[str, Any]
+) -> list[Entry]:
+    """Entries of one sitting, and of the baselines judged on the same rows.
+
+    Args:
+        dataset: name of the bundle.
+        protocol: exam that was sat.
+        answered: of one predictor at one number of shots, of all folds and seeds.
+        provenance: `seeds`, `date`, `commit` and `digest` of every entry.
+    """
+    found = []
+    systems = dict.fromkeys(system for a in answered for system in a.baselines)
+    for system in (None, *systems):
+        mine = [_as_if_by(a, system) for a in answered if system is None or system in a.baselines]
+        shots = {(a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in mine}
+        per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
+        for seed in sorted({a.seed for a in mine}):
+            for one in rows([a for a in mine if a.seed == seed]):
+                per_seed.setdefault((one["task"], one["device"], one["metric"]), []).append(one)
+        for task, seeds in per_seed.items():
+            # What has no seed and is judged on the same rows each time has one score, no error.
+            same = system is not None and not shots[task]
+            row: Row = seeds[0] if same else _averaged(seeds)
+            given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
+            entry = _entry(dataset, protocol, row, system, given)
+            if entry.kind == "published" and not entry.n:
+                continue  # They published no answer to these rows.
+            found.append(replace(entry, command=command(entry, answered[0].predictor)))
+    return found
+
+
+def shipped_entries(
+    evaluations: Sequence[Row], digests: Mapping[str, str], manifest: Row
+) -> Iterator[Entry]:
+    """Entries of `scores.json`, which lies beside a saved predictor.
+
+    Args:
+        evaluations: content of `scores.json`.
+        digests: dataset -> digest of the bundle that taught.
+        manifest: content of `manifest.json`, which knows the day.
+    """
+    names = {cls.dataset: cls().predictor_name for cls in EXAMINERS}
+    for evaluation in evaluations:
+        dataset = evaluation["dataset"]
+        for row in evaluation["tasks"]:
+            ours = row.get("predictor") or names.get(dataset, "")
+            given = {
+                "seeds": evaluation.get("seeds", 1),
+                "shots": evaluation.get("shots", 0),
+                "date": evaluation.get("date") or manifest.get("created"),
+                "commit": evaluation.get("commit"),
+                "digest": evaluation.get("digest") or digests.get(dataset, "unknown"),
+            }
+            protocol = row.get("protocol")
+            mine = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
+            shown = command(mine, ours)
+            yield replace(mine, command=shown)
+            for system, mape in row["baselines"].items():
+                if mape is None:
+                    continue
+                score = {name: row[name] for name in ("task", "device", "metric")}
+                theirs = _entry(dataset, protocol, {**score, "mape": mape}, system, given)
+                yield replace(theirs, n=row["n"], seeds=1, command=shown)
+
+
+def score_of(dataset: str, row: Row) -> str:
+    """The field that ranks a task: what its row says, what others report, or the mean error."""
+    named = row.get("score")
+    if named:
+        return str(named)
+    reported = [figure.score for figure in published_for(dataset, row["task"])]
+    candidates = (*(["mape"] if "mape" in reported else []), *reported, "mape", *row)
+    return next((c for c in candidates if c not in _NO_SCORE and _known(row.get(c))), "mape")
+
+
+def command(entry: Entry, predictor: str) -> str:
+    """What prints this entry again.
+
+    Args:
+        entry: of ours, or a baseline judged beside `predictor`.
+        predictor: who sat the exam.
+    """
+    words = ["forerun", "evaluate", entry.dataset]
+    if entry.protocol:
+        words += ["--protocol", entry.protocol]
+    words += ["--predictor", predictor]
+    if entry.shots:
+        words += ["--shots", str(entry.shots)]
+    if (entry.seeds or 1) > 1:
+        words += ["--seeds", str(entry.seeds)]
+    return shlex.join(words)
+
+
+def _as_if_by(answer: Answered, system: str | None) -> Answered:
+    """The same rows, answered by a baseline in place of the predictor."""
+    if system is None:
+        return answer
+    nothing = np.full(len(answer.columns["measured"]), np.nan)
+    columns = {
+        **answer.columns,
+        "predicted": answer.baselines[system],
+        "low": nothing,
+        "high": nothing,
+    }
+    return replace(answer, columns=columns, predictor=system)
+
+
+def _averaged(seeds: Sequence[Row]) -> Row:
+    """Every score's mean over seeds, and its standard error as `NAME_standard_error`."""
+    row = dict(seeds[0])
+    for name in [name for name in row if name not in _NO_SCORE]:
+        if name.endswith("_standard_error"):
+            continue
+        values = [seed.get(name) for seed in seeds]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            row[name], row[f"{name}_standard_error"] = mean_and_standard_error(values)
+    return row
+
+
+def _entry(
+    dataset: str, protocol: str | None, row: Row, system: str | None, given: Mapping[str, Any]
+) -> Entry:
+    score = score_of(dataset, row)
+    kind, name, citation = _who(dataset, row, system)
+    shown: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
+    return Entry(
+        dataset=dataset,
+        task=row["task"],
+        metric=row["metric"],
+        predictor=name,
+        kind=kind,
+        score=score,
+        value=_finite(row.get(score)),
+        standard_error=_finite(row.get(f"{score}_standard_error")),
+        device=row["device"],
+        protocol=protocol,
+        n=row.get("n"),
+        further={
+            field: value
+            for field, value in row.items()
+            if field not in {*_NO_SCORE, *FIELDS, f"{score}_standard_error"} and _known(value)
+        },
+        citation=citation,
+        **shown,
+        **given,
+    )
+
+
+def _who(dataset: str, row: Row, system: str | None) -> tuple[Kind, str, str | None]:
+    if system is None:
+        return "ours", row["predictor"], None
+    if not system.startswith(_THEIRS):
+        return "baseline", system, None
+    name = system.removeprefix(_THEIRS)
+    for figure in PUBLISHED:
+        if figure.dataset == dataset and _letters(figure.system) == _letters(name):
+            return "published", figure.system, figure.citation
+    source = {cls.name: cls.citation for cls in DATASETS}.get(dataset, dataset)
+    return "published", name, f"predictions that are published with the rows: {source}"
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _known(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _finite(value: Any) -> float | None:
+    return value if _known(value) else None

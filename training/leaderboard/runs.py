@@ -1,0 +1,238 @@
+"""Judge predictors for the leaderboard, keep each result, and go on where a run was cut off."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from forerun import __version__
+from forerun.data.bundle import Bundle, find
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError, MissingData
+from forerun.training.evaluation.evaluate import sit_exam
+from forerun.training.evaluation.predictions import Answered
+from forerun.training.leaderboard.entries import Entry, Leaderboard
+from forerun.training.leaderboard.rows import entries_of
+from forerun.training.leaderboard.store import ResultStore, Sitting
+from forerun.training.protocols import EXAMINERS, Exam, Examiner, examiner
+from forerun.training.tracking import runs as tracking
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to judge.
+
+    Attributes:
+        datasets: names; all that have an examiner when empty.
+        protocols: names of exams; all when empty.
+        predictors: names; all that take a dataset's exams when empty.
+        shots: numbers of rows to adapt on; 0 is the task's own number.
+        seeds: fits, or draws of shots, to average.
+        data: folder of bundles by dataset name; the pulled ones when None.
+    """
+
+    datasets: Sequence[str] = ()
+    protocols: Sequence[str] = ()
+    predictors: Sequence[str] = ()
+    shots: Sequence[int] = (0,)
+    seeds: int = 1
+    data: Path | None = None
+
+
+def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) -> list[Entry]:
+    """Judge what the store does not hold yet.
+
+    Each sitting is kept as soon as it is finished, so that a run that was cut off goes on with the
+    next one.
+
+    Args:
+        plan: what to judge.
+        store: finished sittings; added to.
+        progress: takes a line for people.
+
+    Returns:
+        Entries of every sitting of the plan, those of earlier runs too.
+
+    Raises:
+        UnknownDataset: no protocol is written for a dataset.
+        MissingData: a dataset that the plan names is not here; one that it does not is left out.
+        InputError: no predictor or protocol of that name.
+    """
+    judges = [examiner(name) for name in plan.datasets or [cls.dataset for cls in EXAMINERS]]
+    _check(plan, judges)
+    found: list[Entry] = []
+    sat, commit = 0, tracking.code_state() or f"forerun {__version__}"
+    for judge in judges:
+        folder = None if plan.data is None else plan.data / judge.dataset
+        try:
+            bundle = find(judge.dataset, folder)
+        except MissingData as error:
+            if plan.datasets:
+                raise
+            progress(f"left out: {error}")
+            continue
+        for entries in _Sittings(judge, bundle, plan, store, progress, commit).all():
+            found += entries
+            sat += 1
+    if plan.protocols and not sat:
+        raise InputError(f"No exam of protocol {', '.join(plan.protocols)} in these datasets.")
+    return found
+
+
+@dataclass
+class _Sittings:
+    """One dataset's exams, each generated once, sat by everyone who has not finished them."""
+
+    judge: Examiner
+    bundle: Bundle
+    plan: Plan
+    store: ResultStore
+    progress: Progress
+    commit: str | None
+    answered: dict[Sitting, list[Answered]] = field(default_factory=dict)
+
+    def all(self) -> Iterator[Sequence[Entry]]:
+        """Entries of one sitting after another, from the store or judged now."""
+        over: set[str] = set()
+        for exam, last in _with_last(self._exams()):
+            if exam.protocol in over:
+                raise ValueError(f"exams of {exam.protocol} must follow one another")
+            if last:
+                over.add(exam.protocol)
+            for name, settings in self._predictors().items():
+                pending = []
+                for sitting in self._of(exam.protocol, name, settings):
+                    finished = None
+                    if sitting not in self.answered:
+                        finished = self.store.finished(sitting)
+                    if finished is None:
+                        pending.append(sitting)
+                    elif last:
+                        self.progress(f"{_line(sitting)}: finished before")
+                        yield finished
+                if pending:
+                    yield from self._sit(exam, last, pending)
+
+    def _sit(self, exam: Exam, last: bool, pending: Sequence[Sitting]) -> Iterator[Sequence[Entry]]:
+        by_shots = {sitting.shots: sitting for sitting in pending}
+        name, seeds = pending[0].predictor, self.plan.seeds
+        shots = list(by_shots)
+        for answer in sit_exam(self.judge, exam, shots, seeds, [name], self.progress):
+            self.answered.setdefault(by_shots[answer.shots], []).append(answer)
+        for sitting in pending if last else ():
+            entries = self._judged(sitting, self.answered.pop(sitting, []))
+            self.store.keep(sitting, entries)
+            self.progress(f"{_line(sitting)}: {len(entries)} entries kept")
+            yield entries
+
+    def _judged(self, sitting: Sitting, answered: Sequence[Answered]) -> list[Entry]:
+        provenance = {
+            "seeds": sitting.seeds,
+            "date": datetime.now(UTC).isoformat(timespec="microseconds"),
+            "commit": sitting.commit,
+            "digest": sitting.digest,
+        }
+        if not answered:
+            return []
+        return entries_of(sitting.dataset, sitting.protocol, answered, provenance)
+
+    def _exams(self) -> Iterator[Exam]:
+        for exam in self.judge.exams(self.bundle, DeviceCatalog.load()):
+            if not self.plan.protocols or exam.protocol in self.plan.protocols:
+                yield exam
+
+    def _predictors(self) -> Mapping[str, str]:
+        """Name -> settings of those that sit."""
+        wanted = self.plan.predictors
+        return {
+            p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p))
+            for p in self.judge.predictors()
+            if not wanted or p.name in wanted
+        }
+
+    def _of(self, protocol: str, name: str, settings: str) -> Iterator[Sitting]:
+        for shots in dict.fromkeys(self.plan.shots):
+            yield Sitting(
+                dataset=self.judge.dataset,
+                protocol=protocol,
+                predictor=name,
+                shots=shots,
+                seeds=self.plan.seeds,
+                digest=self.bundle.digest,
+                settings=settings,
+                commit=self.commit,
+            )
+
+
+def _with_last(exams: Iterator[Exam]) -> Iterator[tuple[Exam, bool]]:
+    """Each exam, and whether it is its protocol's last."""
+    before: Exam | None = None
+    for exam in exams:
+        if before is not None:
+            yield before, before.protocol != exam.protocol
+        before = exam
+    if before is not None:
+        yield before, True
+
+
+def _check(plan: Plan, judges: Sequence[Examiner]) -> None:
+    known = {p.name for judge in judges for p in judge.predictors()}
+    strange = [name for name in plan.predictors if name not in known]
+    if strange:
+        raise InputError(f"No predictor {strange[0]!r} here; there are {', '.join(sorted(known))}.")
+
+
+def _line(sitting: Sitting) -> str:
+    place = f"{sitting.dataset} {sitting.protocol}"
+    return f"{place}, {sitting.predictor}, {sitting.shots} shots, {sitting.seeds} seeds"
+
+
+def track(board: Leaderboard, files: Sequence[Path], name: str = "leaderboard") -> str:
+    """Log one run in MLflow: entries as metrics, pictures and the page as artifacts.
+
+    Args:
+        board: what was judged.
+        files: pictures (`.png`) and pages to log.
+        name: of the run.
+
+    Returns:
+        MLflow's run id.
+
+    Raises:
+        MissingExtra: mlflow is not installed.
+    """
+    with tracking.tracked(name) as run:
+        run.client.set_tag(run.id, "mlflow.source.name", "forerun leaderboard")
+        run.parameters({"datasets": ", ".join(board.datasets())})
+        for dataset, digest in dict.fromkeys((e.dataset, e.digest) for e in board.entries):
+            if digest is not None:
+                run.client.set_tag(run.id, f"dataset.{dataset}", digest)
+        for entry in board.entries:
+            if not entry.cited:
+                run.scores(_label(entry), _scores(entry))
+        run.client.log_dict(run.id, board.to_json(), "leaderboard.json")
+        for path in files:
+            if path.suffix == ".png":
+                run.figure(path)
+            else:
+                run.client.log_artifact(run.id, str(path))
+        return run.id
+
+
+def _label(entry: Entry) -> str:
+    words = (entry.dataset, entry.task, entry.device or "all", entry.predictor)
+    return re.sub(r"[^\w./ -]", "_", "/".join((*words, f"{entry.shots}-shots")))
+
+
+def _scores(entry: Entry) -> dict[str, Any]:
+    fields = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio", "n")
+    return {
+        **entry.further,
+        **{name: getattr(entry, name) for name in fields},
+        entry.score: entry.value,
+        f"{entry.score}_standard_error": entry.standard_error,
+    }

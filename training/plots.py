@@ -1,0 +1,391 @@
+"""Pictures of answers, and of how good they are: parity, error by class, the spread of errors.
+
+Colours are Okabe and Ito's, which people with colour-blindness tell apart ("Color Universal
+Design", 2008). Figures are drawn without pyplot, so that nothing global is kept.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from forerun.data.errors import MissingExtra
+from forerun.data.metrics import metric
+from forerun.models.prediction import Estimate
+from forerun.training.scores.errors import absolute_percentage_errors, percentile
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Column = NDArray[np.float64]
+Level = tuple[str, float]
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B0A000", "#666666")
+_INK, _FAINT, _QUIET = "#222222", "#DDDDDD", "#9AA0A6"
+_STYLE: dict[Any, Any] = {
+    "font.size": 10.5,
+    "font.family": "DejaVu Sans",
+    "axes.edgecolor": _QUIET,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 13,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": _FAINT,
+    "grid.linewidth": 0.8,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+_MOST_POINTS = 4000
+_BASELINES = ("#E69F00", "#9AA0A6", "#C9CDD2", "#6B7177")
+"""Colours of what ours is compared with: the first stands out, the others are quiet."""
+
+
+def parity(
+    path: Path,
+    measured: ArrayLike,
+    predicted: ArrayLike,
+    groups: Sequence[str],
+    *,
+    metric_name: str = "latency_ms",
+    title: str = "Predicted against measured",
+) -> Path:
+    """Predicted against measured on log axes, coloured by group; below it, their ratio.
+
+    The grey band is 10 % around equality. At most 4,000 points are drawn, evenly over the rows;
+    errors in the legend are over all. Beyond 8 groups the smallest share a colour.
+
+    Args:
+        path: PNG file to write.
+        measured: n positive values.
+        predicted: n positive values.
+        groups: n names, such as operator classes or devices.
+        metric_name: metric of both columns.
+        title: heading.
+
+    Raises:
+        ValueError: columns differ in length, or no row is positive.
+        MissingExtra: matplotlib is not installed.
+    """
+    errors = absolute_percentage_errors(measured, predicted)
+    truth, answer = np.asarray(measured, dtype=float), np.asarray(predicted, dtype=float)
+    names = np.asarray(groups, dtype=np.str_)
+    drawable = np.isfinite(errors) & (answer > 0)
+    if len(names) != len(truth) or not drawable.any():
+        raise ValueError("parity needs one group a row, and a row that is positive")
+    truth, answer, errors = truth[drawable], answer[drawable], errors[drawable]
+    names = _grouped(names[drawable])
+    shown = np.arange(0, len(truth), -(-len(truth) // _MOST_POINTS))
+    with _drawing(path, 6.4, 8.0, title, heights=(3.2, 1)) as (upper, lower):
+        limits = _log_limits(np.concatenate([truth, answer]))
+        line = np.array(limits)
+        upper.fill_between(line, line / 1.1, line * 1.1, color=_FAINT, lw=0, zorder=1)
+        upper.plot(line, line, color=_QUIET, lw=1, zorder=2)
+        lower.axhspan(1 / 1.1, 1.1, color=_FAINT, lw=0, zorder=1)
+        lower.axhline(1.0, color=_QUIET, lw=1, zorder=2)
+        for colour, name in zip(COLOURS, _by_size(names), strict=False):
+            mine = shown[names[shown] == name]
+            dots: dict[str, Any] = {"s": 12, "color": colour, "alpha": 0.5, "lw": 0, "zorder": 3}
+            label = f"{name}  {errors[names == name].mean():.1f} %"
+            upper.scatter(truth[mine], answer[mine], label=label, **dots)
+            lower.scatter(truth[mine], answer[mine] / truth[mine], **dots)
+        named = _axis_name(metric_name)
+        upper.set(xscale="log", yscale="log", xlim=limits, ylim=limits, ylabel=f"predicted {named}")
+        upper.tick_params(axis="x", labelbottom=False)
+        lower.set(xscale="log", yscale="log", xlim=limits, xlabel=f"measured {named}")
+        _ratio_axis(lower, answer / truth)
+        for axis in (upper.yaxis, lower.xaxis):
+            axis.set_major_formatter("{x:g}")
+        _legend_of_dots(upper)
+    return path
+
+
+def error_by_class(
+    path: Path,
+    errors: Mapping[str, Mapping[str, float | None]],
+    *,
+    title: str = "Mean absolute error by operator class",
+) -> Path:
+    """Horizontal bars of mean absolute percentage error, one group of bars a class.
+
+    Args:
+        path: PNG file to write.
+        errors: system -> class -> percent; the first system is ours and is drawn in colour. A
+            class that a system has no figure for gets no bar.
+        title: heading.
+
+    Raises:
+        ValueError: no system has a figure.
+        MissingExtra: matplotlib is not installed.
+    """
+    classes = list(dict.fromkeys(name for mine in errors.values() for name in mine))
+    known = [v for mine in errors.values() for v in mine.values() if v is not None]
+    if not known:
+        raise ValueError("error_by_class needs a figure of at least one system")
+    # Bars beyond a multiple of the rest are cut, and say so: else one outlier hides all others.
+    edge = 1.15 * min(max(known), 2.5 * float(np.median(known)))
+    height = 0.8 / len(errors)
+    inches = 1.6 + len(classes) * (0.21 * len(errors) + 0.15)
+    with _drawing(path, 7.2, inches, title) as (axes,):
+        places = np.arange(len(classes), dtype=float)
+        for row, (system, mine) in enumerate(errors.items()):
+            values = [mine.get(name) for name in classes]
+            lengths = [0.0 if v is None else min(v, edge) for v in values]
+            at = places + (row - (len(errors) - 1) / 2) * height
+            axes.barh(at, lengths, height * 0.88, color=_system_colour(row), label=system)
+            for y, value in zip(at, values, strict=True):
+                _bar_label(axes, y, value, edge, bold=row == 0)
+        axes.set_yticks(places, classes)
+        axes.set(ylim=(len(classes) - 0.45, -0.55), xlim=(0, edge * 1.12))
+        axes.set_xlabel("mean absolute percentage error")
+        axes.xaxis.set_major_formatter("{x:.0f} %")
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.figure.legend(loc="outside lower center", ncols=min(len(errors), 4), handlelength=1.0)
+    return path
+
+
+def error_distribution(
+    path: Path,
+    errors: Mapping[str, ArrayLike],
+    *,
+    title: str = "How often answers are how far off",
+) -> Path:
+    """Share of rows whose absolute percentage error is at most x, one line a system.
+
+    Args:
+        path: PNG file to write.
+        errors: system -> its absolute percentage errors, percent; not finite ones are left out.
+            The first system is ours and is drawn in colour.
+        title: heading.
+
+    Raises:
+        ValueError: a system has no error.
+        MissingExtra: matplotlib is not installed.
+    """
+    columns = {name: np.sort(_finite(values)) for name, values in errors.items()}
+    if not columns or any(not len(column) for column in columns.values()):
+        raise ValueError("error_distribution needs errors of every system it is given")
+    largest = max(percentile(column, 95.0) or 0.0 for column in columns.values())
+    edge = float(np.clip(largest, 20.0, 100.0))
+    with _drawing(path, 6.8, 4.6, title) as (axes,):
+        for row, (system, column) in enumerate(columns.items()):
+            share = 100.0 * np.arange(1, len(column) + 1) / len(column)
+            axes.step(
+                np.concatenate([[0.0], column, [max(edge, column[-1])]]),
+                np.concatenate([[0.0], share, [100.0]]),
+                where="post",
+                color=_system_colour(row),
+                lw=2.4 if row == 0 else 1.6,
+                zorder=3 - row * 0.1,
+                label=f"{system}, median {percentile(column, 50.0):.1f} %",
+            )
+        axes.axvline(10.0, color=_QUIET, lw=1, ls=(0, (4, 3)), zorder=1)
+        axes.set(xlim=(0, edge), ylim=(0, 102), ylabel="share of rows")
+        axes.set_xlabel("absolute percentage error, at most (dashed: 10 %)")
+        axes.xaxis.set_major_formatter("{x:.0f} %")
+        axes.yaxis.set_major_formatter("{x:.0f} %")
+        axes.legend(loc="lower right")
+    return path
+
+
+def answers_by_device(
+    path: Path,
+    answers: Mapping[str, Estimate],
+    bounds: Mapping[str, float],
+    *,
+    metric_name: str = "latency_ms",
+    title: str = "Predicted latency, and the bound no run beats",
+) -> Path:
+    """One workload on several devices: predicted with its interval, beside the analytic bound.
+
+    Args:
+        path: PNG file to write.
+        answers: device -> estimate; one without interval gets no whisker.
+        bounds: device -> the roofline, in the same unit.
+        metric_name: metric of both.
+        title: heading.
+
+    Raises:
+        ValueError: no device is given.
+        MissingExtra: matplotlib is not installed.
+    """
+    if not answers:
+        raise ValueError("answers_by_device needs an answer")
+    unit = metric(metric_name)
+    rows = np.arange(len(answers), dtype=float)
+    value = np.array([a.value for a in answers.values()])
+    low = np.array([a.value if a.low is None else a.low for a in answers.values()])
+    high = np.array([a.value if a.high is None else a.high for a in answers.values()])
+    bound = [bounds.get(device, np.nan) for device in answers]
+    with _drawing(path, 7.2, 1.7 + 0.62 * len(answers), title) as (axes,):
+        axes.barh(rows - 0.19, value, 0.36, color=COLOURS[0], label="forerun, 90 % interval")
+        axes.barh(rows + 0.19, bound, 0.36, color=_BASELINES[1], label="roofline")
+        whisker: dict[str, Any] = {"color": _INK, "capsize": 3, "ls": "none", "lw": 1.4}
+        axes.errorbar(value, rows - 0.19, xerr=[value - low, high - value], **whisker)
+        for row, end in zip(rows, high, strict=True):
+            axes.annotate(
+                unit.text(value[int(row)]),
+                (end, row - 0.19),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontweight="bold",
+            )
+        axes.set_yticks(range(len(answers)), list(answers))
+        axes.set(ylim=(len(answers) - 0.45, -0.55), xlabel=_axis_name(metric_name))
+        axes.margins(x=0.16)
+        axes.set_xlim(left=0)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.figure.legend(loc="outside lower center", ncols=2, handlelength=1.0)
+    return path
+
+
+def error_by_shots(
+    path: Path,
+    lines: Mapping[str, Mapping[int, tuple[float, float | None]]],
+    levels: Sequence[Level] = (),
+    *,
+    score: str = "mean absolute percentage error",
+    higher_is_better: bool = False,
+    title: str = "Error by number of measurements on the device",
+) -> Path:
+    """A score against the number of shots, one line a predictor, published figures as levels.
+
+    Args:
+        path: PNG file to write.
+        lines: predictor -> shots -> value and standard error; no band where that is None. A line
+            far worse than the best is cut by the edge.
+        levels: name and value of what others report, drawn as horizontal lines.
+        score: what is drawn, in words.
+        higher_is_better: whether more is better; else the axis begins at zero.
+        title: heading.
+
+    Raises:
+        ValueError: no line has a point.
+        MissingExtra: matplotlib is not installed.
+    """
+    if not any(lines.values()):
+        raise ValueError("error_by_shots needs a predictor with a figure")
+    with _drawing(path, 7.2, 4.8, title) as (axes,):
+        for row, (name, curve) in enumerate(lines.items()):
+            colour, shots = COLOURS[row % len(COLOURS)], np.array(sorted(curve), dtype=float)
+            value = np.array([curve[int(k)][0] for k in shots])
+            error = np.array([curve[int(k)][1] or 0.0 for k in shots])
+            axes.plot(shots, value, color=colour, marker="o", ms=5, lw=1.8, label=name, zorder=3)
+            axes.fill_between(shots, value - error, value + error, color=colour, alpha=0.2, lw=0)
+        for row, (name, level) in enumerate(levels):
+            dash: Any = ((0, (5, 2)), (0, (1, 2)), (0, (5, 2, 1, 2)))[row % 3]
+            axes.axhline(level, color=_BASELINES[3], lw=1.2, ls=dash, label=name, zorder=2)
+        places = sorted({k for curve in lines.values() for k in curve})
+        axes.set_xscale(
+            "symlog", linthresh=max(1, min((k for k in places if k), default=1)), linscale=0.4
+        )
+        axes.set_xticks(places, [str(k) for k in places], minor=False)
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel="measurements on the device under test", ylabel=score)
+        if not higher_is_better:
+            best = [min(v for v, _ in curve.values()) for curve in lines.values() if curve]
+            first = next(max(v for v, _ in c.values()) for c in lines.values() if c)
+            worst = max(v + (e or 0.0) for curve in lines.values() for v, e in curve.values())
+            highest = max([worst, *(level for _, level in levels)])
+            axes.set_ylim(0, 1.1 * min(highest, max(first, 4 * min(best))))
+        axes.figure.legend(loc="outside lower center", ncols=3, handlelength=1.8)
+    return path
+
+
+@contextmanager
+def _drawing(
+    path: Path, width: float, height: float, title: str, heights: Sequence[float] = (1,)
+) -> Iterator[Sequence["Axes"]]:
+    """Axes in our style, one above another; the picture is written when the block ends."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("Drawing figures", "train") from None
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        rows = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+        rows[0].set_title(title)
+        yield list(rows)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Without the version of matplotlib in it, the same figures make the same file.
+        figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _ratio_axis(axes: "Axes", ratios: Column) -> None:
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    # Nearly all rows, at least a factor of 1.5 and at most 10 each way.
+    spread = float(np.clip(np.exp(np.percentile(np.abs(np.log(ratios)), 99.5)), 1.5, 10.0)) * 1.05
+    axes.set(ylim=(1 / spread, spread), ylabel="predicted / measured")
+    axes.yaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
+def _legend_of_dots(axes: "Axes") -> None:
+    legend = axes.legend(
+        loc="upper left",
+        title="mean error, grey: within 10 %",
+        alignment="left",
+        handletextpad=0.2,
+        markerscale=1.8,
+    )
+    for handle in legend.legend_handles:
+        if handle is not None:
+            handle.set_alpha(1.0)
+
+
+def _bar_label(axes: "Axes", y: float, value: float | None, edge: float, bold: bool) -> None:
+    if value is None:
+        return
+    text = f" {value:.1f} %" if value < edge else f" {value:,.0f} % →"
+    weight = "bold" if bold else "normal"
+    axes.text(min(value, edge), y, text, va="center", fontsize=9, fontweight=weight, color=_INK)
+
+
+def _system_colour(row: int) -> str:
+    return COLOURS[0] if row == 0 else _BASELINES[(row - 1) % len(_BASELINES)]
+
+
+def _grouped(names: NDArray[np.str_]) -> NDArray[np.str_]:
+    """The same names where colours are enough; else all but the largest groups become one."""
+    largest = _by_size(names)
+    if len(largest) <= len(COLOURS):
+        return names
+    kept = largest[: len(COLOURS) - 1]
+    return np.where(np.isin(names, kept), names, f"{len(largest) - len(kept)} others")
+
+
+def _by_size(names: NDArray[np.str_]) -> list[str]:
+    found, counts = np.unique(names, return_counts=True)
+    return [str(n) for n in found[np.argsort(-counts, kind="stable")]]
+
+
+def _log_limits(values: Column) -> tuple[float, float]:
+    return float(values.min() / 1.4), float(values.max() * 1.4)
+
+
+def _axis_name(metric_name: str) -> str:
+    unit = metric(metric_name).unit
+    if not unit:
+        return metric_name
+    return f"{metric_name.rpartition('_')[0].replace('_', ' ')}, {unit}"
+
+
+def _finite(values: ArrayLike) -> Column:
+    column = np.asarray(values, dtype=np.float64)
+    return column[np.isfinite(column)]

@@ -1,0 +1,221 @@
+"""nas_latency: architectures of three search spaces on devices known by a few measurements."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.architectures.nas_latency import (
+    CHOICES,
+    LATENCIES,
+    TAUGHT,
+    device_slug,
+    middle,
+    protocols_of,
+    times_of,
+)
+from forerun.data.device import Device, DeviceCatalog, DeviceKind
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Architecture, Space
+from forerun.models.architectures.latency import ArchitectureLatency
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+Places = NDArray[np.intp]
+SHOTS: Final = 20
+FEWEST_TAUGHT: Final = 400
+_KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "cpu", "fpga")
+
+
+class NasLatencyExaminer(Examiner):
+    """Latency of architectures, by device: each device is unseen but for its shots."""
+
+    dataset = "nas_latency"
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`ArchitectureLatency`, unfitted."""
+        return ArchitectureLatency(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Architectures with ids below 900 of every device and space; at least 400 of each."""
+        parts = [
+            space.rows(device, _taught(space.measured(device)))
+            for space in spaces(bundle)
+            for device in space.devices
+        ]
+        return _joined(parts)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """NASFLAT's and HELP's device splits, then every device with all others as sources."""
+        published = protocols_of(bundle)
+        found = {space.space: space for space in spaces(bundle)}
+        for name, space in found.items():
+            for part, devices in published.get(name, {}).items():
+                tasks = [
+                    _task(f"nasflat_{name}/{part}", space, device)
+                    for device in space.known(devices["test"])
+                ]
+                yield from _exam(f"nasflat_{name}", space, devices["train"], tasks)
+        for name, space in found.items():
+            if help_ := published["help"].get(name):
+                tasks = [_help(space, d, help_) for d in space.known(help_["meta_test"])]
+                yield from _exam(f"help_{name}", space, help_["meta_train"], tasks)
+        for name, space in found.items():
+            whole = space.of_table(LATENCIES[name][0])
+            for device in whole:
+                others = [other for other in whole if other != device]
+                task = _task(f"every_other_device/{name}", space, device)
+                yield from _exam("every_other_device", space, others, [task])
+            boards = [device for device in space.devices if device not in whole]
+            tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
+            yield from _exam("every_other_device", space, whole, tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Every device that training did not see in that space."""
+        known = set(seen.get("space_device", ()))
+        for space in spaces(bundle):
+            for device in space.devices:
+                if space.key(device) not in known:
+                    yield _task(f"unseen_device/{space.space}", space, device, shots=0)
+
+
+@dataclass(frozen=True)
+class SpaceRows:
+    """One search space of a bundle.
+
+    Attributes:
+        space: which.
+        architectures: all of it, by id.
+        times: device -> milliseconds by id, NaN where not measured.
+        tables: device -> table of the bundle that its times stand in.
+        classes: device -> what the bundle says it is.
+    """
+
+    space: Space
+    architectures: Sequence[Architecture]
+    times: Mapping[str, NDArray[np.float64]]
+    tables: Mapping[str, str]
+    classes: Mapping[str, str]
+
+    @property
+    def devices(self) -> list[str]:
+        """Names in the bundle's words, sorted."""
+        return sorted(self.times)
+
+    def of_table(self, table: str) -> list[str]:
+        """Names of the devices of one latency table, sorted."""
+        return [device for device in self.devices if self.tables[device] == table]
+
+    def known(self, names: Collection[str]) -> list[str]:
+        """Those of these devices that the bundle has."""
+        return [name for name in names if name in self.times]
+
+    def key(self, device: str) -> str:
+        """A device is met once in each space."""
+        return f"{self.space}/{device_slug(device)}"
+
+    def measured(self, device: str) -> Places:
+        """Ids with a time, ascending."""
+        return np.flatnonzero(self.times[device] > 0)
+
+    def rows(self, device: str, ids: Places) -> Measurements:
+        """Measured architectures of one device; groups `device` and `space_device`."""
+        label = f"{self.classes.get(device, '')} {device}"
+        kind = next((kind for kind in _KINDS if kind in label), "npu")
+        # Runtime, batch and precision are part of what is measured, so nothing is looked up.
+        sheet = Device(name=device_slug(device), title=device, vendor="unknown", kind=kind)
+        return Measurements(
+            queries=[Query(self.architectures[place], sheet) for place in ids],
+            values={"latency_ms": self.times[device][ids]},
+            groups={
+                "device": np.full(len(ids), sheet.name),
+                "space_device": np.full(len(ids), self.key(device)),
+            },
+        )
+
+
+def spaces(bundle: Bundle) -> list[SpaceRows]:
+    """The search spaces that a bundle has times of."""
+    classes: dict[str, str] = {}
+    if bundle.has("devices"):
+        table = bundle.table("devices")
+        classes = dict(zip(table["device"].astype(str), table["class"].astype(str), strict=True))
+    found = []
+    for name in get_args(Space):
+        times: dict[str, NDArray[np.float64]] = {}
+        tables: dict[str, str] = {}
+        there = [latency for latency in LATENCIES[name] if bundle.has(latency)]
+        if not there:
+            continue
+        archs = bundle.table(f"{name}_archs").sort_values("arch_id")
+        for latency in there:
+            found_times = times_of(bundle.table(latency), len(archs))
+            times |= found_times
+            tables |= dict.fromkeys(found_times, latency)
+        codes = archs[list(CHOICES[name])].to_numpy(dtype=np.int64).tolist()
+        architectures = [Architecture(name, tuple(c)) for c in codes]
+        found.append(SpaceRows(name, architectures, times, tables, classes))
+    return found
+
+
+def _task(name: str, space: SpaceRows, device: str, shots: int = SHOTS) -> Task:
+    rows = space.rows(device, space.measured(device))
+    slug = device_slug(device)
+    return Task(name, "latency_ms", rows, slug, shots=shots, suggested=True)
+
+
+def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
+    """Ten rows drawn from the middle of the pool, and the reference architectures.
+
+    References that stand among the judged rows are not judged, since they have been seen.
+    """
+    references = np.array(protocol["reference_arch_ids"], dtype=np.intp)
+    first, last = protocol["n_pool"], protocol["n_pool"] + protocol.get("n_query", 1000)
+    times = space.times[device]
+    references = references[references < len(times)]
+    judged = middle(times, np.arange(first, min(last, len(times))))
+    return Task(
+        f"help_{space.space}/{device_slug(device)}",
+        "latency_ms",
+        space.rows(device, np.setdiff1d(judged, references)),
+        device_slug(device),
+        shots=protocol["n_samples"],
+        pool=space.rows(device, np.setdiff1d(middle(times, np.arange(first)), references)),
+        always=space.rows(device, references[times[references] > 0]),
+    )
+
+
+def _exam(
+    protocol: str, space: SpaceRows, teachers: Collection[str], tasks: Sequence[Task]
+) -> Iterator[Exam]:
+    """Teachers give the architectures with ids below 900; nothing where one side is empty."""
+    parts = [
+        space.rows(device, ids[ids < TAUGHT])
+        for device in space.known(teachers)
+        for ids in [space.measured(device)]
+        if (ids < TAUGHT).any()
+    ]
+    if parts and tasks:
+        yield Exam(protocol, _joined(parts), tasks)
+
+
+def _taught(ids: Places) -> Places:
+    """The same architectures on all devices as far as may be: the pool is smaller for it."""
+    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TAUGHT)]
+
+
+def _joined(parts: Sequence[Measurements]) -> Measurements:
+    return Measurements(
+        [query for part in parts for query in part.queries],
+        {"latency_ms": np.concatenate([part.values["latency_ms"] for part in parts])},
+        {
+            key: np.concatenate([part.groups[key] for part in parts])
+            for key in ("device", "space_device")
+        },
+    )

@@ -1,0 +1,174 @@
+"""lambda_bench: throughput of training jobs, one GPU left out in every number and host.
+
+A task is a precision and a device; `throughput_1_*` are systems of one GPU, `throughput_many_*`
+the others. Rows of several nodes are repeats of one question, so that a device with many nodes
+counts by its questions: a task judges the median of a question's rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.lambda_bench import THROUGHPUT
+from forerun.data.device import DeviceCatalog, Precision
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.features.tables.lambda_bench import lambda_benchmarks, lambda_networks
+from forerun.models.benchmark_suites.history import BenchmarkHistory
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
+
+
+class LambdaBenchExaminer(Examiner):
+    """Throughput as benchmarks; steps of single GPUs as networks where graphs are given.
+
+    Args:
+        graphs: name -> operator graph, as in `forerun.features.tables.lambda_bench.GRAPHS`.
+    """
+
+    dataset = "lambda_bench"
+
+    def __init__(self, graphs: Mapping[str, OperatorGraph] | None = None) -> None:
+        self.graphs = dict(graphs or {})
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`BenchmarkHistory`, unfitted."""
+        return BenchmarkHistory(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Throughput of each question: the median of its nodes."""
+        return benchmark_measurements(bundle.table(THROUGHPUT), catalog)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """`unseen_device`: each GPU held out, trained on the systems of all others."""
+        rows = self.teaching(bundle, catalog)
+        devices = rows.groups["device"]
+        for device in np.unique(devices):
+            out = devices == device
+            if not out.all():
+                tasks = list(_tasks(rows.take(out), rows.take(~out)))
+                yield Exam("unseen_device", rows.take(~out), tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """GPUs of no training row: steps of networks, and benchmarks where this suite trained."""
+        if not bundle.has(THROUGHPUT):
+            return
+        table = bundle.table(THROUGHPUT)
+        if seen:
+            rows = benchmark_measurements(table, catalog)
+            new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
+            if new.any():
+                yield from _tasks(rows.take(new), None)
+        steps = step_measurements(table, self.graphs, catalog)
+        new = ~np.isin(steps.groups["device"], list(seen.get("device", ())))
+        yield from _step_tasks(steps.take(new))
+
+
+def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Questions of the `throughput` table as benchmarks; those without a spec sheet are left out.
+
+    Returns:
+        `samples_per_s` of the whole system in the model's own unit, with the groups `device`,
+        `model` and `precision`.
+    """
+    queries = lambda_benchmarks(throughput, catalog)
+    frame = throughput.assign(gpu=[q.device.name if q else "" for q in queries])
+    frame["row"] = np.arange(len(frame))
+    grouped = frame[frame["gpu"] != ""].groupby(QUESTION, sort=True)
+    medians = grouped["throughput"].median()
+    asked = [queries[row] for row in grouped["row"].first()]
+    keys = medians.index.to_frame(index=False)
+    return Measurements(
+        queries=[query for query in asked if query is not None],
+        values={"samples_per_s": medians.to_numpy(dtype=np.float64)},
+        groups={
+            "device": _text(keys["gpu"]),
+            "model": _text(keys["model"]),
+            "precision": _text(keys["precision"]),
+        },
+    )
+
+
+def step_measurements(
+    throughput: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
+) -> Measurements:
+    """Training steps on one GPU of the models whose graphs are given, as `latency_ms`."""
+    queries = lambda_networks(throughput, graphs, catalog)
+    kept = np.array([query is not None for query in queries], dtype=np.bool_)
+    frame = throughput[kept]
+    latency_ms = 1e3 * frame["batch_size"] / frame["throughput"]
+    asked = [query for query in queries if query is not None]
+    return Measurements(
+        queries=asked,
+        values={"latency_ms": latency_ms.to_numpy(dtype=np.float64)},
+        groups={
+            "device": np.array([query.device.name for query in asked], dtype=np.str_),
+            "model": _text(frame["model"]),
+            "precision": _text(frame["precision"]),
+        },
+    )
+
+
+def _tasks(judged: Measurements, train: Measurements | None) -> Iterator[Task]:
+    """Systems of one GPU and of several, each precision and device by itself."""
+    several = np.array([q.operation.device_count > 1 for q in judged.queries], dtype=np.bool_)
+    baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, judged)}
+    for device in np.unique(judged.groups["device"]):
+        for precision in np.unique(judged.groups["precision"]):
+            for part, count in (("throughput_1", ~several), ("throughput_many", several)):
+                mine = count & (judged.groups["device"] == device)
+                mine &= judged.groups["precision"] == precision
+                if mine.any():
+                    name = f"unseen_device/{part}_{precision}"
+                    others = {rule: column[mine] for rule, column in baselines.items()}
+                    rows = judged.take(mine)
+                    yield Task(name, "samples_per_s", rows, device=str(device), baselines=others)
+
+
+def scaled_by_peak(train: Measurements, judged: Measurements) -> NDArray[np.float64]:
+    """A simple rule: the model's median throughput a GPU and TFLOP/s, times the judged GPU's.
+
+    Returns:
+        (n,) samples a second of the whole system; NaN for a model of no training row.
+    """
+    rate = np.log(train.values["samples_per_s"]) - np.log(_peaks(train))
+    keys = _questions(train)
+    known = {key: float(np.exp(np.median(rate[keys == key]))) for key in np.unique(keys)}
+    rates = [known.get(str(key), np.nan) for key in _questions(judged)]
+    return np.asarray(rates * _peaks(judged), dtype=np.float64)
+
+
+def _questions(rows: Measurements) -> NDArray[np.str_]:
+    pairs = zip(rows.groups["model"], rows.groups["precision"], strict=True)
+    return np.array([f"{model} {precision}" for model, precision in pairs], dtype=np.str_)
+
+
+def _peaks(rows: Measurements) -> NDArray[np.float64]:
+    """Dense TFLOP/s of all GPUs of each system, in the arithmetic of the row's precision."""
+    found = []
+    for query, precision in zip(rows.queries, rows.groups["precision"], strict=True):
+        peaks = query.device.peak_tflops
+        names: tuple[Precision, ...] = ("fp16",) if precision == "fp16" else ("tf32", "fp32")
+        peak = next((peaks[name] for name in names if name in peaks), float("nan"))
+        found.append(peak * query.operation.device_count)
+    return np.array(found, dtype=np.float64)
+
+
+def _step_tasks(rows: Measurements) -> Iterator[Task]:
+    for device in np.unique(rows.groups["device"]):
+        for precision in np.unique(rows.groups["precision"]):
+            mine = (rows.groups["device"] == device) & (rows.groups["precision"] == precision)
+            if mine.any():
+                name = f"unseen_device/step_{precision}"
+                yield Task(name, "latency_ms", rows.take(mine), device=str(device))
+
+
+def _text(column: "pd.Series[str]") -> NDArray[np.str_]:
+    return column.astype(str).to_numpy(dtype=np.str_)

@@ -1,0 +1,111 @@
+"""mlperf_inference: systems of later rounds by those of earlier ones, and accelerators unseen.
+
+Throughput is judged an accelerator: relative errors are those of the whole system, which is what a
+row holds. `throughput` are rows whose model, scenario and accelerator stood in an earlier round,
+`throughput_new` those without such a history, `throughput_cpu*` systems without an accelerator.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.mlperf_inference import CLOSED, MlperfInference
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.models.benchmark_suites.history import BenchmarkHistory
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.benchmark_suites.earlier_rounds import earlier_rounds
+from forerun.training.protocols.benchmark_suites.mlperf_rows import ASKED, run_measurements
+from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+
+METRICS: Mapping[str, str] = {
+    "latency": "latency_ms",
+    "wall_power": "wall_power_w",
+    "energy_per_sample": "wall_energy_per_sample_j",
+}
+"""Part of a task's name -> metric, beside throughput."""
+
+
+class MlperfInferenceExaminer(Examiner):
+    """Each later round, pooled; accelerators in five folds."""
+
+    dataset = "mlperf_inference"
+    reads = MappingProxyType({CLOSED: ASKED})
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`BenchmarkHistory`, unfitted."""
+        return BenchmarkHistory(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows of the closed division."""
+        return run_measurements(bundle.table(CLOSED), catalog)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """`later_rounds` and `unseen_accelerator`; rounds and folds are pooled."""
+        rows = self.teaching(bundle, catalog)
+        for split in MlperfInference().splits(bundle):
+            if split.train.any():
+                protocol = split.protocol.split("/")[0]
+                train, judged = rows.take(split.train), rows.take(split.judged)
+                yield Exam(protocol, train, list(_tasks(protocol, train, judged)))
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Rounds never seen; what has a history is told by the questions that taught."""
+        rows = self.teaching(bundle, catalog)
+        new = ~np.isin(rows.groups["round"], list(seen.get("round", ())))
+        rows = rows.take(new)
+        known = np.isin(rows.groups["question"], list(seen.get("question", ())))
+        yield from _split_tasks("later_rounds", rows, known, {})
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Rounds that training saw, and results in tokens of a model whose length is not known."""
+        rows = self.teaching(bundle, catalog)
+        same = np.isin(rows.groups["round"], list(seen.get("round", ())))
+        unknown = "result_units are tokens, and how many a sample has is not known of that model"
+        return counted(
+            {
+                "training saw this round": same,
+                unknown: ~same & (rows.groups["counted_in"] == "nan"),
+            }
+        )
+
+
+def _tasks(protocol: str, train: Measurements, judged: Measurements) -> Iterator[Task]:
+    known = _has_history(train, judged)
+    others = {m: earlier_rounds(train, judged, m) for m in ("samples_per_s", *METRICS.values())}
+    yield from _split_tasks(protocol, judged, known, others)
+
+
+def _has_history(train: Measurements, judged: Measurements) -> NDArray[np.bool_]:
+    """Rows that the median of the same question answers."""
+    return np.isin(judged.groups["question"], train.groups["question"])
+
+
+def _split_tasks(
+    protocol: str,
+    judged: Measurements,
+    known: NDArray[np.bool_],
+    others: Mapping[str, Mapping[str, NDArray[np.float64]]],
+) -> Iterator[Task]:
+    on_cpu = judged.groups["accelerator"] == "none"
+    rate = "samples_per_s"
+    parts = [
+        ("throughput", rate, known & ~on_cpu),
+        ("throughput_new", rate, ~known & ~on_cpu),
+        ("throughput_cpu", rate, known & on_cpu),
+        ("throughput_cpu_new", rate, ~known & on_cpu),
+    ]
+    for part, metric in METRICS.items():
+        parts += [(part, metric, known), (f"{part}_new", metric, ~known)]
+    for part, metric, mine in parts:
+        mine = mine & np.isfinite(judged.values[metric])
+        if mine.any():
+            baselines = {name: column[mine] for name, column in others.get(metric, {}).items()}
+            yield Task(f"{protocol}/{part}", metric, judged.take(mine), baselines=baselines)

@@ -1,0 +1,208 @@
+"""Rows of MLPerf Inference as measurements: what was known before a run, and what came out."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.datasets.benchmark_suites.mlperf_accelerators import (
+    accelerator,
+    runs_on_cpu,
+    share_in_use,
+)
+from forerun.data.datasets.benchmark_suites.mlperf_inference import (
+    LATENCY,
+    TOKENS,
+    device_keys,
+    round_numbers,
+)
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Operation, Query
+from forerun.data.workload import Benchmark
+from forerun.models.benchmark_suites.history_features import question_keys
+
+SUITE: Final = "mlperf_inference"
+TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = {
+    "gptj": 69.0,
+    "llama2-70b": 294.45,
+    "mixtral-8x7b": 145.9,
+    "llama3.1-405b": 684.68,
+    "llama3.1-8b": 128.0,
+    "deepseek-r1": 3886.2274,
+}
+"""Tokens that the reference writes for one sample, on average: results that count tokens become
+samples by it. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1 as in MLCommons' rules (the
+submission checker's TOKENS_PER_SAMPLE), GPT-J as NVIDIA reports it; Llama 3.1 8B is where its
+summaries are cut (`max_new_tokens` of the reference), an upper bound."""
+
+ASKED: Final = (
+    *("round", "submitter", "system_type", "system", "platform", "accelerator", "nodes"),
+    *("accelerators_per_node", "cpu", "cpus_per_node", "cores_per_cpu", "framework", "model"),
+    *("scenario", "result", "result_units", "power_result"),
+)
+"""Columns that are read."""
+
+SAMPLES_PER_QUERY: Final = 8
+"""Of MultiStream."""
+
+PORTABLE: Final = (
+    *("vllm", "onnx", "tflite", "armnn", "ncnn", "tensorflow", "pytorch", "flax", "jax"),
+)
+"""Words for implementations that run on hardware of several vendors, the first that is found."""
+
+VENDORS: Final = ("tensorrt", "jetpack", "cuda", "ngc", "sdk", "openvino", "neuron", "imaigine")
+"""Words for stacks of the hardware's own vendor, which go before."""
+
+GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = {
+    "resnet50": 8.2,
+    "retinanet": 300.0,
+    "bert": 150.0,
+    "rnnt": 15.0,
+    "3d-unet": 30e3,
+    "dlrm-v2": 8.7,
+    "dlrm": 1.3,
+    "gptj": 10e3,
+    "llama2-70b": 80e3,
+    "mixtral-8x7b": 15e3,
+    "stable-diffusion-xl": 250e3,
+    "llama3.1-405b": 8e6,
+    "llama3.1-8b": 15e3,
+    "deepseek-r1": 350e3,
+    "whisper": 2e3,
+}
+"""Arithmetic of one sample, 1e9 operations, to within a factor of two or three: parameters times
+tokens, or the papers' counts. It is all that is known of a model before its first round."""
+
+_REFERENCE: Final = re.compile("-reference-|reference implementation", re.IGNORECASE)
+_NAMED_NODES: Final = re.compile(r"(?:.*[_-])?([1-9])-node-", re.IGNORECASE)
+_TRITON: Final = re.compile("triton", re.IGNORECASE)
+_EFFICIENT: Final = re.compile(r"max-?q|\bee\b|_ee\b|low power", re.IGNORECASE)
+
+
+def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Rows of `closed_division` as measured benchmarks.
+
+    `samples_per_s` is of the whole system; results in tokens are turned into samples. Groups:
+    `round`, `device` (the part), `accelerator` (the submitter's text), `submitter`, `question`
+    (model, scenario and accelerator), `counted_in` (what a result was divided by to become
+    samples).
+    """
+    keys = device_keys(rows)
+    records: list[dict[str, Any]] = [
+        {str(name): value for name, value in row.items()} for row in rows.to_dict("records")
+    ]
+    queries = [_query(r, key, catalog) for r, key in zip(records, keys, strict=True)]
+    texts = rows["accelerator"].where(rows["accelerator"].notna(), "none")
+    groups = {
+        "round": _text(rows["round"]),
+        "device": keys,
+        "accelerator": _text(texts),
+        "submitter": _text(rows["submitter"]),
+        "question": question_keys(queries),
+        "counted_in": tokens_per_unit(rows).astype(np.str_),
+    }
+    return Measurements(queries, _values(rows), groups)
+
+
+def tokens_per_unit(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """What a row's result is divided by to become samples; 1 where it counts samples.
+
+    Language models are counted in tokens since v4.1, Llama 2 offline since v4.0, whatever unit
+    their rows name; where `result_units` itself says tokens, they are tokens in any round, and a
+    model that is not listed has NaN: it is not known how many make a sample.
+    """
+    found = np.ones(len(rows))
+    number = round_numbers(rows["round"])
+    model = rows["model"].astype(str).to_numpy(dtype=np.str_)
+    offline = (rows["scenario"] == "Offline").to_numpy()
+    streams = (rows["result_units"] == LATENCY).to_numpy()
+    in_tokens = rows["result_units"].isin(list(TOKENS)).to_numpy(dtype=np.bool_)
+    for name, tokens in TOKENS_PER_SAMPLE.items():
+        mine = np.char.startswith(model, name)
+        counted = (number >= 401) | ((number == 400) & offline & (name == "llama2-70b"))
+        found[mine & (counted | in_tokens) & ~streams] = tokens
+    found[in_tokens & (found == 1.0)] = np.nan
+    return found
+
+
+def framework_family(text: Any) -> str:
+    """`vendor` for the stack of the hardware's maker, else the portable framework's name."""
+    lower = str(text).lower()
+    portable = next((word for word in PORTABLE if word in lower), "vendor")
+    return "vendor" if any(word in lower for word in VENDORS) else portable
+
+
+def gflop_per_sample(model: str) -> float:
+    """Arithmetic of one sample, 1e9 operations; NaN for a model that is not listed."""
+    names = [name for name in GFLOP_PER_SAMPLE if model.startswith(name)]
+    return GFLOP_PER_SAMPLE[max(names, key=len)] if names else float("nan")
+
+
+def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
+    on_cpu = runs_on_cpu(row["accelerator"])
+    per_node = row["cpus_per_node"] if on_cpu else row["accelerators_per_node"]
+    per_node = max(1, int(per_node)) if per_node == per_node else 1
+    nodes = _nodes(row)
+    count = per_node * nodes
+    choices = {
+        "model": str(row["model"]),
+        "scenario": str(row["scenario"]),
+        "system_type": "edge" if row["system_type"] == "edge" else "datacenter",
+        "framework": framework_family(row["framework"]),
+        "reference": "yes" if _named(_REFERENCE, row) else "no",
+        "power_mode": "efficient" if _named(_EFFICIENT, row) else "usual",
+        "server": "triton" if _named(_TRITON, row) else "none",
+        "submitter": str(row["submitter"]),
+        "platform": str(row["platform"]),
+        "part": str(row["cpu"] if on_cpu else row["accelerator"]),
+    }
+    numbers = {
+        "round": float(round_numbers([row["round"]])[0]),
+        "nodes": float(nodes),
+        "share": share_in_use(row["accelerator"]),
+        "host_cores": _cores(row),
+        "gflop": gflop_per_sample(str(row["model"])),
+        "power_measured": float(row["power_result"] == row["power_result"]),
+    }
+    settings: dict[str, float | str] = {n: v for n, v in numbers.items() if np.isfinite(v)}
+    workload = Benchmark(SUITE, tuple(sorted({**settings, **choices}.items())))
+    return Query(workload, accelerator(key, on_cpu, catalog), operation=Operation(count))
+
+
+def _named(what: re.Pattern[str], row: Mapping[str, Any]) -> bool:
+    return any(what.search(str(row[name])) for name in ("system", "platform", "framework"))
+
+
+def _nodes(row: Mapping[str, Any]) -> int:
+    """Nodes of a system; some that are called `1-node-2S` list their two sockets as nodes."""
+    named = _NAMED_NODES.match(str(row["platform"]))
+    return int(named[1]) if named else max(1, int(row["nodes"]))
+
+
+def _cores(row: Mapping[str, Any]) -> float:
+    """Cores of all CPUs of a node; NaN where the text gives no number."""
+    found = re.match(r"\s*(\d+)", str(row["cores_per_cpu"]))
+    return float(found[1]) * float(row["cpus_per_node"]) if found else float("nan")
+
+
+def _values(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    result = rows["result"].to_numpy(dtype=np.float64)
+    power = rows["power_result"].to_numpy(dtype=np.float64)
+    streams = (rows["result_units"] == LATENCY).to_numpy()
+    samples_per_s = np.where(streams, np.nan, result / tokens_per_unit(rows))
+    multi = (rows["scenario"] == "MultiStream").to_numpy()
+    per_sample = power / 1e3 / np.where(multi, SAMPLES_PER_QUERY, 1)
+    return {
+        "samples_per_s": samples_per_s,
+        "latency_ms": np.where(streams, result, np.nan),
+        "wall_power_w": np.where(streams, np.nan, power),
+        "wall_energy_per_sample_j": np.where(streams, per_sample, power / samples_per_s),
+    }
+
+
+def _text(column: Iterable[Any]) -> NDArray[np.str_]:
+    return np.array([str(value) for value in column], dtype=np.str_)

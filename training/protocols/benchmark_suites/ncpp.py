@@ -1,0 +1,99 @@
+"""ncpp: scores of benchmark suites on CPU parts unseen. A check of sanity, no ranking.
+
+Each suite that teaches was run on one part, so the best answer is what that part scored.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.benchmark_suites.ncpp import PART, SCORE, SUITE, TEST, Ncpp
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark
+from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+NUMBERS: Mapping[str, str] = {
+    "SVR.CPU.Core(s) per Socket": "cores per socket",
+    "SVR.CPU.Socket(s)": "sockets",
+    "SVR.CPU.Base Frequency": "base frequency",
+    "SVR.CPU.L3 Cache": "L3 cache",
+    "SVR.Power.TDP": "thermal design power",
+}
+"""Column -> setting."""
+
+CHOICES: Mapping[str, str] = {TEST[1]: "preset", TEST[2]: "test"}
+
+
+class NcppExaminer(Examiner):
+    """Scores by suite; a suite that nothing teaches is not judged."""
+
+    dataset = "ncpp"
+    reads = MappingProxyType(dict.fromkeys(("train", "test"), (SUITE, PART, SCORE, *CHOICES)))
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`BenchmarkBoost`, unfitted."""
+        return BenchmarkBoost(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """The rows of `train`."""
+        return run_measurements(bundle.table("train"))
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Each part of each table in turn, taught by rows of `train` from other parts.
+
+        A part of `train` left out takes all that teaches its suites along: no exam comes of it.
+        """
+        for split in Ncpp().splits(bundle):
+            if not bundle.has("train"):
+                return
+            protocol, _, part = split.protocol.partition("/")
+            train = bundle.table("train")
+            train = train[train[PART].astype(str) != part]
+            judged = bundle.table(split.table)[split.judged]
+            judged = judged[judged[SUITE].isin(train[SUITE])]
+            if len(judged):
+                tasks = list(_tasks(protocol, run_measurements(judged)))
+                yield Exam(protocol, run_measurements(train), tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Runs on parts never seen."""
+        for table in ("train", "test"):
+            if bundle.has(table):
+                rows = run_measurements(bundle.table(table))
+                new = ~np.isin(rows.groups["part"], list(seen.get("part", ())))
+                yield from _tasks(f"unseen_part_of_{table}", rows.take(new))
+
+
+def run_measurements(runs: pd.DataFrame) -> Measurements:
+    """Rows of `train` or `test` as measured tests; tests are held out whole."""
+    queries = []
+    for row in runs.to_dict("records"):
+        settings: dict[str, float | str] = {
+            setting: float(row[column])
+            for column, setting in NUMBERS.items()
+            if column in row and np.isfinite(row[column])
+        }
+        settings |= {setting: str(row[column]) for column, setting in CHOICES.items()}
+        workload = Benchmark(str(row[SUITE]), tuple(sorted(settings.items())))
+        device = Device(name=f"xeon-{row[PART]}".lower(), vendor="intel", kind="cpu")
+        queries.append(Query(workload, device))
+    groups = {
+        name: runs[column].astype(str).to_numpy(dtype=np.str_)
+        for name, column in (("part", PART), ("suite", SUITE), (GROUP, TEST[2]))
+    }
+    return Measurements(queries, {"score": runs[SCORE].to_numpy(dtype=np.float64)}, groups)
+
+
+def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+    for suite in np.unique(judged.groups["suite"]):
+        mine = judged.take(judged.groups["suite"] == suite)
+        yield Task(f"{protocol}/{suite}", "score", mine)

@@ -1,0 +1,1 @@
+"""Protocols of programs that share a host."""

@@ -1,0 +1,193 @@
+"""cloudprophet_runs: applications on virtual machines, an experiment or an application left out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.colocation.cloudprophet_runs import (
+    NEIGHBOUR_COLUMNS,
+    NEIGHBOURS,
+    RUNS,
+    CloudProphetRuns,
+    relative_speeds,
+    speeds,
+)
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.split import Mask
+from forerun.data.workload import Benchmark
+from forerun.models.colocation.application_booster import (
+    EXPERIMENT,
+    KEY,
+    METRIC,
+    SUITE,
+    NeighbourBoost,
+)
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Column, Exam, Examiner, Task
+
+SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
+"""The table says nothing of the server."""
+NOBODY: Final = "nobody"
+"""In place of the application that runs next to a run, where none does."""
+SHARES: Final = np.linspace(0.0, 1.0, 201)
+"""Shares of a machine that a busy neighbour may take, among which the rule chooses; 1 is a machine
+of which everybody gets an equal part."""
+
+
+class CloudProphetExaminer(Examiner):
+    """Relative speed next to neighbours that change during a run."""
+
+    dataset = "cloudprophet_runs"
+    fits_any_folder = True
+    reads = MappingProxyType(
+        {RUNS: ("exp", "vm", "app", "load_param", "perf_value", "start_unix_s", *NEIGHBOUR_COLUMNS)}
+    )
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`NeighbourBoost`, unfitted."""
+        return NeighbourBoost(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All runs with a result."""
+        runs = bundle.table(RUNS)
+        known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
+        return run_measurements(runs, known).take(known)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Each experiment, then each application left out.
+
+        Experiments of a folder that the package does not hold are judged by a fit on the package.
+        Ideal speeds are those of the training experiments; of an application left out, which has
+        none, those of all its runs, so that its labels rest on its own best runs.
+        """
+        runs = bundle.table(RUNS)
+        packaged = CloudProphetRuns().tidy(CloudProphetRuns().packaged())[RUNS]
+        new = ~runs["exp"].isin(packaged["exp"]).to_numpy(dtype=np.bool_)
+        if new.any():
+            both = pd.concat([packaged, runs[new]], ignore_index=True)
+            known = np.asarray(np.isfinite(speeds(both)), dtype=np.bool_)
+            judged = known & (np.arange(len(both)) >= len(packaged))
+            yield from _exams("leave_one_experiment_out", both, known & ~judged, judged, known)
+            return
+        for split in CloudProphetRuns().splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            yield from _exams(protocol, runs, split.train, split.judged, split.train | split.judged)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Nothing: every folder is examined with fits of its own."""
+        return iter(())
+
+
+def _exams(
+    protocol: str, runs: pd.DataFrame, train: Mask, judged: Mask, known: Mask
+) -> Iterator[Exam]:
+    by_application = protocol == "leave_one_application_out"
+    rows = run_measurements(runs, known if by_application else train)
+    usable = np.isfinite(rows.values[METRIC])
+    teaches, asked = rows.take(train & usable), rows.take(judged & usable)
+    if len(teaches) and len(asked):
+        task = Task(
+            f"{protocol}/{METRIC}",
+            METRIC,
+            asked,
+            baselines=rules(teaches, asked),
+            repeats=asked.groups["run"],
+        )
+        yield Exam(protocol, teaches, [task])
+
+
+def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
+    """Runs as queries about fractions of time, in the order of the table.
+
+    Nothing that is known only after a run is part of its query.
+
+    Args:
+        runs: n rows.
+        reference: n flags; rows that ideal speeds are taken from.
+    """
+    queries = []
+    loads = runs["load_param"].to_numpy(dtype=np.float64)
+    columns = runs[["app", *NEIGHBOUR_COLUMNS]].to_dict("records")
+    for row, load in zip(columns, loads, strict=True):
+        settings: dict[str, float | str] = {n: float(row[n]) for n in NEIGHBOUR_COLUMNS}
+        settings[KEY] = str(row["app"])
+        if np.isfinite(load):
+            settings["log_load"] = float(np.log(load))
+        queries.append(Query(Benchmark(SUITE, tuple(sorted(settings.items()))), SERVER))
+    # No run was repeated: each is a key of its own.
+    started = runs["exp"] + " " + runs["vm"].astype(str) + " " + runs["start_unix_s"].astype(str)
+    groups = {
+        "run": started.to_numpy(dtype=np.str_),
+        EXPERIMENT: runs["exp"].to_numpy(dtype=np.str_),
+        KEY: runs["app"].to_numpy(dtype=np.str_),
+        "machine": runs["vm"].astype(str).to_numpy(dtype=np.str_),
+        "neighbour": main_neighbour(runs),
+    }
+    return Measurements(queries, {METRIC: relative_speeds(runs, reference)}, groups)
+
+
+def main_neighbour(runs: pd.DataFrame) -> NDArray[np.str_]:
+    """Application that ran longest next to each run, shape (n,)."""
+    fractions = runs[list(NEIGHBOURS)].to_numpy(dtype=np.float64)
+    names = np.array([name.removeprefix("co_") for name in NEIGHBOURS])
+    return np.where(fractions.max(axis=1) > 0.0, names[fractions.argmax(axis=1)], NOBODY)
+
+
+def rules(train: Measurements, judged: Measurements) -> dict[str, Column]:
+    """Name of each rule -> relative speed of n judged runs, fitted on the training rows alone."""
+    return {
+        "rule_unslowed": np.ones(len(judged)),
+        "rule_fair_share": fair_share(train, judged),
+        "rule_neighbour_median": neighbour_median(train, judged),
+        "rule_application_median": application_median(train, judged),
+    }
+
+
+def fair_share(train: Measurements, judged: Measurements) -> Column:
+    """1 / (1 + s b) next to b busy machines, shape (n,).
+
+    The share s that a busy neighbour takes is the one that misses the training rows least.
+    """
+    busy, values = _busy(train), train.values[METRIC]
+    errors = [np.abs(1.0 / (1.0 + share * busy) - values).mean() for share in SHARES]
+    found: Column = 1.0 / (1.0 + SHARES[int(np.argmin(errors))] * _busy(judged))
+    return found
+
+
+def neighbour_median(train: Measurements, judged: Measurements) -> Column:
+    """Median by application and main neighbour, else by main neighbour, else of all; (n,)."""
+    values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
+    by_neighbour = _medians(train.groups["neighbour"], values)
+    both = _medians(_pairs(train), values)
+    keys = zip(_pairs(judged), judged.groups["neighbour"], strict=True)
+    return np.array([both.get(pair, by_neighbour.get(one, usual)) for pair, one in keys])
+
+
+def application_median(train: Measurements, judged: Measurements) -> Column:
+    """Median of the application whatever runs next to it, else of all; shape (n,)."""
+    values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
+    known = _medians(train.groups[KEY], values)
+    return np.array([known.get(name, usual) for name in judged.groups[KEY]])
+
+
+def _busy(rows: Measurements) -> Column:
+    settings = (q.workload.settings for q in rows.queries if isinstance(q.workload, Benchmark))
+    return np.array([float(dict(one)["co_busy_vms"]) for one in settings])
+
+
+def _pairs(rows: Measurements) -> NDArray[np.str_]:
+    pairs = zip(rows.groups[KEY], rows.groups["neighbour"], strict=True)
+    return np.array([f"{name} {neighbour}" for name, neighbour in pairs], dtype=np.str_)
+
+
+def _medians(keys: NDArray[np.str_], values: Column) -> dict[str, float]:
+    return {str(key): float(np.median(values[keys == key])) for key in np.unique(keys)}

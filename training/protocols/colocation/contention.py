@@ -1,0 +1,193 @@
+"""contention: P beside neighbours, of families of programs, neighbours and dynamics unseen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARGETS, Contention
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.tables.contention import beside_one_load, colocations
+from forerun.models.colocation.booster import ColocationBoost, ProgramMean
+from forerun.models.colocation.features import Column, colocation_of, idle_window
+from forerun.models.colocation.held_out_runs import MADE_OF_IT
+from forerun.models.colocation.host_forecast import mixing_of, put_together
+from forerun.models.colocation.network import ColocationNetwork
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.colocation.contention_rules import rules
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GUEST: Final = Device(name="guest", vendor="unknown", kind="vm")
+"""What is known of a guest is measured on it; it has no spec sheet."""
+STEADY: Final = "isolated_times"
+"""Grouping key: `steady` or `unsteady`, by MOST_VARIATION."""
+MOST_VARIATION: Final = 0.4
+"""Standard deviation over mean of a program's isolated CPU times above which its tasks are also
+given without it. Two of 18 programs exceed it (0.63 and 0.49, memory that just fits a cache shared
+with other guests); the next has 0.22, so any value between selects the same."""
+
+
+class ContentionExaminer(Examiner):
+    """P in CPU and in wall time; each family, or each neighbour, is left out in turn."""
+
+    dataset = "contention"
+    reads = MappingProxyType(
+        {"runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")}
+    )
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`ColocationBoost`, unfitted."""
+        return ColocationBoost(seed=seed)
+
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """Boosters, the network, and the baseline."""
+        return (self.predictor(seed), ColocationNetwork(seed=seed), ProgramMean())
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All runs with a reference."""
+        rows = contention_measurements(bundle, profiled=True)
+        return rows.take(np.isfinite(rows.values[TARGETS[0]]))
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """One exam a split; what is left out in turn is pooled.
+
+        The fits of two protocols answer more: `leave_one_family_out_profiled` are runs of programs
+        that were run beside one load before (those runs are not judged), `pairs_ahead` runs of
+        measured programs beside one that was measured alone, asked before they met.
+        """
+        plain = contention_measurements(bundle)
+        profiled = contention_measurements(bundle, profiled=True)
+        free = ~beside_one_load(bundle.table("runs"))
+        for split in Contention().splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            families = protocol == "leave_one_family_out"
+            # Beside a neighbour left out, profiles would hold what is judged.
+            train = (profiled if families else plain).take(split.train)
+            asked = {protocol: plain.take(split.judged)}
+            if families:
+                asked[f"{protocol}_profiled"] = profiled.take(split.judged & free)
+            elif protocol == "leave_one_corunner_out":
+                asked["pairs_ahead"] = ahead(asked[protocol], train, plain)
+            tasks = [
+                task
+                for name, judged in with_steady(asked).items()
+                if len(judged)
+                for task in contention_tasks(name, train, judged)
+            ]
+            if len(train) and tasks:
+                yield Exam(protocol, train, tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Runs of families never seen, else of neighbours never seen, else of other sessions."""
+        rows = contention_measurements(bundle)
+        rows = rows.take(np.isfinite(rows.values[TARGETS[0]]))
+        left = rows.groups["neighbour"] != "none"
+        for key, protocol in (
+            ("family", "leave_one_family_out"),
+            ("neighbour", "leave_one_corunner_out"),
+            ("session", "another_session"),
+        ):
+            new = left & ~np.isin(rows.groups[key], list(seen.get(key, ())))
+            left = left & ~new
+            if new.any():
+                yield from contention_tasks(protocol, None, rows.take(new))
+
+
+def with_steady(judged: Mapping[str, Measurements]) -> dict[str, Measurements]:
+    """The judged rows of each protocol, and as PROTOCOL_steady those of steady programs alone."""
+    found = dict(judged)
+    for name, rows in judged.items():
+        found[f"{name}_steady"] = rows.take(rows.groups[STEADY] == "steady")
+    return found
+
+
+def contention_tasks(
+    protocol: str, train: Measurements | None, judged: Measurements
+) -> Iterator[Task]:
+    """One task a metric, with rules and with baselines that know the program alone."""
+    for metric in TARGETS:
+        if not np.isfinite(judged.values[metric]).any():
+            continue
+        baselines = {}
+        if train is not None:
+            mean = ProgramMean().fit(train).predict(judged.queries)
+            baselines["program_mean"] = mean.values[metric]
+            baselines["program_median"] = program_median(train, judged, metric)
+            baselines |= rules(train, judged, metric)
+        repeats = judged.groups["repeated"]
+        yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats)
+
+
+def program_median(train: Measurements, judged: Measurements, metric: str) -> Column:
+    """The median of a program's runs, of all runs where it has none; shape (n,).
+
+    Args:
+        train: teaches.
+        judged: n runs.
+        metric: of both.
+    """
+    values, programs = train.values[metric], train.groups["program"]
+    known = {name: float(np.nanmedian(values[programs == name])) for name in np.unique(programs)}
+    common = float(np.nanmedian(values))
+    return np.array([known.get(name, common) for name in judged.groups["program"]])
+
+
+def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> Measurements:
+    """Runs beside other programs, with hosts put together as what was taught says.
+
+    Args:
+        judged: runs; those beside loads that are no programs are left out.
+        train: teaches what adds up, and what an idle host shows.
+        measured: where profiles are found.
+    """
+    taught = [colocation_of(query) for query in train.queries]
+    idle = idle_window(train.queries)
+    mixing = mixing_of(taught, train.groups["neighbour"], idle)
+    asked = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
+    others = np.full(len(measured), "none")
+    neighbours = np.concatenate([judged.groups["neighbour"], others])
+    cpus = judged.groups["cpus_shared"].astype(np.float64)
+    rows, found = put_together(asked, neighbours, cpus, idle, mixing)
+    return replace(judged.take(rows), queries=[Query(one, GUEST) for one in found])
+
+
+def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measurements:
+    """Runs as measured programs beside neighbours, in the order of the table.
+
+    Args:
+        bundle: with `runs` and `samples`.
+        profiled: whether programs come with what one load did to them.
+    """
+    runs = bundle.table("runs")
+    beside = colocations(runs, bundle.table("samples"), profiled=profiled)
+    queries = [Query(one, GUEST) for one in beside]
+    keys = {"victim": "program", "family": "family", "neighbour": "neighbour", "mode": "mode"}
+    groups = {new: runs[old].astype(str).to_numpy(dtype=np.str_) for old, new in keys.items()}
+    groups["session"] = (runs["session"] + " " + runs["started_at"].str[:10]).to_numpy(np.str_)
+    groups["repeated"] = runs[list(QUESTION)].astype(str).agg(" ".join, axis=1).to_numpy(np.str_)
+    groups["cpus_shared"] = np.where(runs["placement"] == "same", "1", "2")
+    groups[STEADY] = steadiness(runs)
+    groups["profile"] = np.where(beside_one_load(runs), MADE_OF_IT, "")
+    values = {metric: runs[metric].to_numpy(dtype=np.float64) for metric in TARGETS}
+    return Measurements(queries, values, groups)
+
+
+def steadiness(runs: "pd.DataFrame") -> NDArray[np.str_]:
+    """`steady` or `unsteady` by how much the isolated CPU times of each run's program vary, (n,).
+
+    A program with fewer than two isolated runs is `steady`: nothing was measured of its variation.
+    """
+    alone = runs[runs["neighbour"] == ISOLATED].groupby("victim")["cpu_s"]
+    variation = runs["victim"].map(alone.std() / alone.mean()).to_numpy(dtype=np.float64)
+    return np.where(variation > MOST_VARIATION, "unsteady", "steady")

@@ -1,0 +1,84 @@
+"""Rules for the relative speed of co-located programs that need no trained model.
+
+A predictor is worth its cost only where it beats the best of them. Each is fitted, where there is
+anything to fit, on the training rows of a fold alone.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.colocation.features import Column, colocation_of
+from forerun.models.colocation.host_forecast import demand
+
+NEIGHBOUR: Final = "neighbour"
+PLACEMENT: Final = "cpus_shared"
+"""Grouping key: how many CPUs a program and its neighbour share, `1` or `2`."""
+ISOLATED: Final = "none"
+RUNNABLE: Final = 2
+"""Programs on a shared CPU in every co-located run: the judged one and its neighbour."""
+
+
+def rules(train: Measurements, judged: Measurements, metric: str) -> Mapping[str, Column]:
+    """Name of each rule -> relative speed of n judged runs, shape (n,).
+
+    Args:
+        train: training rows, isolated ones among them.
+        judged: n co-located rows with the groups `neighbour` and `cpus_shared`.
+        metric: `p_cpu` or `p_wall`.
+    """
+    return {
+        "rule_unslowed": np.ones(len(judged)),
+        "rule_fair_share": fair_share(judged, metric),
+        "rule_fair_share_of_reference": fair_share(judged, metric) * reference_ratio(judged),
+        "rule_neighbour_median": neighbour_median(train, judged, metric),
+    }
+
+
+def fair_share(judged: Measurements, metric: str) -> Column:
+    """Relative speed where programs that share one CPU get equal parts of it, shape (n,).
+
+    By the wall, a program that alone wants the share c of a CPU gets min(c, 1/k) of the one that it
+    shares with k - 1 others, so its relative speed is min(c, 1/k) / c. On a CPU of its own, and in
+    CPU time, nothing slows it.
+    """
+    if metric != "p_wall":
+        return np.ones(len(judged))
+    wanted = np.array([_wanted(query) for query in judged.queries])
+    shared = judged.groups[PLACEMENT] == "1"
+    return np.where(shared, np.minimum(wanted, 1.0 / RUNNABLE) / wanted, 1.0)
+
+
+def reference_ratio(judged: Measurements) -> Column:
+    """CPU time of each run's isolated reference over the program's usual one, 1 unknown, (n,)."""
+    known = [colocation_of(query).reference_ratio for query in judged.queries]
+    return np.array([1.0 if ratio is None else ratio for ratio in known])
+
+
+def neighbour_median(train: Measurements, judged: Measurements, metric: str) -> Column:
+    """Median relative speed of the training rows with the same neighbour and placement, (n,).
+
+    Where the training rows hold no such neighbour, the median of the same placement; without that,
+    of all co-located rows.
+    """
+    values = train.values[metric]
+    known = np.isfinite(values) & (train.groups[NEIGHBOUR] != ISOLATED)
+    values, keys = values[known], _keys(train.take(known))
+    placements = train.groups[PLACEMENT][known]
+    both = {key: float(np.median(values[keys == key])) for key in np.unique(keys)}
+    one = {name: float(np.median(values[placements == name])) for name in np.unique(placements)}
+    usual = float(np.median(values)) if len(values) else 1.0
+    rows = zip(_keys(judged), judged.groups[PLACEMENT], strict=True)
+    return np.array([both.get(key, one.get(placement, usual)) for key, placement in rows])
+
+
+def _keys(rows: Measurements) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    pairs = zip(rows.groups[NEIGHBOUR], rows.groups[PLACEMENT], strict=True)
+    return np.array([f"{neighbour} {cpus}" for neighbour, cpus in pairs], dtype=np.str_)
+
+
+def _wanted(query: Query) -> float:
+    return demand(colocation_of(query).profile)

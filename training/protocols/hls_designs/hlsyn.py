@@ -1,0 +1,134 @@
+"""hlsyn: cycles and area of hardware designs, of programs unseen and of programs that teach."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.program import ProgramGraph
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Design
+from forerun.models.hls_designs.booster import DesignBoost
+from forerun.models.hls_designs.features import METRICS
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.joined_tables import joined_table
+from forerun.training.protocols.protocol import Column, Exam, Examiner, Task
+
+DEVICE = Device(name="xilinx-vcu1525", vendor="amd", kind="fpga")
+TOOLS: Mapping[str, Software] = {
+    "v18": Software(framework="sdx", version="2018.3"),
+    "v20": Software(framework="vitis", version="2020.2"),
+}
+SHOTS = 20
+
+
+class HLSynExaminer(Examiner):
+    """Five targets a design; the published score is the sum of their RMSE."""
+
+    dataset = "hlsyn"
+    joined = ("graph_nodes", "graph_edges")
+    reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`DesignBoost`, unfitted."""
+        return DesignBoost(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Designs with a label, of programs that neither tool's protocol holds out.
+
+        So a folder of held-out programs is judged as the protocol has it.
+        """
+        designs = bundle.table("designs")
+        out = {kernel for kernels in INDUCTIVE.values() for kernel in kernels}
+        kept = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(sorted(out))
+        return design_measurements(designs[kept], bundle)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Each published split; the inductive one before and after 20 designs of each program."""
+        designs = bundle.table("designs")
+        for split in HLSyn().splits(bundle):
+            if not split.train.any():
+                continue
+            train = design_measurements(designs[split.train], bundle)
+            judged = design_measurements(designs[split.judged], bundle)
+            yield Exam(split.protocol, train, list(_tasks(split.protocol, judged)))
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Designs of programs never seen."""
+        designs = bundle.table("designs")
+        new = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(
+            list(seen.get("kernel", ()))
+        )
+        for tool, rows in designs[new].groupby("tool"):
+            yield from _tasks(f"inductive/{tool}", design_measurements(rows, bundle))
+
+
+def performance(cycles: Column) -> Column:
+    """The published target: log2(1e7 / cycles) / 2."""
+    return np.asarray(np.log2(1e7 / cycles) / 2.0)
+
+
+def share(used: Column) -> Column:
+    """Shares of the chip are judged as they are."""
+    return used
+
+
+def program_graphs(bundle: Bundle) -> dict[str, ProgramGraph]:
+    """Program -> its graph, from `graph_nodes` and `graph_edges`."""
+    edges = {
+        str(kernel): tuple(map(tuple, rows[["src", "dst", "flow", "position"]].to_numpy().tolist()))
+        for kernel, rows in joined_table(bundle, "graph_edges", "hlsyn").groupby("kernel")
+    }
+    found = {}
+    for kernel, rows in joined_table(bundle, "graph_nodes", "hlsyn").groupby("kernel"):
+        nodes = rows.sort_values("node")
+        found[str(kernel)] = ProgramGraph(
+            types=tuple(nodes["type"].tolist()),
+            texts=tuple(nodes["text"].tolist()),
+            full_texts=tuple(nodes["full_text"].fillna("").tolist()),
+            edges=edges.get(str(kernel), ()),
+            blocks=tuple(nodes["block"].tolist()),
+            functions=tuple(nodes["function"].tolist()),
+        )
+    return found
+
+
+def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
+    """Rows of `designs` as measured designs, with the group `kernel`."""
+    programs = program_graphs(bundle)
+    queries = []
+    for kernel, tool, text in zip(rows["kernel"], rows["tool"], rows["pragmas_json"], strict=True):
+        directives = sorted((place, str(value)) for place, value in json.loads(text).items())
+        queries.append(Query(Design(programs[kernel], tuple(directives)), DEVICE, TOOLS[tool]))
+    return Measurements(
+        queries=queries,
+        values={metric: rows[metric].to_numpy(dtype=np.float64) for metric in METRICS},
+        groups={
+            name: rows[name].astype(str).to_numpy(dtype=np.str_) for name in ("kernel", "tool")
+        },
+    )
+
+
+def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+    """One task a metric and program: parts of one row, pooled there."""
+    part, tool = protocol.split("/")
+    for metric in METRICS:
+        scale = performance if metric == "latency_cycles" else share
+        for kernel in np.unique(judged.groups["kernel"]):
+            mine = judged.take(judged.groups["kernel"] == kernel)
+            if part == "transductive":
+                yield Task(protocol, metric, mine, scale=scale)
+                continue
+            yield Task(f"inductive_0_shot/{tool}", metric, mine, scale=scale)
+            if len(mine) > SHOTS:
+                name = f"inductive_{SHOTS}_shot/{tool}"
+                yield Task(name, metric, mine, shots=SHOTS, suggested=True, scale=scale)

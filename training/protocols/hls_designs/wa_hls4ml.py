@@ -1,0 +1,99 @@
+"""wa_hls4ml: cycles and area of dense layers, of output widths unseen and of settings unseen.
+
+No figure is published for this grid. The full benchmark and rule4ml report R2 of 0.8 to 0.98 and
+SMAPE of 10 to 30 % by target, on other rows: they stand in the protocols' text, not in a table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.hls_designs.wa_hls4ml import ASKED, TABLE, WaHls4ml
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Benchmark
+from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+SUITE = "hls4ml dense layer"
+DEVICE = Device(name="xilinx-vu13p", vendor="amd", kind="fpga")
+"""The part that has what the `Available*` columns say."""
+
+LABELS: Mapping[str, str] = {
+    "latency_cycles": "WorstLatency",
+    "lut": "LUT",
+    "ff": "FF",
+    "dsp": "DSP",
+    "bram": "BRAM_18K",
+}
+"""Metric -> column."""
+
+
+class WaHls4mlExaminer(Examiner):
+    """Five targets a layer; layers that failed to synthesise take no part."""
+
+    dataset = "wa_hls4ml"
+    reads = MappingProxyType({TABLE: (*ASKED, *LABELS.values())})
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`BenchmarkBoost`, unfitted."""
+        return BenchmarkBoost(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All layers with a label."""
+        grid = bundle.table(TABLE)
+        return layer_measurements(grid[grid["LUT"].notna()])
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """One exam a split; widths and folds are pooled."""
+        grid = bundle.table(TABLE)
+        for split in WaHls4ml().splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            group = "d_out" if protocol == "unseen_width" else "setting"
+            if split.train.any():
+                train = layer_measurements(grid[split.train], group)
+                judged = layer_measurements(grid[split.judged], group)
+                yield Exam(protocol, train, list(_tasks(protocol, judged)))
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Layers of output widths never seen."""
+        rows = self.teaching(bundle, catalog)
+        new = ~np.isin(rows.groups["d_out"], list(seen.get("d_out", ())))
+        if new.any():
+            yield from _tasks("unseen_width", rows.take(new))
+
+
+def layer_measurements(grid: pd.DataFrame, group: str = "d_out") -> Measurements:
+    """Rows of `dense_grid_v0` as measured tests.
+
+    Args:
+        grid: rows with a label.
+        group: `d_out` or `setting`, what is held out together where intervals are measured.
+    """
+    queries = []
+    for d_in, d_out, bits, reuse, strategy in grid[list(ASKED)].itertuples(index=False):
+        numbers = {"d_in": d_in, "d_out": d_out, "precision_bits": bits, "reuse_factor": reuse}
+        settings: dict[str, float | str] = {name: float(v) for name, v in numbers.items()}
+        # A multiplier is used as often as the reuse factor says.
+        settings |= {"multipliers": d_in * d_out / reuse, "strategy": str(strategy)}
+        workload = Benchmark(SUITE, tuple(sorted(settings.items())))
+        queries.append(Query(workload, DEVICE, Software(framework="hls4ml")))
+    groups = {
+        "d_out": grid["d_out"].astype(str).to_numpy(dtype=np.str_),
+        "setting": grid[list(ASKED)].astype(str).agg(" ".join, axis=1).to_numpy(dtype=np.str_),
+    }
+    values = {m: grid[column].to_numpy(dtype=np.float64) for m, column in LABELS.items()}
+    return Measurements(queries, values, {**groups, GROUP: groups[group]})
+
+
+def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+    for metric in LABELS:
+        yield Task(f"{protocol}/{metric}", metric, judged)

@@ -1,0 +1,269 @@
+"""gpumemnet: peak memory of training, of random perceptrons and of vision models left out.
+
+The vision models' operator graphs stand in the timm_bench bundle: the one beside this bundle, or
+the pulled one. Without it the perceptrons alone are examined.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.memory.gpumemnet import CAP_MIB, DEVICE, GpuMemNet
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import MissingData
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Network, TrainingSetup
+from forerun.features.memory.plan import memory_plan
+from forerun.features.tables.bundles import timm_graphs
+from forerun.features.tables.gpumemnet import mlp_graph
+from forerun.models.memory.peak_memory import AT_LEAST, PEAK, Memory
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.joined_tables import joined_table
+from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+
+GRAPHS: Final = "timm_bench"
+FAKETENSOR: Final = "faketensor_after_forward_mib"
+MLP_BIN_MIB, VISION_BIN_MIB = 1000.0, 8000.0
+MLP_SETUP: Final = TrainingSetup("adam")
+VISION_SETUP: Final = TrainingSetup("momentum")
+"""The source names Adam for perceptrons and nothing for timm: SGD with momentum is what timm's own
+script takes; one slot a weight fits (a free coefficient of further weights comes out at -0.1)."""
+
+
+class GpuMemNetExaminer(Examiner):
+    """Device-level training peaks."""
+
+    dataset = "gpumemnet"
+    joined = (f"graphs of {GRAPHS}",)
+    reads = MappingProxyType(
+        {
+            "timm_training_peak": (
+                *("model", "family", "batch_size", "max_gpu_memory_mib", "suspect"),
+                FAKETENSOR,
+            )
+        }
+    )
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`Memory`, unfitted."""
+        return Memory(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Vision models and perceptrons, clean rows and lower bounds."""
+        vision, _ = vision_peaks(bundle, catalog)
+        found = [vision.take(_usable(vision))] if len(vision) else []
+        found += [
+            mlp_peaks(bundle.table(name), catalog)
+            for name in ("mlp_step1", "mlp_step2")
+            if bundle.has(name)
+        ]
+        if not found:
+            raise MissingData(f"{bundle.folder} holds no training peaks with a graph.")
+        whole = found[0]
+        for part in found[1:]:
+            whole = whole + part
+        return whole
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Folds of each protocol, then one kind of network judged by what another taught."""
+        vision, place = vision_peaks(bundle, catalog)
+        mlp = mlp_peaks(bundle.table("mlp_step2"), catalog) if bundle.has("mlp_step2") else None
+        for split in GpuMemNet().splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            if split.table == "mlp_step2" and mlp is not None:
+                judged, train = mlp.take(split.judged), mlp.take(split.train)
+                task = Task(f"{protocol}/peak", PEAK, judged, bin_width=MLP_BIN_MIB)
+            else:
+                train = vision.take(place[split.train & (place >= 0)])
+                judged = vision.take(place[split.judged & (place >= 0)])
+                task = _vision_task(protocol, judged)
+            if len(train) and len(judged):
+                yield Exam(protocol, train, [task])
+        yield from _across_kinds(vision)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Clean rows of vision models never seen, apart by whether their family was."""
+        vision, _ = vision_peaks(bundle, catalog)
+        if not len(vision):
+            return
+        clean = ~np.isnan(vision.values[PEAK])
+        new = {k: ~np.isin(vision.groups[k], list(seen.get(k, ()))) for k in ("model", "family")}
+        parts = {
+            "unseen_family": clean & new["model"] & new["family"],
+            "unseen_model": clean & new["model"] & ~new["family"],
+        }
+        for protocol, rows in parts.items():
+            if rows.any():
+                yield _vision_task(protocol, vision.take(rows))
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Rows without a graph, suspect ones, and models that training saw."""
+        vision, place = vision_peaks(bundle, catalog)
+        here = place >= 0
+        suspect, same = np.zeros(len(place), dtype=np.bool_), np.zeros(len(place), dtype=np.bool_)
+        suspect[here] = np.isnan(vision.values[PEAK])
+        same[here] = np.isin(vision.groups["model"], list(seen.get("model", ())))
+        return counted(
+            {
+                f"no operator graph of that model in {GRAPHS}": ~here,
+                "the column suspect says that the peak is not one": suspect,
+                "training saw this model": same & ~suspect,
+            }
+        )
+
+
+def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Rows of an `mlp` table as measured networks."""
+    device = catalog.get(DEVICE)
+    queries = []
+    for row in table.to_dict("records"):
+        width = re.match(r"input:(\d+)_", str(row["Filename"]))
+        graph = mlp_graph(str(row["Activations-Params"]), int(width[1]) if width else 1)
+        batch = int(row["Batch Size"])
+        queries.append(Query(Network(graph, batch, "fp32", "training", MLP_SETUP), device))
+    measured = table["Max GPU Memory (MiB)"].to_numpy(dtype=np.float64)
+    names = table["Filename"].to_numpy(dtype=np.str_)
+    return _measurements(queries, measured, np.full(len(queries), np.nan), names, names)
+
+
+def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
+    """Rows of `timm_training_peak` that have a graph, and each row's position among them (or -1).
+
+    Rows that ended for want of memory hold a lower bound in place of a peak; other suspect rows
+    hold neither.
+    """
+    if not bundle.has("timm_training_peak"):
+        return _measurements([], *([np.array([])] * 2), *([np.array([], dtype=np.str_)] * 2)), (
+            np.array([], dtype=np.intp)
+        )
+    table = bundle.table("timm_training_peak")
+    graphs = _graphs(bundle, table)
+    place = np.full(len(table), -1, dtype=np.intp)
+    device = catalog.get(DEVICE)
+    queries: list[Query] = []
+    kept: list[int] = []
+    for row, (model, batch) in enumerate(zip(table["model"], table["batch_size"], strict=True)):
+        if model in graphs:
+            place[row] = len(queries)
+            network = Network(graphs[model], int(batch), "fp32", "training", VISION_SETUP)
+            queries.append(Query(network, device))
+            kept.append(row)
+    rows = table.iloc[kept]
+    clean, bound = rows["suspect"] == "", rows["suspect"] == "near_40gb_cap"
+    peaks = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
+    found = _measurements(
+        queries,
+        np.where(clean, peaks, np.nan),
+        np.where(bound, CAP_MIB, np.nan),
+        rows["model"].to_numpy(dtype=np.str_),
+        rows["family"].to_numpy(dtype=np.str_),
+    )
+    found = Measurements(
+        found.queries,
+        {**found.values, FAKETENSOR: rows[FAKETENSOR].to_numpy(dtype=np.float64)},
+        found.groups,
+    )
+    return found, place
+
+
+def _measurements(
+    queries: Sequence[Query],
+    measured: NDArray[np.float64],
+    at_least: NDArray[np.float64],
+    models: NDArray[np.str_],
+    families: NDArray[np.str_],
+) -> Measurements:
+    groups = {
+        "device": np.array([q.device.name for q in queries], dtype=np.str_),
+        "model": models,
+        "family": families,
+    }
+    return Measurements(queries, {PEAK: measured, AT_LEAST: at_least}, groups)
+
+
+def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
+    """Model -> graph at the image size that fits the published FakeTensor estimate best.
+
+    Both are facts about the workload; what was measured does not enter.
+    """
+    beside = bundle.folder.parent / GRAPHS
+    try:
+        rows = joined_table(
+            Bundle(GRAPHS, beside if beside.is_dir() else bundle.folder), "graphs", GRAPHS
+        )
+    except MissingData:
+        return {}
+    known = timm_graphs(rows[rows["model"].isin(set(table["model"]))])
+    first = table.sort_values("batch_size").drop_duplicates("model")
+    columns = (first["model"], first["batch_size"], first[FAKETENSOR])
+    runs = {str(m): (int(b), float(f)) for m, b, f in zip(*columns, strict=True)}
+    best: dict[str, tuple[float, OperatorGraph]] = {}
+    for (model, _), graph in known.items():
+        batch, estimate = runs[model]
+        plan = memory_plan(Network(graph, batch, "fp32", "training", VISION_SETUP))
+        gap = abs(np.log(plan.parts["activations"] / estimate))
+        if model not in best or gap < best[model][0]:
+            best[model] = (gap, graph)
+    return {model: graph for model, (_, graph) in best.items()}
+
+
+def _usable(rows: Measurements) -> NDArray[np.bool_]:
+    return ~np.isnan(rows.values[PEAK]) | ~np.isnan(rows.values[AT_LEAST])
+
+
+def _vision_task(protocol: str, judged: Measurements) -> Task:
+    published = {
+        "faketensor": judged.values[FAKETENSOR],
+        "accelerate": np.array([_accelerate_mib(q.run) for q in judged.queries]),
+    }
+    name = f"{protocol}/training_peak"
+    return Task(name, PEAK, judged, published=published, bin_width=VISION_BIN_MIB)
+
+
+def _accelerate_mib(network: object) -> float:
+    """What `accelerate estimate-memory` says of training in fp32, MiB: weights four times.
+
+    Weights, gradients and two moments, at any batch size (accelerate 1.15,
+    `estimate_training_usage`).
+    """
+    assert isinstance(network, Network)
+    weights = memory_plan(network).parts["weights"]
+    return 4.0 * weights
+
+
+def _across_kinds(vision: Measurements) -> Iterator[Exam]:
+    """Convolutional networks teach and transformers are judged, and the other way round."""
+    if not len(vision):
+        return
+    kinds = [_kind(q.run) for q in vision.queries]
+    clean = ~np.isnan(vision.values[PEAK])
+    convolutional = np.array([k == "convolutional" for k in kinds], dtype=np.bool_)
+    transformer = np.array([k == "transformer" for k in kinds], dtype=np.bool_)
+    for protocol, teaches, judged in (
+        ("convolutional_teaches", convolutional, transformer),
+        ("transformer_teaches", transformer, convolutional),
+    ):
+        train, rows = vision.take(teaches & _usable(vision)), vision.take(judged & clean)
+        if len(train) and len(rows):
+            yield Exam(protocol, train, [_vision_task(protocol, rows)])
+
+
+def _kind(network: object) -> str:
+    """`transformer`: attention without batch norm; `convolutional`: neither attention nor LN."""
+    assert isinstance(network, Network)
+    kinds = {op.kind for op in network.graph.operators}
+    if "attention" in kinds and "batch_norm" not in kinds:
+        return "transformer"
+    return "other" if kinds & {"attention", "layer_norm"} else "convolutional"

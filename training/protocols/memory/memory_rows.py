@@ -1,0 +1,137 @@
+"""Rows of published memory tables as measured networks, and why the others are none."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.datasets.memory.published_memory import (
+    ALLOCATED,
+    DEVICE,
+    RESERVED,
+    families,
+    metrics,
+    peak_mib,
+    phases,
+    reasons,
+    sources,
+)
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network, Phase
+from forerun.features.operators.roofline import ELEMENT_BYTES
+from forerun.training.protocols.memory.memory_setups import NO_GRAPH, Described, described
+
+METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
+GROUPS: Final = ("device", "model", "family", "graph", "source", "phase", "part", "metric", "row")
+
+BOARDS: Final[Mapping[str, str]] = {
+    "rtx2060": "rtx-2060-super",
+    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
+    "rtx4070tisuper": "rtx-4080",
+    "h100-sxm-96gb-500w": "h100-nvl-94gb",
+    "a100-80gb?": "a100-sxm-80gb",
+    "a100": "a100-sxm-40gb",
+}
+"""Board of GPUs that a table names in other words. Those that have no sheet are represented by one
+of their generation with as much memory, the only property that counts here."""
+UNNAMED: Final = "v100-sxm2-16gb"
+"""Board of the rows that name none: all are of the single-GPU guide, which shows its nvidia-smi."""
+
+
+def memory_measurements(
+    table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
+) -> tuple[Measurements, NDArray[np.intp]]:
+    """Rows of `table` as measured networks, and their positions.
+
+    Values: the peak under the metric that was measured, MiB; NaN under the two others. Groups:
+    those of `GROUPS`; `part` is what is judged together.
+
+    Args:
+        table: `table` of the bundle, n rows.
+        graphs: graphs at batch 1 by name.
+        catalog: spec sheets.
+    """
+    found = questions(table, graphs)
+    kept = [row for row, one in enumerate(found) if isinstance(one, Described)]
+    asked = [one for one in found if isinstance(one, Described)]
+    rows = table.iloc[kept]
+    queries = [
+        _query(one, graphs[one.graph], _device(row, catalog))
+        for one, row in zip(asked, rows.to_dict("records"), strict=True)
+    ]
+    measured, metric = peak_mib(rows), metrics(rows)
+    values = {name: np.where(metric == name, measured, np.nan) for name in METRICS}
+    groups = {
+        "device": [query.device.name for query in queries],
+        "model": rows["model"].tolist(),
+        "family": families(rows["model"]),
+        "graph": [one.graph for one in asked],
+        "source": sources(rows),
+        "phase": phases(rows),
+        "part": [one.part for one in asked],
+        "metric": metric,
+        "row": rows["row_id"].tolist(),
+    }
+    texts = {name: np.array(groups[name], dtype=np.str_) for name in GROUPS}
+    return Measurements(queries, values, texts), np.array(kept, dtype=np.intp)
+
+
+def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list["Described | str"]:
+    """The question of each of n rows, or why it is not judged."""
+    found: list[Described | str] = []
+    columns = (reasons(table), sources(table), table.to_dict("records"))
+    for why, source, row in zip(*columns, strict=True):
+        one = str(why) or described(str(source), row)
+        if isinstance(one, Described) and one.graph not in graphs:
+            one = NO_GRAPH
+        found.append(one)
+    return found
+
+
+def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[str, int]:
+    """Reason -> rows that no task judges for it."""
+    why = [one for one in questions(table, graphs) if isinstance(one, str)]
+    return {reason: why.count(reason) for reason in dict.fromkeys(why)}
+
+
+def out_of_memory(
+    table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
+) -> list[Query]:
+    """Runs that found too little memory on their board, those whose set-up can be asked.
+
+    Args:
+        table: `table` of the bundle.
+        graphs: graphs at batch 1 by name.
+        catalog: spec sheets.
+    """
+    failed = table[table["kind"] == "oom"]
+    found = []
+    for source, row in zip(sources(failed), failed.to_dict("records"), strict=True):
+        one = described(str(source), row)
+        if isinstance(one, Described) and one.graph in graphs:
+            found.append(_query(one, graphs[one.graph], _device(row, catalog)))
+    return found
+
+
+def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
+    phase: Phase = "inference" if one.training is None else "training"
+    if one.stored_bytes and graph.parameter_elements is not None:
+        # The plan keeps weights that no operator reads as they are stored.
+        unread = int(one.stored_bytes / ELEMENT_BYTES[one.precision])
+        graph = replace(graph, parameter_elements=graph.parameter_elements + unread)
+    run = (graph, one.batch_size, one.precision, phase, one.training, one.inference)
+    return Query(Network(*run), device, Software(runtime=one.runtime))
+
+
+def _device(row: Mapping[object, object], catalog: DeviceCatalog) -> Device:
+    if isinstance(row["device"], str):
+        return catalog.get(row["device"])
+    named = row["gpu"]
+    return catalog.get(BOARDS.get(named, named) if isinstance(named, str) else UNNAMED)

@@ -1,0 +1,207 @@
+"""deepbench: kernels of one shape list on several GPUs, one GPU or one architecture left out.
+
+A task is a class of kernels in one precision on one device. Rows that cannot be asked are counted
+by `unanswerable`: phones and the Xeon Phi have no spec sheet here, half precision on GPUs without
+tensor cores is no number format, and the gradient of a convolution's weight is no operator kind.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.deepbench import GENERATION
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.errors import UnknownDevice
+from forerun.data.graph import Operator
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, NumberFormat
+from forerun.features.tables.deepbench import (
+    deepbench_convolutions,
+    deepbench_formats,
+    deepbench_products,
+    deepbench_recurrent,
+    deepbench_software,
+)
+from forerun.models.operators.booster import OperatorBoost
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+CLASSES: Mapping[str, tuple[str, str]] = {
+    "gemm": ("gemm", "latency_ms"),
+    "conv_forward": ("conv", "fwd_ms"),
+    "conv_backward_input": ("conv", "bwd_input_ms"),
+    "recurrent": ("rnn", "fwd_ms"),
+}
+"""Class of kernels -> table and column of its time; backward passes of recurrent layers and the
+gradient of convolution weights have no operator kind."""
+
+
+CONVOLUTIONS = ("conv_forward", "conv_backward_input")
+KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
+"""All but recurrent layers: to the features of operators such a layer is a linear one of as many
+rows as batch and steps, so its rows would make linear layers slow."""
+
+
+class DeepBenchExaminer(Examiner):
+    """Matrix products, convolutions and recurrent layers, each precision and device by itself.
+
+    Args:
+        training_classes: kernels whose rows train the predictors in use.
+        training_precisions: number formats whose rows do; all when empty.
+    """
+
+    dataset = "deepbench"
+
+    def __init__(
+        self,
+        training_classes: Sequence[str] = KERNELS_TO_TRAIN,
+        training_precisions: Sequence[NumberFormat] = (),
+    ) -> None:
+        self.training_classes = tuple(training_classes)
+        self.training_precisions = tuple(training_precisions)
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`OperatorBoost`, unfitted."""
+        return OperatorBoost(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Rows of the training classes and precisions, of all devices."""
+        rows = _of_classes(kernel_measurements(bundle, catalog), self.training_classes)
+        wanted = self.training_precisions
+        kept = [not wanted or query.run.precision in wanted for query in rows.queries]
+        return rows.take(np.array(kept, dtype=np.bool_))
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """`unseen_device` and `unseen_generation`; each trains on the other devices' rows."""
+        rows = kernel_measurements(bundle, catalog)
+        for protocol, key in (("unseen_device", "device"), ("unseen_generation", "generation")):
+            values = rows.groups[key]
+            for value in np.unique(values[values != ""]):
+                out = values == value
+                if not out.all():
+                    tasks = list(_tasks(rows.take(out), protocol))
+                    train = _of_classes(rows.take(~out), KERNELS_TO_TRAIN)
+                    yield Exam(protocol, train, tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Kernels of devices whose rows of this dataset did not train the predictor."""
+        rows = kernel_measurements(bundle, catalog)
+        new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
+        if new.any():
+            yield from _tasks(rows.take(new), "unseen_device")
+
+
+def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Rows of all tables as measured kernels, with `device`, `generation` and `kernel_class`.
+
+    A row of `conv` gives one kernel a measured pass. `generation` is empty where the architecture
+    has no other device to be left out with.
+    """
+    parts = [
+        _class_measurements(name, bundle.table(table), column, catalog)
+        for name, (table, column) in CLASSES.items()
+        if bundle.has(table)
+    ]
+    return parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
+
+
+def unanswerable(bundle: Bundle, catalog: DeviceCatalog) -> dict[str, int]:
+    """Reason -> number of measured times that are asked of no predictor."""
+    counted: Counter[str] = Counter()
+    for name, (table, column) in CLASSES.items():
+        if bundle.has(table):
+            frame = bundle.table(table)
+            measured = frame[frame[column].notna()]
+            counted.update(reason for reason in _reasons(name, measured, catalog) if reason)
+    passes = {"conv": "bwd_weight_ms", "rnn": "bwd_ms"}
+    for table, column in passes.items():
+        if bundle.has(table):
+            counted["no operator kind"] += int(bundle.table(table)[column].notna().sum())
+    return dict(counted)
+
+
+def _class_measurements(
+    name: str, frame: pd.DataFrame, column: str, catalog: DeviceCatalog
+) -> Measurements:
+    frame = frame[frame[column].notna()]
+    kept = np.array([not reason for reason in _reasons(name, frame, catalog)], dtype=np.bool_)
+    frame = frame[kept].reset_index(drop=True)
+    sheets = {str(d): catalog.get(str(d)) for d in frame["device"].unique()}
+    devices = [sheets[str(device)] for device in frame["device"]]
+    formats, software = deepbench_formats(frame), deepbench_software(frame)
+    queries = [
+        Query(Kernel(operator, precision), device, version)
+        for operator, precision, device, version in zip(
+            _operators(name, frame), formats, devices, software, strict=True
+        )
+        if operator is not None and precision is not None
+    ]
+    generations = [GENERATION.get(str(device), "") for device in frame["device"]]
+    return Measurements(
+        queries=queries,
+        values={"latency_ms": frame[column].to_numpy(dtype=np.float64)},
+        groups={
+            "device": np.array([device.name for device in devices], dtype=np.str_),
+            "generation": np.array(generations, dtype=np.str_),
+            "kernel_class": np.full(len(frame), name, dtype="<U24"),
+        },
+    )
+
+
+def _of_classes(rows: Measurements, classes: Sequence[str]) -> Measurements:
+    return rows.take(np.isin(rows.groups["kernel_class"], list(classes)))
+
+
+def _operators(name: str, frame: pd.DataFrame) -> list[Operator | None]:
+    if name == "gemm":
+        return list(deepbench_products(frame))
+    if name == "recurrent":
+        return deepbench_recurrent(frame)
+    if name == "conv_forward":
+        return list(deepbench_convolutions(frame))
+    return list(deepbench_convolutions(frame, "backward_input"))
+
+
+def _reasons(name: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> list[str]:
+    """Why each row is asked of no predictor; empty where it is."""
+    found = {str(device): _sheet(str(device), catalog) for device in frame["device"].unique()}
+    rows = zip(_operators(name, frame), deepbench_formats(frame), frame["device"], strict=True)
+    reasons = []
+    for operator, precision, device in rows:
+        sheet = found[str(device)]
+        if sheet is None:
+            reasons.append("no spec sheet")
+        elif operator is None:
+            reasons.append("no recurrent layer")
+        elif precision is None or precision not in sheet.peak_tflops:
+            reasons.append("no number format")
+        else:
+            reasons.append("")
+    return reasons
+
+
+def _sheet(name: str, catalog: DeviceCatalog) -> Device | None:
+    try:
+        return catalog.get(name)
+    except UnknownDevice:
+        return None
+
+
+def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
+    kinds = rows.groups["kernel_class"]
+    precisions = np.array([query.run.precision for query in rows.queries], dtype=np.str_)
+    for device in np.unique(rows.groups["device"]):
+        for kind in CLASSES:
+            for precision in np.unique(precisions):
+                mine = (rows.groups["device"] == device) & (kinds == kind)
+                mine &= precisions == precision
+                if mine.any():
+                    part = rows.take(mine)
+                    task = f"{protocol}/{kind}_{precision}"
+                    yield Task(task, "latency_ms", part, device=str(device))

@@ -1,0 +1,213 @@
+"""NeuSight's protocol: operators of five GPUs teach, unseen GPUs and whole networks are judged."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.neusight import NeuSight
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.quality import row_weights
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Kernel, Network
+from forerun.features.tables.bundles import neusight_graphs, neusight_kernels
+from forerun.models.operators.booster import OperatorBoost
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.joined_tables import joined_table
+from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+
+GraphKey = tuple[str, str, int, int, str]
+SIZES = ("batch", "m", "n", "k", "h")
+KEY = ("model", "mode", "seqlen", "batch", "option")
+PUBLISHED = ("neusight", "roofline", "habitat", "lietal")
+
+
+class NeuSightExaminer(Examiner):
+    """Operator level by class, and end to end as the sum of operators."""
+
+    dataset = "neusight"
+    reads = MappingProxyType(
+        {
+            "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
+            "e2e": ("device_key", "model", "mode", "seqlen", "batch", "option", "e2e_latency_ms"),
+        }
+    )
+    joined = ("opgraphs",)
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`OperatorBoost`, unfitted."""
+        return OperatorBoost(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All operators of all devices; end-to-end rows never teach."""
+        return _taught(bundle.table("ops"), bundle, catalog)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Each published or leave-one-GPU-out split of the operator table.
+
+        End-to-end rows are judged beside the published split, since no end-to-end row teaches;
+        rows of several GPUs at once (options dp4, tp4, pp4) are no question for one device.
+        """
+        ops = bundle.table("ops")
+        for split in NeuSight().splits(bundle):
+            if split.table != "ops" or not split.train.any():
+                continue
+            train = _taught(ops[split.train], bundle, catalog)
+            protocol = split.protocol.partition("/")[0]
+            tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
+            if protocol == "unseen_device":
+                tasks += _network_tasks(bundle, catalog, set(train.groups["device"]))
+            if protocol == "leave_one_gpu_out":
+                left_out = catalog.get(split.protocol.partition("/")[2]).name
+                tasks += _left_out_networks(bundle, catalog, left_out)
+            yield Exam(protocol, train, tasks)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Operators of devices never seen, and every end-to-end row (none ever teaches)."""
+        if bundle.has("ops"):
+            ops = bundle.table("ops")
+            unseen = ~_device_names(ops["device"], catalog).isin(list(seen.get("device", ())))
+            yield from _operator_tasks(ops[unseen], catalog, "unseen_device")
+        if bundle.has("e2e"):
+            yield from _network_tasks(bundle, catalog, set(seen.get("device", ())))
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Operators of devices that training saw, and networks without a graph."""
+        reasons = {}
+        if bundle.has("ops"):
+            names = _device_names(bundle.table("ops")["device"], catalog)
+            same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
+            reasons["ops: training saw this device"] = same
+        if bundle.has("e2e"):
+            rows = bundle.table("e2e")
+            rows = rows.assign(option=rows["option"].fillna("").astype(str))
+            known = joined_table(bundle, "opgraphs", "neusight")
+            known = known.assign(option=known["option"].fillna("").astype(str))
+            graphs = {_key(row) for row in known.drop_duplicates(list(KEY)).to_dict("records")}
+            found = [_key(row) in graphs for row in rows.to_dict("records")]
+            reasons[
+                "e2e: no operator graph of that model, mode, seqlen, batch and option"
+            ] = ~np.array(found, dtype=np.bool_)
+        return counted(reasons)
+
+
+def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Training rows with weights from the ingestion checks (throttled groups count less)."""
+    ops = ops.reset_index(drop=True)
+    flags = NeuSight().flags_of(ops, bundle.table("devices"))
+    weights = row_weights(flags, len(ops))
+    return replace(operator_measurements(ops, catalog), weights=weights)
+
+
+def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Rows of the `ops` table as measured kernels, with `device` and `op_class` as groups."""
+    devices = {name: catalog.get(str(name)) for name in ops["device"].unique()}
+    software = {name: _software(str(name)) for name in ops["software"].unique()}
+    queries = [
+        Query(Kernel(operator, "fp32"), devices[device], software[version])
+        for operator, device, version in zip(
+            neusight_kernels(ops), ops["device"], ops["software"], strict=True
+        )
+    ]
+    return Measurements(
+        queries=queries,
+        values={"latency_ms": ops["latency_ms"].to_numpy(dtype=np.float64)},
+        groups={
+            "device": np.array([q.device.name for q in queries], dtype=np.str_),
+            "op_class": ops["op_class"].astype(str).to_numpy(dtype=np.str_),
+        },
+    )
+
+
+def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Iterator[Task]:
+    for (device, op_class), rows in ops.groupby(["device", "op_class"], observed=True):
+        judged = operator_measurements(rows, catalog)
+        name = f"{protocol}/{op_class}"
+        yield Task(name, "latency_ms", judged, device=catalog.get(str(device)).name)
+
+
+def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str]) -> list[Task]:
+    rows = bundle.table("e2e")
+    graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
+    rows = rows.assign(option=rows["option"].fillna("").astype(str))
+    rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
+    plain = rows[rows["option"] == ""]
+    parts = {
+        "e2e": plain[~plain["device_key"].str.startswith("AMD")],
+        "e2e_amd": plain[plain["device_key"].str.startswith("AMD")],
+        "e2e_fused": rows[rows["option"] == "fusion"],
+    }
+    tasks = [
+        _network_task(f"published/{name}", part, graphs, catalog)
+        for name, part in parts.items()
+        if len(part)
+    ]
+    for device, part in plain.groupby("device_key"):
+        name = catalog.get(str(device)).name
+        protocol = "seen_device" if name in taught else "unseen_device"
+        tasks.append(_network_task(f"{protocol}/e2e", part, graphs, catalog, name))
+    return tasks
+
+
+def _left_out_networks(bundle: Bundle, catalog: DeviceCatalog, left_out: str) -> list[Task]:
+    """Whole networks of a GPU none of whose operators train."""
+    if not (bundle.has("e2e") and bundle.has("opgraphs")):
+        return []
+    tasks = _network_tasks(bundle, catalog, ())
+    return [
+        replace(task, name="leave_one_gpu_out/e2e") for task in tasks if task.device == left_out
+    ]
+
+
+def _network_task(
+    name: str,
+    rows: pd.DataFrame,
+    graphs: Mapping[GraphKey, OperatorGraph],
+    catalog: DeviceCatalog,
+    device: str | None = None,
+) -> Task:
+    queries = []
+    for row in rows.to_dict("records"):
+        network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"])
+        queries.append(Query(network, catalog.get(str(row["device_key"]))))
+    columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
+    return Task(
+        name,
+        "latency_ms",
+        Measurements(
+            queries=queries,
+            values={"latency_ms": rows["e2e_latency_ms"].to_numpy(dtype=np.float64)},
+            groups={
+                "device": np.array([q.device.name for q in queries], dtype=np.str_),
+                "model": rows["model"].to_numpy(dtype=np.str_),
+            },
+        ),
+        device=device,
+        published={s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()},
+    )
+
+
+def _key(row: Mapping[Any, Any]) -> GraphKey:
+    return (row["model"], row["mode"], int(row["seqlen"]), int(row["batch"]), row["option"])
+
+
+def _device_names(column: "pd.Series[str]", catalog: DeviceCatalog) -> "pd.Series[str]":
+    names = {name: catalog.get(str(name)).name for name in column.unique()}
+    return column.map(names).astype(str)
+
+
+def _software(text: str) -> Software:
+    """`torch2.1.0+cu121` -> framework, version, CUDA or ROCm."""
+    version, _, cuda = text.removeprefix("torch").partition("+")
+    return Software(version=version or None, cuda=cuda or None)

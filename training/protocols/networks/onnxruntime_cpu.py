@@ -1,0 +1,82 @@
+"""onnxruntime_cpu: latency and memory on processors, of unseen networks and unseen threads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.operators.costs import operator_cost
+from forerun.features.tables.onnxruntime_cpu import processor_measurements
+from forerun.models.prediction import Column
+from forerun.models.predictor import Predictor
+from forerun.models.processors.latency import CpuLatency
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+
+METRICS = ("latency_ms", "peak_memory_mib")
+
+
+class OnnxruntimeCpuExaminer(Examiner):
+    """Networks left out in five folds; two threads from one."""
+
+    dataset = "onnxruntime_cpu"
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`CpuLatency`, unfitted."""
+        return CpuLatency()
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows."""
+        return processor_measurements(bundle.table("runs"))
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """One exam a split; folds of one protocol are pooled."""
+        rows = self.teaching(bundle, catalog)
+        for split in OnnxruntimeCpu().splits(bundle):
+            train, judged = rows.take(split.train), rows.take(split.judged)
+            protocol = split.protocol.partition("/")[0]
+            yield Exam(protocol, train, list(_tasks(protocol, train, judged)))
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Networks of devices never seen."""
+        rows = self.teaching(bundle, catalog)
+        new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
+        new &= np.array([query.workload.kind == "network" for query in rows.queries])
+        if new.any():
+            yield from _tasks("unseen_device", None, rows.take(new))
+
+
+def _tasks(protocol: str, train: Measurements | None, judged: Measurements) -> Iterator[Task]:
+    for metric in METRICS:
+        baselines = {}
+        if train is not None and metric == "latency_ms":
+            baselines["flops_line"] = flops_line(train, judged.queries)
+        if np.isfinite(judged.values[metric]).any():
+            yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines)
+
+
+def flops_line(train: Measurements, queries: Sequence[Query]) -> Column:
+    """Latency at the median rate of the networks in training, by threads; shape (n,)."""
+    threads = np.array([query.software.threads or 1 for query in train.queries])
+    networks = np.array([query.workload.kind == "network" for query in train.queries])
+    work = np.array([_flops(query) for query in train.queries])
+    each = train.values["latency_ms"] / work
+    common = float(np.median(each[networks])) if networks.any() else float(np.median(each))
+    rates = {
+        int(count): float(np.median(each[networks & (threads == count)]))
+        for count in np.unique(threads[networks])
+    }
+    return np.array([_flops(q) * rates.get(q.software.threads or 1, common) for q in queries])
+
+
+def _flops(query: Query) -> float:
+    run = query.run
+    if run.kind == "kernel":
+        return max(1.0, operator_cost(run.operator).flops)
+    total = sum(operator_cost(op).flops * op.repeat for op in run.graph.operators)
+    return max(1.0, total * run.batch_size / run.graph.batch_size)

@@ -1,0 +1,276 @@
+"""Rows of published tables as measured networks: which graph, which software, on which board."""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forerun.data.datasets.networks.published_networks import (
+    RUNTIMES,
+    chips,
+    families,
+    micro_batch,
+    reasons,
+    step_ms,
+)
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network, NumberFormat
+
+MODELLED: Final = ("eager", "compiled", "reduce-overhead")
+"""Runtimes that the protocols fit and judge, each by itself."""
+
+BANDS: Final = ("1-16", "above 16")
+"""Batch bands of reports: up to 16, where the host often decides, and above."""
+
+GROUPS: Final = (
+    *("device", "chip", "model", "family", "graph", "host", "runtime", "precision", "phase"),
+    *("band", "part", "source"),
+)
+
+BOARDS: Final[Mapping[str, str]] = {
+    "a100": "a100-sxm-80gb",
+    "v100": "v100-sxm2-16gb",
+    "rtx2060": "rtx-2060-super",
+    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
+}
+"""Board of GPUs that a table names by chip alone: those that cloud machines have, and the only ones
+with the memory that the tables of the GeForce boards state (8 and 16 GB)."""
+
+CONTAINER_TORCH: Final[Mapping[str, str]] = {
+    "20.06": "1.6.0",
+    "20.10": "1.7.0",
+    "21.03": "1.9.0",
+    "21.04": "1.9.0",
+    "21.06": "1.9.0",
+    "21.07": "1.10.0",
+    "21.11": "1.11.0",
+    "21.12": "1.11.0",
+    "22.06": "1.13.0",
+    "22.08": "1.13.0",
+    "22.10": "1.13.0",
+    "22.11": "1.14.0",
+    "23.01": "1.14.0",
+}
+"""NGC container -> torch version (NVIDIA, PyTorch release notes, docs.nvidia.com/deeplearning/
+frameworks/pytorch-release-notes: the alpha build of that version is in the container)."""
+
+_CONTAINER = re.compile(r"\d\d\.\d\d")
+_TORCH = re.compile(r"torch (?:nightly )?(\d+\.\d+\.\d+)")
+
+CONVOLUTIONAL: Final[Mapping[str, str]] = {
+    "ResNet50-v1.5": "resnet50-224",
+    "SE-ResNeXt101-32x4d": "seresnext101_32x4d-224",
+    "EfficientNet-B0": "efficientnet_b0-224",
+    "EfficientNet-B4": "efficientnet_b4-380",
+    "EfficientNet-WideSE-B0": "efficientnet_widese_b0-224",
+    "EfficientNet-WideSE-B4": "efficientnet_widese_b4-380",
+    "SSD300-v1.1-ResNet50": "ssd300_resnet50-300",
+}
+"""Of NVIDIA's examples; their amp configurations run in channels-last, the others do not
+(`configs.yml` of ConvNets, the scripts of SSD)."""
+
+ENGINES: Final[Mapping[str, str]] = {
+    "ResNet50-v1.5": "resnet50-224",
+    "ResNet18": "resnet18-224",
+    "ResNet34": "resnet34-224",
+    "ResNet50": "resnet50-224",
+    "ResNet101": "resnet101-224",
+    "EfficientNet_b0": "efficientnet_b0-224",
+    "EfficientNet_b1": "efficientnet_b1-224",
+    "EfficientNet_b2": "efficientnet_b2-224",
+    "EfficientNet_b3": "efficientnet_b3-224",
+}
+"""TensorRT engines of NVIDIA's Paddle examples and of YOLOv5's classifiers."""
+
+COMPILED_TABLES: Final[Mapping[str, str]] = {
+    "google/vit-base-patch16-224": "vit_base-224-eager",
+    "microsoft/beit-base-patch16-224-pt22k-ft22k": "beit_base_22k-224-eager",
+    "facebook/convnext-large-224": "convnext_large-224",
+    "microsoft/resnet-50": "resnet50_hf-224",
+    "nvidia/segformer-b0-finetuned-ade-512-512": "segformer_b0-512",
+    "google/deeplabv3_mobilenet_v2_1.0_513": "deeplabv3_mobilenet_v2-513",
+    "facebook/detr-resnet-50": "detr_resnet50-800x1066",
+    "facebook/detr-resnet-101": "detr_resnet101-800x1066",
+    "microsoft/conditional-detr-resnet-50": "conditional_detr_resnet50-800x1066",
+    "facebook/maskformer-swin-base-ade": "maskformer_swin_base-640x864",
+}
+"""Checkpoints of transformers' tables of torch.compile (2023): attention was not fused then."""
+
+ATTENTION_TABLES: Final[Mapping[str, str]] = {
+    "microsoft/beit-base-patch16-224": "beit_base-224",
+    "facebook/data2vec-vision-base": "data2vec_base-224",
+}
+"""Checkpoints of transformers' tables of attention; the graph's name ends in the attention."""
+
+SEQUENCE_TABLES: Final[Mapping[tuple[str, str], str]] = {
+    ("google-bert/bert-base-uncased", "inference"): "bert_base",
+    ("google-bert/bert-base-uncased", "training"): "bert_base_mlm",
+    ("albert/albert-base-v2", "inference"): "albert_base",
+    ("albert/albert-base-v2", "training"): "albert_base_mlm",
+    ("microsoft/biogpt", "inference"): "biogpt",
+    ("microsoft/biogpt", "training"): "biogpt",
+    ("EleutherAI/pythia-410m-deduped", "training"): "pythia_410m",
+}
+"""(checkpoint, phase) -> network; the graph's name goes on with the length and the attention."""
+
+Row = Mapping[Any, Any]
+
+
+def graph_name(row: Row) -> str:
+    """The graph of one row of `table`; empty where its configuration is not certain.
+
+    Args:
+        row: the row's values by column.
+    """
+    framework, model = str(row["framework"]), str(row["model"])
+    if RUNTIMES.get(str(row["runtime"])) == "tensorrt":
+        return ENGINES.get(model, "")
+    if framework == "pytorch":
+        return CONVOLUTIONAL.get(model) or _bert_large(row)
+    if framework == "pytorch (segment-anything-fast)":
+        return f"sam_vit_{model[-1]}_encoder-1024"
+    if framework != "pytorch (transformers)":
+        return ""
+    checkpoint, side = str(row["variant"]), str(row["sequence_or_image"])
+    attention = str(row["runtime"]).partition("attention ")[2]
+    if not attention:
+        return COMPILED_TABLES.get(checkpoint, "")
+    sequence = SEQUENCE_TABLES.get((checkpoint, str(row["phase"])))
+    if sequence:
+        return f"{sequence}-{side}-{attention}"
+    image = ATTENTION_TABLES.get(checkpoint)
+    # Images of another size are those of semantic segmentation, whose head is not said.
+    return f"{image}-{attention}" if image and row["phase"] == "inference" else ""
+
+
+def published_measurements(
+    table: pd.DataFrame,
+    graphs: Mapping[str, OperatorGraph],
+    catalog: DeviceCatalog,
+    runtimes: Collection[str] = MODELLED,
+) -> tuple[Measurements, NDArray[np.intp]]:
+    """Rows of `table` as measured networks, and their positions.
+
+    Values: `latency_ms` of a forward pass or of one training step. Groups: those of `GROUPS`;
+    `host` is the table that a row stands in (source, machine, container), whose host's launch
+    overhead its rows share; `source` is its repository, path and line.
+
+    Args:
+        table: `table` of the bundle, n rows.
+        graphs: graphs at batch 1 by name.
+        catalog: spec sheets.
+        runtimes: those wanted; also `torchscript` and `tensorrt` are there.
+    """
+    names = left_out(table, graphs, runtimes)[1]
+    kept = np.flatnonzero(names != "")
+    rows = table.iloc[kept]
+    batches, times = micro_batch(table)[kept], step_ms(table)[kept]
+    queries = [
+        _query(row, graphs[str(name)], round(float(batch)), catalog)
+        for row, name, batch in zip(rows.to_dict("records"), names[kept], batches, strict=True)
+    ]
+    groups = _groups(rows, queries, names[kept])
+    values = {"latency_ms": times.astype(np.float64)}
+    return Measurements(queries=queries, values=values, groups=groups), kept
+
+
+def left_out(
+    table: pd.DataFrame,
+    graphs: Mapping[str, OperatorGraph],
+    runtimes: Collection[str] = MODELLED,
+) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+    """Why each of n rows is no measurement (empty where it is one), and its graph (or empty)."""
+    why = reasons(table).copy()
+    names = np.array([graph_name(row) for row in table.to_dict("records")], dtype="<U64")
+    names[~np.isin(names, list(graphs))] = ""
+    wanted = table["runtime"].map(RUNTIMES).isin(list(runtimes)).to_numpy()
+    why[(why == "") & ~wanted] = "runtime is not modelled"
+    why[(why == "") & (names == "")] = "no graph: configuration not certain"
+    names[why != ""] = ""
+    return why, names
+
+
+def torch_version(container: object) -> str | None:
+    """Version of torch in an NGC container, or as written; None where nothing is said."""
+    text = str(container)
+    written = _TORCH.search(text)
+    if written:
+        return written[1]
+    release = _CONTAINER.search(text)
+    return CONTAINER_TORCH.get(release[0]) if release else None
+
+
+def band(batch_size: int) -> str:
+    """The batch band of a report."""
+    return BANDS[0] if batch_size <= 16 else BANDS[1]
+
+
+def part(query: Query) -> str:
+    """Runtime, phase, precision and batch band: what is judged together."""
+    network, software = query.workload, query.software
+    assert isinstance(network, Network)
+    words: list[str] = [software.runtime, network.phase, network.precision]
+    if network.phase == "inference":
+        words.append(band(network.batch_size).replace(" ", "_"))
+    return "_".join(words)
+
+
+def _bert_large(row: Row) -> str:
+    """BERT large of NVIDIA's examples: SQuAD says no length in some rows, its script says 384."""
+    if row["model"] != "BERT-large":
+        return ""
+    if "SQuAD" in str(row["table_label"]):
+        return "bert_large_squad-384-eager"
+    return f"bert_large_pretraining-{row['sequence_or_image']}-eager"
+
+
+def _query(row: Row, graph: OperatorGraph, batch: int, catalog: DeviceCatalog) -> Query:
+    named = row["device"] if isinstance(row["device"], str) else row["device_guess"]
+    board = named if isinstance(named, str) else BOARDS.get(str(row["gpu"]), str(row["gpu"]))
+    runtime, precision = RUNTIMES[str(row["runtime"])], row["precision"]
+    engine = runtime == "tensorrt"
+    channels_last = row["model"] in CONVOLUTIONAL and precision == "amp" and not engine
+    software = Software.model_validate(
+        {
+            "framework": "tensorrt" if engine else "torch",
+            "version": torch_version(row["container"]),
+            "runtime": runtime,
+            "layout": "nhwc" if channels_last else "nchw",
+        }
+    )
+    # An engine has no autocast: what the tables call amp are weights and activations in fp16.
+    numbers: NumberFormat = "fp16" if engine and precision == "amp" else precision
+    network = Network(graph, batch, numbers, row["phase"])
+    return Query(network, catalog.get(str(board)), software)
+
+
+def _groups(
+    rows: pd.DataFrame, queries: list[Query], names: NDArray[np.str_]
+) -> dict[str, NDArray[np.str_]]:
+    def joined(*columns: str) -> NDArray[np.str_]:
+        parts = rows[list(columns)].astype(str).to_numpy()
+        return np.array([json.dumps(list(p)) for p in parts], dtype=np.str_)
+
+    networks = [query.workload for query in queries if isinstance(query.workload, Network)]
+    return {
+        "device": np.array([query.device.name for query in queries], dtype=np.str_),
+        "chip": chips(rows["gpu"]),
+        "model": rows["model"].to_numpy(dtype=np.str_),
+        "family": families(rows["model"]),
+        "graph": names,
+        "host": joined("source_repo", "source_path", "gpu", "container"),
+        "runtime": np.array([query.software.runtime for query in queries], dtype=np.str_),
+        "precision": np.array([n.precision for n in networks], dtype=np.str_),
+        "phase": np.array([n.phase for n in networks], dtype=np.str_),
+        "band": np.array([band(n.batch_size) for n in networks], dtype=np.str_),
+        "part": np.array([part(query) for query in queries], dtype=np.str_),
+        "source": joined("source_repo", "source_path", "source_line"),
+    }

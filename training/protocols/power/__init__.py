@@ -1,0 +1,1 @@
+"""Protocols of power and energy."""

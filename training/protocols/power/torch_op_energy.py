@@ -1,0 +1,238 @@
+"""torch_op_energy: power of operators and networks, on seen devices and on unseen ones.
+
+A GPU is left out with all its runs, and is judged by a predictor of the others: also those of
+Zeus's traces and of ML.ENERGY, where their bundles are there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.power.mlenergy import RUNS
+from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
+from forerun.data.datasets.power.zeus_powercap import TRACE
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network, NumberFormat
+from forerun.features.tables.bundles import torch_op_energy_kernels
+from forerun.models.conformal.intervals import held_out_folds
+from forerun.models.power.operator_booster import fit_boosters, mean_boosted_w
+from forerun.models.power.operator_power import OperatorPower
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.joined_tables import companion
+from forerun.training.protocols.power.power_networks import (
+    diffusion_runs,
+    trained_operator,
+    whole_models,
+    zeus_networks,
+)
+from forerun.training.protocols.protocol import Column, Exam, Examiner, Task, counted
+
+NETWORK_FOLDS: Final = 5
+CONSTANT_SHARE: Final = 0.9
+"""Of the design power: a baseline that knows nothing of the run."""
+
+
+class TorchOpEnergyExaminer(Examiner):
+    """Average power of operators in a loop and of networks."""
+
+    dataset = "torch_op_energy"
+    reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`OperatorPower`, unfitted."""
+        return OperatorPower(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Operators whose shapes can be read, alone and with their backward pass; networks."""
+        ops = bundle.table("ops")
+        rows = operator_power(ops, catalog)[0] + trained_operators(ops, catalog)
+        if bundle.has("full_models"):
+            rows = rows + whole_models(bundle.table("full_models"), catalog)
+        return rows
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Operators left out on devices that stay, then each GPU left out; folds are pooled.
+
+        Networks, and runs of other datasets, train as far as their device is not judged.
+        """
+        ops = bundle.table("ops")
+        measured, place = operator_power(ops, catalog)
+        others = self.teaching(bundle, catalog)
+        others = others.take(np.arange(len(measured), len(others))) + _elsewhere(bundle, catalog)
+        for split in TorchOpEnergy().splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            if split.table != "ops" or protocol == "unseen_device":
+                continue
+            train = measured.take(place[split.train & (place >= 0)])
+            judged = measured.take(place[split.judged & (place >= 0)])
+            if len(train) and len(judged):
+                new = np.isin(others.groups["op_shape"], judged.groups["op_shape"])
+                tasks = list(_tasks(judged, f"{protocol}/power"))
+                yield Exam(protocol, train + others.take(~new), tasks)
+        whole = measured + others
+        yield from _unseen_networks(whole)
+        yield from _unseen_devices(whole)
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Operators of devices never seen."""
+        measured, _ = operator_power(bundle.table("ops"), catalog)
+        new = ~np.isin(measured.groups["device"], list(seen.get("device", ())))
+        if new.any():
+            yield from _tasks(measured.take(new), "unseen_device/power")
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Operators that cannot be read, and those of devices that training saw."""
+        ops = bundle.table("ops")
+        measured, place = operator_power(ops, catalog)
+        same = np.zeros(len(ops), dtype=np.bool_)
+        same[place >= 0] = np.isin(measured.groups["device"], list(seen.get("device", ())))
+        unread = "the layer and its input_shape name no operator that is known"
+        return counted({unread: place < 0, "training saw this device": same})
+
+
+def operator_power(
+    ops: pd.DataFrame, catalog: DeviceCatalog
+) -> tuple[Measurements, "np.ndarray[tuple[int], np.dtype[np.intp]]"]:
+    """Rows of the `ops` table as measured kernels, and each row's position among them (or -1).
+
+    TF32 is a precision of the A30, not a device of its own.
+    """
+    operators = torch_op_energy_kernels(ops)
+    place = np.full(len(ops), -1, dtype=np.intp)
+    queries: list[Query] = []
+    kept: list[int] = []
+    for row, (operator, device) in enumerate(zip(operators, ops["device"], strict=True)):
+        if operator is not None:
+            place[row] = len(queries)
+            tensor_cores = str(device).endswith("tf32")
+            precision: NumberFormat = "tf32" if tensor_cores else "fp32"
+            queries.append(Query(Kernel(operator, precision), catalog.get(str(device))))
+            kept.append(row)
+    rows = ops.iloc[kept]
+    values = {m: rows[m].to_numpy(dtype=np.float64) for m in ("power_w", "latency_ms")}
+    return Measurements(
+        queries=queries,
+        values=values,
+        groups={
+            "device": np.array([q.device.name for q in queries], dtype=np.str_),
+            "op_shape": (rows["layer"].astype(str) + rows["input_shape"].astype(str)).to_numpy(
+                dtype=np.str_
+            ),
+        },
+    ), place
+
+
+def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Forward and backward passes of operators: columns `train_*`, where they were measured."""
+    if "train_power_w" not in ops:
+        return Measurements([], {"power_w": np.zeros(0)}, {})
+    rows = ops[ops["train_power_w"].notna()].reset_index(drop=True)
+    measured, place = operator_power(rows, catalog)
+    queries = []
+    for query in measured.queries:
+        assert isinstance(query.workload, Kernel)
+        run = query.workload
+        queries.append(trained_operator(run.operator, run.precision, query.device))
+    watts = rows["train_power_w"].to_numpy(dtype=np.float64)[place >= 0]
+    return Measurements(queries, {"power_w": watts}, measured.groups)
+
+
+def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Comparable runs of other datasets whose bundles are there."""
+    rows = Measurements([], {"power_w": np.zeros(0)}, {})
+    zeus, mlenergy = (companion(bundle, name) for name in ("zeus_powercap", "mlenergy"))
+    if zeus is not None and zeus.has(TRACE):
+        rows = rows + zeus_networks(zeus.table(TRACE), catalog)
+    if mlenergy is not None and mlenergy.has(RUNS):
+        rows = rows + diffusion_runs(mlenergy.table(RUNS), catalog)
+    return rows
+
+
+def _unseen_networks(rows: Measurements) -> Iterator[Exam]:
+    """Networks in folds by name, on devices that stay; operators and other networks train."""
+    part = np.array([_part(query) for query in rows.queries])
+    networks = np.isin(part, ("inference", "training"))
+    names = np.where(networks, rows.groups["op_shape"], "")
+    for fold in held_out_folds(names[networks], NETWORK_FOLDS):
+        held = np.zeros(len(rows), dtype=np.bool_)
+        held[networks] = fold
+        train, tasks = rows.take(~held), []
+        for name in np.unique(part[held]):
+            judged, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
+            tasks += list(_tasks(judged, f"unseen_network/{name}", _baselines(judged, alike)))
+        yield Exam("unseen_network", train, tasks)
+
+
+def _unseen_devices(rows: Measurements) -> Iterator[Exam]:
+    """Each GPU left out whole: its operators, networks and diffusion models."""
+    part = np.array([_part(query) for query in rows.queries])
+    for device in np.unique(rows.groups["device"]):
+        here = rows.groups["device"] == device
+        train, tasks = rows.take(~here), []
+        if not len(train):
+            continue
+        if not (part[here] != "").any():
+            continue
+        booster = _booster_of(train)
+        for name in np.unique(part[here & (part != "")]):
+            judged = rows.take(here & (part == name))
+            alike = train.take(part[~here] == name)
+            baselines = _baselines(judged, alike) | booster(judged)
+            tasks += list(_tasks(judged, f"unseen_device/{name}", baselines))
+        yield Exam("unseen_device", train, tasks)
+
+
+def _part(query: Query) -> str:
+    """What a row is judged as; backward passes of operators and diffusion models are not."""
+    run = query.workload
+    if isinstance(run, Kernel):
+        return "power"
+    return run.phase if isinstance(run, Network) and len(run.graph) > 1 else ""
+
+
+def _baselines(judged: Measurements, alike: Measurements) -> dict[str, Column]:
+    """A constant share of the design power, and the median share of other devices' like runs."""
+    tdp = _tdp_w(judged)
+    found = {"constant_share": CONSTANT_SHARE * tdp}
+    if len(alike):
+        found["median_share"] = float(np.median(alike.values["power_w"] / _tdp_w(alike))) * tdp
+    return found
+
+
+def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Column]]:
+    """Baseline: boosters of forward operators alone, a network as the mean over its operators.
+
+    This was the predictor before the law of power.
+    """
+    kernels = train.take(np.array([_part(query) == "power" for query in train.queries]))
+    boosters = fit_boosters(kernels, 0, 1, OperatorPower().trees) if kernels else None
+
+    def answer(judged: Measurements) -> dict[str, Column]:
+        if boosters is None:
+            return {}
+        return {"operator_boosters": mean_boosted_w(boosters, judged.queries)}
+
+    return answer
+
+
+def _tdp_w(rows: Measurements) -> Column:
+    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
+
+
+def _tasks(
+    rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None
+) -> Iterator[Task]:
+    for device in np.unique(rows.groups["device"]):
+        mine = rows.groups["device"] == device
+        own = {key: column[mine] for key, column in (baselines or {}).items()}
+        yield Task(name, "power_w", rows.take(mine), device=str(device), baselines=own)

@@ -1,0 +1,132 @@
+"""zeus_powercap: training jobs under power limits on a GPU left out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.power.zeus_powercap import JOB, LIMIT, TRACE, ZeusPowerCap
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Operation, Query
+from forerun.data.workload import Benchmark
+from forerun.models.power.training_jobs import PowerCap
+from forerun.models.power.training_jobs_law import SUITE
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.scores.choices import Alternatives
+
+BOARDS: Final[Mapping[str, str]] = {
+    "A40": "a40",
+    "P100": "p100-pcie-16gb",
+    "V100": "v100-pcie-32gb",
+    "RTX6000": "quadro-rtx-6000",
+    "RTX_6000": "quadro-rtx-6000",
+}
+"""GPU of the trace -> board whose highest limit is the highest of the trace; RTX 6000 means the
+Turing board, for the trace is older than the others of that name."""
+PARTS: Final = {"power": "power_w", "time": "latency_ms", "energy": "energy_j"}
+
+
+class ZeusPowerCapExaminer(Examiner):
+    """Power, time per epoch and energy of jobs at limits."""
+
+    dataset = "zeus_powercap"
+    reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`PowerCap`, unfitted."""
+        return PowerCap(seed=seed)
+
+    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows of the trace."""
+        return runs(bundle.table(TRACE), catalog)
+
+    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+        """Each GPU in turn, taught by the others."""
+        for split in ZeusPowerCap().splits(bundle):
+            if split.table != TRACE or not split.train.any():
+                continue
+            whole = runs(bundle.table(TRACE), catalog)
+            judged = whole.take(split.judged)
+            train = whole.take(split.train)
+            yield Exam(split.protocol, train, list(_tasks("unseen_device", judged, train)))
+
+    def judged_only(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """GPUs never seen."""
+        if not bundle.has(TRACE):
+            return
+        whole = runs(bundle.table(TRACE), catalog)
+        for device in np.unique(whole.groups["device"]):
+            if device not in seen.get("device", ()):
+                yield from _tasks("unseen_device", whole.take(whole.groups["device"] == device))
+
+
+def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Rows of the trace as measured tests at a power limit; one epoch is one run."""
+    boards = {str(gpu): board(str(gpu), catalog) for gpu in trace["gpu"].unique()}
+    queries = []
+    for row in trace.to_dict("records"):
+        settings = tuple(
+            (name, float(row[name]) if name == "batch_size" else str(row[name]))
+            for name in sorted(JOB)
+        )
+        limit = Operation(power_limit_w=float(row[LIMIT]))
+        workload = Benchmark(SUITE, settings)
+        queries.append(Query(workload, boards[str(row["gpu"])], operation=limit))
+    power = trace["average_power"].to_numpy(dtype=np.float64)
+    time_ms = 1e3 * trace["time_per_epoch"].to_numpy(dtype=np.float64)
+    values = {"power_w": power, "latency_ms": time_ms, "energy_j": power * time_ms / 1e3}
+    names = trace[list(JOB)].astype(str).agg("/".join, axis=1)
+    groups = {
+        "device": np.array([q.device.name for q in queries], dtype=np.str_),
+        "job": names.to_numpy(dtype=np.str_),
+    }
+    return Measurements(queries, values, groups)
+
+
+def board(gpu: str, catalog: DeviceCatalog) -> Device:
+    """The board that a name in the trace means."""
+    return catalog.get(BOARDS.get(gpu.strip().upper().replace(" ", "_"), gpu))
+
+
+def best_share(rows: Measurements) -> float:
+    """Share of the design power at which these jobs take the least energy, each alike.
+
+    A job's energy is counted in terms of its least; a limit stands for shares within 5 % of TDP.
+    """
+    shares, excess = [], []
+    energy, job = rows.values["energy_j"], rows.groups["job"]
+    for device in np.unique(rows.groups["device"]):
+        for name in np.unique(job):
+            for row in np.flatnonzero(mine := (job == name) & (rows.groups["device"] == device)):
+                shares.append(_share(rows.queries[int(row)]))
+                excess.append(energy[row] / energy[mine].min())
+    tenths = np.round(np.array(shares) * 10.0) / 10.0
+    means = {share: float(np.mean(np.array(excess)[tenths == share])) for share in set(tenths)}
+    return float(min(means, key=lambda share: means[share]))
+
+
+def _share(query: Query) -> float:
+    assert query.operation.power_limit_w is not None
+    assert query.device.tdp_w is not None
+    return query.operation.power_limit_w / query.device.tdp_w
+
+
+def _tasks(
+    protocol: str, judged: Measurements, train: Measurements | None = None
+) -> Iterator[Task]:
+    device = str(judged.groups["device"][0])
+    shares = np.array([_share(query) for query in judged.queries])
+    rivals = {"largest_limit": -shares}
+    if train is not None:
+        rivals["taught_share"] = np.abs(shares - best_share(train))
+    limits = Alternatives(judged.groups["job"], rivals)
+    for part, metric in PARTS.items():
+        among = limits if part == "energy" else None
+        yield Task(f"{protocol}/{part}", metric, judged, device=device, alternatives=among)

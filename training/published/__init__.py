@@ -1,0 +1,1 @@
+"""Figures that others report on the same data."""

@@ -1,0 +1,196 @@
+"""What others report on the same data: cited figures that stand beside ours in every table.
+
+Figures of other systems are copied from where they were published. Figures marked `own` are floors
+that we measured with plain methods, so that a learned predictor is never compared with nothing.
+"""
+
+from dataclasses import dataclass
+
+from forerun.training.published.architectures import HELP, NASFLAT
+from forerun.training.published.architectures import Table as NasTable
+
+_NEUSIGHT = (
+    "Lee, Phanishayee, Mahajan: Forecasting GPU Performance for Deep Learning Training and "
+    "Inference. ASPLOS 2025, arXiv:2407.13853"
+)
+_NEUSIGHT_ROWS = (
+    "mean over the rows of sitar-lab/NeuSight@6945927d, scripts/asplos/results, that the bundle "
+    "`neusight` holds"
+)
+_TIMM = "measured by forerun on huggingface/pytorch-image-models@aa4b5850, results/"
+_GRAPHS = f"{_TIMM}, with operator graphs traced by timm and torch 2.13 on the meta device"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One reported figure.
+
+    Attributes:
+        system: who predicts.
+        dataset: name of the bundle.
+        protocol: which rows may teach and which are judged.
+        part: rows judged together; `protocol/part` is a task of `forerun evaluate`.
+        score: field of `forerun.training.scores.errors.Score` that the figure is.
+        value: percent where `score` is an error or a share.
+        over: which rows the figure is a mean of, in the source's words.
+        citation: where the figure stands.
+        metric: column of measurements that is predicted.
+        n: number of rows, where the source gives it.
+        own: True for a floor of ours; False for another system's figure.
+    """
+
+    system: str
+    dataset: str
+    protocol: str
+    part: str
+    score: str
+    value: float
+    over: str
+    citation: str
+    metric: str = "latency_ms"
+    n: int | None = None
+    own: bool = False
+
+    @property
+    def task(self) -> str:
+        """`protocol/part`."""
+        return f"{self.protocol}/{self.part}"
+
+
+def _neusight(
+    part: str, values: dict[str, float], over: str, citation: str, n: int | None = None
+) -> tuple[Published, ...]:
+    return tuple(
+        Published(system, "neusight", "unseen_device", part, "mape", value, over, citation, n=n)
+        for system, value in values.items()
+    )
+
+
+def _timm(system: str, values: dict[str, float], citation: str) -> tuple[Published, ...]:
+    return tuple(
+        Published(
+            system=system,
+            dataset="timm_bench",
+            protocol=task.split("/")[0],
+            part=task.split("/")[1],
+            score="mape",
+            value=value,
+            over=_TIMM_OVER[task.split("/")[0]],
+            citation=citation,
+            own=True,
+        )
+        for task, value in values.items()
+    )
+
+
+_TIMM_OVER = {
+    "unseen_device": "RTX 3090 and RTX 4090 teach, RTX PRO 6000 Max-Q is judged",
+    "unseen_family": "families of models that fitting never saw",
+}
+
+
+def _nas(protocol: str, tables: NasTable, over: str, citation: str) -> tuple[Published, ...]:
+    return tuple(
+        Published(
+            system=system,
+            dataset="nas_latency",
+            protocol=f"{protocol}_{space}",
+            part=part,
+            score="spearman",
+            value=value,
+            over=over,
+            citation=citation,
+        )
+        for (space, system), values in tables.items()
+        for part, value in values.items()
+    )
+
+
+PUBLISHED: tuple[Published, ...] = (
+    *_neusight(
+        "e2e",
+        {"NeuSight": 8.9, "Roofline": 31.4, "Li et al.": 60.3, "Habitat": 385.0},
+        "all NVIDIA points of the paper, GPUs and models seen and unseen",
+        _NEUSIGHT,
+        n=83,
+    ),
+    *_neusight(
+        "e2e_shared",
+        {"NeuSight": 9.71, "Roofline": 27.44, "Li et al.": 22.37, "Habitat": 15.38},
+        "NVIDIA points on one GPU without fusion that the bundle holds",
+        _NEUSIGHT_ROWS,
+        n=38,
+    ),
+    *_neusight(
+        "e2e_a100_80",
+        {"NeuSight": 8.14, "Roofline": 28.24, "Li et al.": 24.44, "Habitat": 38.32},
+        "A100-80GB, a GPU that fitting never saw",
+        _NEUSIGHT_ROWS,
+        n=7,
+    ),
+    *(
+        figure
+        for part, value in {
+            "bmm": 13.8,
+            "linear": 13.9,
+            "elementwise": 19.3,
+            "softmax": 13.9,
+            "ln": 56.7,
+        }.items()
+        for figure in _neusight(
+            part, {"NeuSight": value}, "unseen GPUs or unseen models", _NEUSIGHT
+        )
+    ),
+    *_timm(
+        "Roofline on totals",
+        {"unseen_device/eager": 70.0, "unseen_device/compiled": 54.0},
+        _TIMM,
+    ),
+    *_timm(
+        "Roofline summed over operators",
+        {"unseen_device/eager": 32.9, "unseen_device/compiled": 25.7},
+        _GRAPHS,
+    ),
+    *_timm(
+        "LightGBM on published totals",
+        {
+            "unseen_device/eager": 18.0,
+            "unseen_device/compiled": 12.3,
+            "unseen_family/eager": 27.5,
+            "unseen_family/compiled": 16.8,
+        },
+        _TIMM,
+    ),
+    *_timm(
+        "LightGBM on operator-class shares",
+        {
+            "unseen_device/eager": 17.2,
+            "unseen_device/compiled": 13.1,
+            "unseen_family/eager": 18.9,
+            "unseen_family/compiled": 20.0,
+        },
+        _GRAPHS,
+    ),
+    *_nas(
+        "nasflat",
+        NASFLAT,
+        "mean over the split's devices of Spearman over all architectures, 20 samples each",
+        "Akhauri, Abdelfattah: On Latency Predictors for Neural Architecture Search. MLSys 2024; "
+        "figures of nasflat_latency at 8292434",
+    ),
+    *_nas(
+        "help",
+        HELP,
+        "1,000 architectures of the device less a tenth at either end",
+        "Lee, Lee, Chong, Hwang: Hardware-adaptive Efficient Latency Prediction for NAS. "
+        "NeurIPS 2021; README of HELP at 45f70eb9",
+    ),
+)
+"""Every figure that we know of, dataset by dataset."""
+
+
+def published_for(dataset: str, task: str | None = None) -> tuple[Published, ...]:
+    """Figures on one dataset, of one task `protocol/part` where it is given; may be empty."""
+    return tuple(
+        figure for figure in PUBLISHED if figure.dataset == dataset and task in (None, figure.task)
+    )

@@ -1,0 +1,1 @@
+"""From data to a released artifact: fit, model card, tracking, registry."""

@@ -1,0 +1,286 @@
+"""The model card that travels with a predictor, as Markdown made from data alone.
+
+Mitchell et al.: "Model Cards for Model Reporting", FAT* 2019, arXiv:1810.03993. The same data makes
+the same text, byte for byte, so that a card belongs to the hash of its artifact.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from forerun.data.metrics import metric
+from forerun.training.published.figures import Published, published_for
+from forerun.training.tracking.record import TrainingRecord
+
+_PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
+_NONE = "–"
+OWN_SCALE = (
+    "Mean absolute errors of a share. `repeats` is what repeats of one question differ by; "
+    "baselines stand last."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """A dataset that taught the predictor.
+
+    Attributes:
+        dataset: name of the bundle.
+        rows: rows that were fitted on; None when not known.
+        digest: hash of the bundle's content.
+        devices: devices among these rows.
+        source: where it is from, and its licence.
+    """
+
+    dataset: str
+    rows: int | None
+    digest: str
+    devices: Sequence[str] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model card says.
+
+    Attributes:
+        title: heading.
+        answers: what it answers, and for what; one line each.
+        taught: datasets that taught it.
+        evaluations: what `forerun.training.evaluation.evaluate.evaluate` returned, one a dataset.
+        limits: where it must not be trusted; one line each.
+        command: rebuilds the artifact.
+        created: ISO day.
+        commit: git commit of the code; None when not known.
+        versions: package -> version.
+    """
+
+    title: str
+    answers: Sequence[str]
+    taught: Sequence[Taught]
+    evaluations: Sequence[Mapping[str, Any]]
+    limits: Sequence[str]
+    command: str
+    created: str
+    commit: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def markdown(self) -> str:
+        """The card's text, ending in a line break."""
+        parts = [
+            f"# {self.title}",
+            "## What it answers\n\n" + _bullets(self.answers),
+            "## Trained on\n\n" + _taught_table(self.taught),
+            "## Scores\n\n"
+            "Every protocol fits anew on the rows it allows and is judged on rows it never saw. "
+            "Errors are absolute percentage errors; MAPE is their mean.",
+            *(_scores(evaluation) for evaluation in self.evaluations),
+            "## Intervals\n\n"
+            "Meant to hold 90 % of measured values; the ratio is high over low, 1 for no width.",
+            _calibration_table(self.evaluations),
+            *_conditional(self.evaluations),
+            "## Limits\n\n" + _bullets(self.limits),
+            "## Rebuild\n\n" + f"```sh\n{self.command}\n```",
+            _bullets(self._provenance()),
+        ]
+        return "\n\n".join(parts) + "\n"
+
+    def _provenance(self) -> Iterable[str]:
+        yield f"made on {self.created}"
+        yield f"code at commit `{self.commit}`" if self.commit else "code at no known commit"
+        yield from (f"{name} {number}" for name, number in sorted(self.versions.items()))
+
+
+def taught_by(
+    record: TrainingRecord, sources: Mapping[str, str] | None = None
+) -> tuple[Taught, ...]:
+    """Datasets of a training record, in order of their names.
+
+    Args:
+        record: digests, grouping keys and number of the training rows.
+        sources: dataset -> where it is from, and its licence.
+    """
+    return tuple(
+        Taught(
+            dataset=name,
+            rows=record.rows.get(name),
+            digest=digest,
+            devices=tuple(record.seen(name).get("device", ())),
+            source=(sources or {}).get(name, ""),
+        )
+        for name, digest in sorted(record.digests.items())
+    )
+
+
+def package_versions(names: Sequence[str] = _PACKAGES) -> dict[str, str]:
+    """Package -> installed version; packages that are not installed are left out."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _taught_table(taught: Sequence[Taught]) -> str:
+    return _table(
+        ["dataset", "rows", "devices", "digest", "source"],
+        [
+            [
+                t.dataset,
+                _NONE if t.rows is None else f"{t.rows:,}",
+                ", ".join(t.devices) or _NONE,
+                f"`{t.digest[:16]}`",
+                t.source,
+            ]
+            for t in taught
+        ],
+    )
+
+
+def _scores(evaluation: Mapping[str, Any]) -> str:
+    dataset, tasks = str(evaluation["dataset"]), evaluation["tasks"]
+    plain = [task for task in tasks if task.get("score") != "mae"]
+    own = [task for task in tasks if task.get("score") == "mae"]
+    parts = [f"### {dataset}", _percent_table(plain) if plain or not own else ""]
+    if own:
+        parts += [OWN_SCALE, _own_scale_table(own)]
+    figures = published_for(dataset)
+    parts += ["Reported on this dataset:", _published_table(figures)] if figures else []
+    return "\n\n".join(filter(None, parts))
+
+
+def _percent_table(tasks: Sequence[Mapping[str, Any]]) -> str:
+    baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
+    head = ["task", "device", "metric", "n", "MAPE", "median", "within 10 %", "Spearman"]
+    rows = [
+        [
+            task["task"],
+            task["device"] or "all",
+            metric(task["metric"]).name,
+            f"{task['n']:,}",
+            f"**{_percent(task['mape'])}**",
+            _percent(task["median_ape"]),
+            _percent(task["within_10pct"]),
+            _number(task["spearman"]),
+            *(_percent(task["baselines"].get(name)) for name in baselines),
+        ]
+        for task in tasks
+    ]
+    spoken = [f"MAPE of {name.replace('_', ' ')}" for name in baselines]
+    return _table([*head, *spoken], rows)
+
+
+def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
+    baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
+    head = ["task", "predictor", "n", "error", "repeats", "AUC for < 0.9", "inside the interval"]
+    head.append("mean ratio")
+    rows = [
+        [
+            task["task"],
+            f"`{task['predictor']}`",
+            f"{task['n']:,}",
+            f"**{_share(task['mae'])}**",
+            _share(task.get("mae_of_repeats")),
+            _number(task.get("auc_below_0.9")),
+            _percent(task["coverage_90"]),
+            _number(task["mean_interval_ratio"]),
+            *(_share(task.get(f"mae_{name}")) for name in baselines),
+        ]
+        for task in tasks
+    ]
+    return _table([*head, *(name.replace("_", " ") for name in baselines)], rows)
+
+
+def _published_table(figures: Sequence[Published]) -> str:
+    return _table(
+        ["system", "task", "MAPE", "n", "mean over", "source"],
+        [
+            [
+                f.system + (" (our floor)" if f.own else ""),
+                f.task,
+                _percent(f.value),
+                _NONE if f.n is None else str(f.n),
+                f.over,
+                f.citation,
+            ]
+            for f in figures
+            if f.score == "mape"
+        ],
+    )
+
+
+def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    return _table(
+        ["dataset", "task", "device", "n", "inside the interval", "mean ratio"],
+        [
+            [
+                str(evaluation["dataset"]),
+                task["task"],
+                task["device"] or "all",
+                f"{task['n']:,}",
+                _percent(task["coverage_90"]),
+                _number(task["mean_interval_ratio"]),
+            ]
+            for evaluation in evaluations
+            for task in evaluation["tasks"]
+            if task["coverage_90"] is not None and task.get("score") != "mae"
+        ],
+    )
+
+
+def _conditional(evaluations: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Coverage within groups of rows, where evaluations hold it; no part of the card elsewhere."""
+    rows = [
+        [
+            str(evaluation["dataset"]),
+            found["task"],
+            found["device"] or "all",
+            found["by"],
+            f"{found['groups']:,}",
+            _percent(found["coverage_90"]),
+            f"**{_percent(found['coverage'])}**",
+            ", ".join((found["coverage_group"] or {}).values()),
+            _percent(found["mape"]),
+        ]
+        for evaluation in evaluations
+        for found in evaluation.get("conditional_coverage", ())
+    ]
+    if not rows:
+        return ()
+    head = ["dataset", "task", "device", "by", "groups", "all rows", "worst tenth", "least covered"]
+    return (
+        "### By groups of rows\n\n"
+        "Coverage of the tenth of the groups (of 20 rows or more) that is covered least, and mean "
+        "error of the tenth with the largest. `interval` groups rows by the size of theirs.",
+        _table([*head, "error of the worst tenth"], rows),
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return "None."
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split()) or _NONE
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "None."
+
+
+def _percent(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.3f}"
+
+
+def _number(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,.2f}"

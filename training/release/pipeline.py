@@ -1,0 +1,219 @@
+"""From data to an artifact with a model card, tracked: what `forerun train` does."""
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.data.bundle import find
+from forerun.data.datasets import DATASETS
+from forerun.training import plots as figures
+from forerun.training.evaluation.breakdown import conditional_coverage
+from forerun.training.evaluation.evaluate import rows, sit_exams
+from forerun.training.evaluation.predictions import Answered
+from forerun.training.protocols import examiner
+from forerun.training.release import registry
+from forerun.training.release.card import Card, package_versions, taught_by
+from forerun.training.release.fit import COURSES, Course, Trained, composable, courses_of, train
+from forerun.training.tracking import runs as tracking
+from forerun.training.tracking.record import TrainingRecord
+
+Progress = Callable[[str], None]
+TITLE = "forerun predictors"
+ANSWERS = (
+    "latency of whole networks (PyTorch eager and compiled; inference and training) on GPUs and "
+    "CPUs, by `network_boost`",
+    "latency of single operators, and of fp32 networks as their sum, by `operator_boost`",
+    "average power of the device, by `operator_power`; energy as power times latency",
+    "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements, by "
+    "`architecture_latency`",
+    "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
+    "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
+    "peak memory on GPUs, by `memory`: training as measured on one device, all else analytic; "
+    "ranges of all else were calibrated on published set-ups, by `calibrated_memory`",
+    "power and throughput of generative models that serve requests, by `serving_power`",
+    "power and time of training jobs at a power limit, by `power_cap`, and how a limit acts on any "
+    "network",
+    "what neighbours do to a program in a virtual machine, by `colocation_boost`",
+    "results of MLPerf Inference by model, scenario and accelerator, by `benchmark_history`",
+)
+LIMITS = (
+    "Few devices taught each part (see the tables); on others the interval is wider and `limits` "
+    "says what left the training range.",
+    "Power outside A30 and RTX 2080 Ti is an educated range, not a measurement.",
+    "Latency is of a busy device at a fixed shape: no data loading, no queueing, no neighbours.",
+    "fp16, bf16 and amp on operators alone are extrapolated from fp32.",
+    "Neighbours were measured on one guest of two CPUs.",
+)
+
+
+def release(
+    output: Path,
+    *,
+    names: Sequence[str] = (),
+    base: Path | None = None,
+    data: Path | None = None,
+    judge: bool = True,
+    protocols: Sequence[str] = (),
+    track: bool = True,
+    progress: Progress = lambda line: None,
+) -> dict[str, Any]:
+    """Judge under every protocol, fit on all rows, seal with card and scores, track and register.
+
+    Args:
+        output: folder of the artifact.
+        names: predictors; all when empty.
+        base: artifact whose other predictors, and their scores, are kept.
+        data: folder that holds bundles by dataset name; the pulled ones when None.
+        judge: run protocols first; without it the card has no scores.
+        protocols: those to run; all when empty.
+        track: log the run in MLflow and register the version (needs the train extra).
+        progress: takes a line for people.
+
+    Returns:
+        `folder`, `version`, `registered` (None when not tracked), and the evaluations.
+
+    Raises:
+        MissingData: a bundle is not here.
+        MissingExtra: tracking without the train extra.
+    """
+    chosen = courses_of(names, composable(base))
+    needed = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
+    folders = {name: data / name for name in needed} if data is not None else {}
+    judged = _judged_datasets(chosen) if judge else []
+    answered = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
+    commit = tracking.git_commit()
+    evaluations = [
+        {
+            "dataset": name,
+            "tasks": rows(found),
+            "conditional_coverage": conditional_coverage(found),
+            "seeds": 1,
+            "shots": 0,
+            "commit": commit,
+        }
+        for name, found in answered.items()
+    ]
+
+    kept = [e for e in _scores_of(base) if e["dataset"] not in answered]
+
+    def documents(record: TrainingRecord) -> dict[str, str]:
+        scored = [*kept, *evaluations]
+        scores = json.dumps(scored, indent=1) + "\n"
+        return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
+
+    made = train(
+        output, names=names, base=base, data=folders, documents=documents, progress=progress
+    )
+    registered = _tracked(made, evaluations, answered) if track else None
+    return {
+        "folder": str(made.folder),
+        "version": made.manifest.version,
+        "registered": registered,
+        "evaluations": evaluations,
+    }
+
+
+def _judged_datasets(chosen: Sequence[Course]) -> list[str]:
+    """Datasets of these courses, but for those that another course is judged by."""
+    elsewhere = {course.examiner.dataset for course in COURSES}
+    elsewhere -= {course.examiner.dataset for course in chosen}
+    names = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
+    return [name for name in names if name not in elsewhere]
+
+
+def _judged(
+    name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
+) -> list[Answered]:
+    bundle = find(name, folder)
+    return list(sit_exams(examiner(name), bundle, protocols=protocols, progress=progress))
+
+
+def _scores_of(base: Path | None) -> list[dict[str, Any]]:
+    file = None if base is None else base / "scores.json"
+    if file is None or not file.is_file():
+        return []
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found
+
+
+def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
+    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
+    examiners = [examiner for course in COURSES for examiner in course.examiners]
+    taught = " ".join(dict.fromkeys(examiner.dataset for examiner in examiners))
+    return Card(
+        title=TITLE,
+        answers=ANSWERS,
+        taught=taught_by(record, sources),
+        evaluations=evaluations,
+        limits=LIMITS,
+        command=f"for name in {taught}; do forerun data pull $name; done\nmake train",
+        created=datetime.now(UTC).date().isoformat(),
+        commit=tracking.git_commit(),
+        versions=package_versions(),
+    )
+
+
+def _tracked(
+    made: Trained,
+    evaluations: Sequence[Mapping[str, Any]],
+    answered: Mapping[str, Sequence[Answered]],
+) -> int:
+    with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
+        run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in COURSES})
+        for name, count in made.record.rows.items():
+            run.dataset(name, made.record.digests[name], count)
+        for evaluation in evaluations:
+            for task in evaluation["tasks"]:
+                label = f"{evaluation['dataset']}/{task['task']}/{task['device'] or 'all'}"
+                run.scores(label, {k: v for k, v in task.items() if _is_number(v)})
+        for picture in _pictures(Path(place), answered):
+            run.figure(picture)
+        run.card((made.folder / "card.md").read_text())
+        return registry.register(run, made.folder)
+
+
+def _pictures(folder: Path, answered: Mapping[str, Sequence[Answered]]) -> list[Path]:
+    pictures = []
+    for name, found in answered.items():
+        if not found:
+            continue
+        measured = np.concatenate([a.columns["measured"] for a in found])
+        predicted = np.concatenate([a.columns["predicted"] for a in found])
+        groups = [a.task.name for a in found for _ in range(len(a.columns["measured"]))]
+        metric = found[0].task.metric
+        title = f"{name}: predicted against measured"
+        pictures.append(
+            figures.parity(
+                folder / f"{name}-parity.png",
+                measured,
+                predicted,
+                groups,
+                metric_name=metric,
+                title=title,
+            )
+        )
+        pictures.append(figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(found))))
+    return pictures
+
+
+def _errors(tasks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """System -> task -> MAPE; ours first, then the baselines."""
+    ours = {_label(task): task["mape"] for task in tasks}
+    systems = dict.fromkeys(system for task in tasks for system in task["baselines"])
+    return {"forerun": ours} | {
+        system: {_label(task): task["baselines"].get(system) for task in tasks}
+        for system in systems
+    }
+
+
+def _label(task: Mapping[str, Any]) -> str:
+    return f"{task['task']} {task['device'] or ''}".strip()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,187 @@
+"""Whether a predictor may take the champion's place: what it would lose, score by score.
+
+Lost is a metric or a kind of workload that is no longer answered, a protocol that is no longer
+scored, an error that grew by more than fits with other seeds differ by, and coverage that fell
+below what intervals promise.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadArtifact
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Architecture, Kernel, Network, Workload
+from forerun.models.artifact.loading import load_sealed
+from forerun.models.predictor import Predictor
+from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
+from forerun.training.leaderboard.rows import score_of
+
+SEED_NOISE: Final = 0.05
+"""Share of a score that is noise where no standard error over seeds is stored: two standard
+deviations of a difference of two fits, which over three seeds of `torch_op_energy`'s four tasks are
+0.5, 4, 4 and 10 % of the error."""
+STANDARD_ERRORS: Final = 2.0
+"""Standard errors, of both scores together, within which a difference is noise (about 95 %)."""
+PROMISED_COVERAGE: Final = 90.0
+LINEAR: Final = Operator("linear", "linear", ((256, 512),), ((256, 512),), 512 * 512)
+DEVICES: Final = ("l4", "core-i7-12700h")
+"""A GPU and a CPU of the catalogue, whichever trained."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that two predictors differ in.
+
+    Attributes:
+        what: such as `timm_bench unseen_family/eager latency_ms`.
+        field: `answers`, `scored`, `coverage_90`, or the score that ranks the task.
+        before: of the champion; None where it has none.
+        after: of the candidate; None where it has none.
+        noise: how much of the difference seeds explain, in the score's own unit.
+        lost: whether it speaks against the candidate.
+    """
+
+    what: str
+    field: str
+    before: float | None
+    after: float | None
+    noise: float = 0.0
+    lost: bool = False
+
+    def text(self) -> str:
+        """One line for people."""
+        before, after = (_figure(value) for value in (self.before, self.after))
+        return f"{self.what}, {self.field}: {before} -> {after}"
+
+
+def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
+    """Everything that differs between two sealed predictors, losses first.
+
+    Args:
+        champion: folder of the predictor that answers now.
+        candidate: folder of the one that shall take its place.
+    """
+    found = [*_answers(champion, candidate), *_scores(champion, candidate)]
+    return tuple(sorted(found, key=lambda one: not one.lost))
+
+
+def _answers(champion: Path, candidate: Path) -> Iterator[Difference]:
+    """Questions of which one of the two answers a metric and the other does not."""
+    before, after = answered_by(champion), answered_by(candidate)
+    for name in sorted(before ^ after):
+        known, now = float(name in before), float(name in after)
+        yield Difference(name, "answers", known, now, lost=not now)
+
+
+def answered_by(folder: Path) -> frozenset[str]:
+    """What a sealed predictor answers: its metrics, and those of one question of each kind.
+
+    Returns:
+        Texts such as `power_w` and `latency_ms of network training fp32 on l4`; none for a folder
+        that cannot be loaded.
+    """
+    try:
+        predictor = load_sealed(folder).predictor
+    except (BadArtifact, KeyError):
+        return frozenset()
+    found = set(predictor.metrics)
+    for name, query in _questions():
+        found |= {f"{metric} of {name}" for metric in _metrics(predictor, query)}
+    return frozenset(found)
+
+
+def _questions() -> Iterator[tuple[str, Query]]:
+    graph, catalog = OperatorGraph((LINEAR,), batch_size=256), DeviceCatalog.load()
+    for device in map(catalog.get, DEVICES):
+        asked: list[tuple[str, Workload]] = [("kernel", Kernel(LINEAR, "fp32"))]
+        for precision in ("fp32", "amp"):
+            asked.append((f"network {precision}", Network(graph, 256, precision)))
+            training = Network(graph, 256, precision, "training")
+            asked.append((f"network training {precision}", training))
+        asked.append(("architecture", Architecture("nb201", (0, 1, 2, 3, 4, 0))))
+        yield from ((f"{name} on {device.name}", Query(work, device)) for name, work in asked)
+
+
+def _metrics(predictor: Predictor, query: Query) -> Sequence[str]:
+    if not predictor.answers(query):
+        return ()
+    return tuple(predictor.predict([query])[0].estimates)
+
+
+def _scores(champion: Path, candidate: Path) -> Iterator[Difference]:
+    before, after = stored_scores(champion), stored_scores(candidate)
+    for key, (dataset, old) in before.items():
+        what = " ".join(filter(None, key))
+        if key not in after:
+            yield Difference(what, "scored", 1.0, 0.0, lost=True)
+            continue
+        new = after[key][1]
+        field = score_of(dataset, old)
+        yield from _error(what, field, old, new)
+        yield from _coverage(what, old, new)
+    for key in after.keys() - before.keys():
+        yield Difference(" ".join(filter(None, key)), "scored", 0.0, 1.0)
+
+
+def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str, Any]]]:
+    """(dataset, task, device, metric) -> dataset and row of `scores.json`; empty without one.
+
+    Of several predictors that were judged in one task, the best counts.
+    """
+    file = folder / "scores.json"
+    evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    found: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
+    for evaluation in evaluations:
+        dataset = str(evaluation["dataset"])
+        for row in evaluation["tasks"]:
+            key = (dataset, row["task"], row["device"] or "", row["metric"])
+            field = score_of(dataset, row)
+            if key not in found or _worse_by(field, row.get(field), found[key][1].get(field)) < 0:
+                found[key] = (dataset, row)
+    return found
+
+
+def _error(
+    what: str, field: str, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> Iterator[Difference]:
+    before, after = old.get(field), new.get(field)
+    if before is None or before == after:
+        return
+    if after is None:
+        yield Difference(what, field, before, None, lost=True)
+        return
+    errors = [row.get(f"{field}_standard_error") for row in (old, new)]
+    known = [error for error in errors if error is not None]
+    noise = SEED_NOISE * abs(before)
+    if len(known) == len(errors):
+        noise = STANDARD_ERRORS * float(sum(error**2 for error in known)) ** 0.5
+    lost = _worse_by(field, after, before) > noise
+    yield Difference(what, field, before, after, noise, lost)
+
+
+def _coverage(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    """Coverage above the promise may fall to it; below it, only by what so few rows explain."""
+    before, after = old.get("coverage_90"), new.get("coverage_90")
+    if before is None or before == after:
+        return
+    share = PROMISED_COVERAGE / 100.0
+    rows = max(1, min(int(old["n"] or 1), int(new["n"] or 1)))
+    noise = 100.0 * STANDARD_ERRORS * (share * (1.0 - share) / rows) ** 0.5
+    lost = after is None or after < min(before, PROMISED_COVERAGE) - noise
+    yield Difference(what, "coverage_90", before, after, noise, lost)
+
+
+def _worse_by(field: str, value: float | None, than: float | None) -> float:
+    """How much worse a score is than another; positive where it is."""
+    if value is None or than is None:
+        return float(value is None) - float(than is None)
+    return than - value if field in HIGHER_IS_BETTER else value - than
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"

@@ -1,0 +1,269 @@
+"""Which predictor answers: versions in MLflow's registry, one of them the champion.
+
+A version is the sealed folder of a predictor that a run logged: text and JSON, no MLflow model, so
+nothing is unpickled. The service asks for the champion in a short-lived process,
+`python -m forerun.training.release.registry fetch`, and so never imports mlflow itself.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.data.bundle import home
+from forerun.data.errors import BadArtifact, InputError, PromotionRefused, UnknownModelVersion
+from forerun.models.artifact.sealed_folder import check
+from forerun.training.release.promotion import Difference, differences
+from forerun.training.tracking.runs import (
+    PREDICTOR_FOLDER,
+    Run,
+    connect,
+    database_file,
+    tracking_uri,
+)
+
+MODEL = "forerun"
+CHAMPION = "champion"
+_HASH_TAG = "predictor.version"
+_HISTORY_TAG = "champion.history"
+FORCED_TAG = "promotion.forced"
+"""JSON with the reason of a promotion that lost something, and what it lost."""
+_LONGEST_TAG = 4500
+"""MLflow keeps tags of versions up to 5,000 characters."""
+_HASH = re.compile(r"[0-9a-f]{12}")
+_REMEMBERED = 50
+
+
+def register(run: Run, folder: Path) -> int:
+    """Log a sealed predictor to a run and register it as a new version; no alias moves.
+
+    Args:
+        run: a run that is being written.
+        folder: sealed predictor; its `card.md` becomes the version's description.
+
+    Returns:
+        The version's number.
+
+    Raises:
+        BadArtifact: the folder is damaged or holds a forbidden kind of file.
+    """
+    manifest = run.predictor(folder)
+    card = folder / "card.md"
+    if not _registered(run.client):
+        run.client.create_registered_model(
+            MODEL, description="Latency, memory and power of workloads on given hardware."
+        )
+    version = run.client.create_model_version(
+        MODEL,
+        source=f"{run.artifacts}/{PREDICTOR_FOLDER}",
+        run_id=run.id,
+        tags={_HASH_TAG: manifest.version, "created": manifest.created},
+        description=card.read_text() if card.is_file() else None,
+    )
+    return int(version.version)
+
+
+def promote(
+    version: int, uri: str | None = None, *, reason: str | None = None
+) -> tuple[Difference, ...]:
+    """Make a registered version the champion; the one it replaces is remembered for `rollback`.
+
+    Args:
+        version: number that `register` gave.
+        uri: as in `forerun.training.tracking.runs.tracking_uri`.
+        reason: why it shall be champion although it loses something; recorded with what it loses
+            as the version's tag `promotion.forced`. Without a reason such a version is refused.
+
+    Returns:
+        What it changes, losses first.
+
+    Raises:
+        UnknownModelVersion: the registry has no such version.
+        PromotionRefused: it loses against the champion, and no reason is given; `differences` are
+            what it would have changed.
+        BadArtifact: what the registry holds is not what was registered.
+    """
+    client = connect(uri)
+    if str(version) not in _versions(client):
+        raise UnknownModelVersion(str(version), _versions(client))
+    current = _champion_number(client)
+    if current == version:
+        return ()
+    found = compared(version, uri)
+    lost = [one.text() for one in found if one.lost]
+    if lost and not reason:
+        raise PromotionRefused(str(version), lost, found)
+    if lost:
+        forced = json.dumps({"reason": reason, "against": current, "lost": lost})
+        client.set_model_version_tag(MODEL, str(version), FORCED_TAG, forced[:_LONGEST_TAG])
+    if current is not None:
+        _remember(client, [*_history(client), current])
+    client.set_registered_model_alias(MODEL, CHAMPION, str(version))
+    return found
+
+
+def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
+    """What a registered version would change if it were promoted, losses first.
+
+    Args:
+        version: number that `register` gave.
+        uri: as in `forerun.training.tracking.runs.tracking_uri`.
+
+    Returns:
+        Nothing where there is no champion yet, or it is this version.
+
+    Raises:
+        UnknownModelVersion: the registry has no such version.
+        BadArtifact: what the registry holds is not what was registered.
+    """
+    client = connect(uri)
+    if str(version) not in _versions(client):
+        raise UnknownModelVersion(str(version), _versions(client))
+    current = _champion_number(client)
+    if current is None or current == version:
+        return ()
+    return differences(_fetched(client, current, uri), _fetched(client, version, uri))
+
+
+def rollback(uri: str | None = None) -> int:
+    """Give the champion alias back to the version that held it before.
+
+    Returns:
+        The number of the version that is champion now.
+
+    Raises:
+        UnknownModelVersion: no earlier champion is remembered.
+    """
+    client = connect(uri)
+    current, history = _champion_number(client), _history(client)
+    # A promotion that was cut off between its two steps leaves the champion itself on top.
+    while history and history[-1] == current:
+        history.pop()
+    if not history:
+        raise UnknownModelVersion("before the champion", _versions(client))
+    earlier = history.pop()
+    client.set_registered_model_alias(MODEL, CHAMPION, str(earlier))
+    _remember(client, history)
+    return earlier
+
+
+def champion(uri: str | None = None) -> Path | None:
+    """The champion's sealed folder in FORERUN_HOME/registry, downloaded where it is not there yet.
+
+    Args:
+        uri: as in `forerun.training.tracking.runs.tracking_uri`.
+
+    Returns:
+        A folder named by the predictor's version hash, every file checked; None when there is no
+        registry or no champion.
+
+    Raises:
+        BadArtifact: what the registry holds is not what was registered.
+    """
+    file = database_file(tracking_uri(uri))
+    if file is not None and not file.is_file():
+        return None
+    client = connect(uri)
+    number = _champion_number(client)
+    return None if number is None else _fetched(client, number, uri)
+
+
+def _fetched(client: Any, number: int, uri: str | None) -> Path:
+    """The sealed folder of a version in FORERUN_HOME/registry."""
+    version = client.get_model_version(MODEL, str(number))
+    promised = str(version.tags.get(_HASH_TAG, ""))
+    if not _HASH.fullmatch(promised):
+        raise BadArtifact(f"Version {number} of {MODEL} was not registered by forerun: no hash.")
+    folder = home() / "registry" / promised
+    if not _is_sound(folder, promised):
+        _download(version.source, folder, promised, tracking_uri(uri))
+    return folder
+
+
+def _download(source: str, folder: Path, promised: str, uri: str) -> None:
+    import mlflow
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as place:
+        got = Path(
+            mlflow.artifacts.download_artifacts(
+                artifact_uri=source, dst_path=place, tracking_uri=uri
+            )
+        )
+        found = check(got).version
+        if found != promised:
+            raise BadArtifact(
+                f"{source} holds predictor {found}, but {promised} was registered; "
+                "register and promote it again."
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            got.rename(folder)
+        except OSError:
+            # Another process may have fetched it meanwhile.
+            if not _is_sound(folder, promised):
+                raise
+
+
+def _is_sound(folder: Path, promised: str) -> bool:
+    try:
+        return check(folder).version == promised
+    except BadArtifact:
+        return False
+
+
+def _registered(client: Any) -> bool:
+    return any(model.name == MODEL for model in client.search_registered_models(f"name='{MODEL}'"))
+
+
+def _versions(client: Any) -> list[str]:
+    return sorted(
+        (str(v.version) for v in client.search_model_versions(f"name='{MODEL}'")), key=int
+    )
+
+
+def _champion_number(client: Any) -> int | None:
+    if not _registered(client):
+        return None
+    number = client.get_registered_model(MODEL).aliases.get(CHAMPION)
+    return None if number is None else int(number)
+
+
+def _history(client: Any) -> list[int]:
+    if not _registered(client):
+        return []
+    return [
+        int(n) for n in json.loads(client.get_registered_model(MODEL).tags.get(_HISTORY_TAG, "[]"))
+    ]
+
+
+def _remember(client: Any, history: Sequence[int]) -> None:
+    client.set_registered_model_tag(MODEL, _HISTORY_TAG, json.dumps(list(history)[-_REMEMBERED:]))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`fetch`: print the champion's folder as one JSON object, `{"path": null}` without one.
+
+    Returns:
+        Exit code: 0, or 2 with one line on standard error.
+    """
+    parser = argparse.ArgumentParser(prog="python -m forerun.training.release.registry")
+    parser.add_argument("verb", choices=["fetch"], help="download the champion")
+    parser.add_argument("--uri", help="MLflow tracking URI")
+    given = parser.parse_args(arguments)
+    try:
+        folder = champion(given.uri)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(json.dumps({"path": None if folder is None else str(folder)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

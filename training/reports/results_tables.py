@@ -1,0 +1,214 @@
+"""Tables of figures in README and docs, written from stored evaluations: `make figures`.
+
+A document holds a table between `<!-- figures: NAME -->` and `<!-- end -->`. What stands between
+them is replaced by the table of that name (`training/reports/table_contents.py`), made from the
+`scores.json` of the bundled predictors; `NAME` may also be `tasks DATASET [PROTOCOL]`, every task
+of a dataset, or those of protocols whose names begin so, as they were scored; a sentence says where
+no evaluation is stored. A test compares every marked table with what this makes.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
+from forerun.training.leaderboard.rows import score_of
+from forerun.training.reports.table_contents import (
+    HELD,
+    INTERVALS,
+    MEDIAN,
+    ROWS,
+    TABLES,
+    Column,
+    FigureTable,
+    Line,
+)
+
+Evaluations = Sequence[Mapping[str, Any]]
+MARKED: Final = re.compile(
+    r"<!-- figures: (?P<name>[^>]+?) -->\n(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL
+)
+DOCUMENTS: Final = ("README.md", "docs/*.md", "docs/decisions/*.md")
+
+
+def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
+    """What `scores.json` of a saved predictor holds; of the bundled one when None.
+
+    Raises:
+        MissingData: it was saved without scores.
+    """
+    bundled = files("forerun.models") / "pretrained" / "scores.json"
+    file = bundled if folder is None else folder / "scores.json"
+    if not file.is_file():
+        raise MissingData(f"{file} is not there: train without --no-judge to store scores.")
+    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def with_tables(text: str, evaluations: Evaluations) -> str:
+    """A document with every marked table made anew.
+
+    Raises:
+        InputError: a mark names no table, or has no end.
+        MissingData: a table needs a task that no evaluation holds.
+    """
+    begun, ended = text.count("<!-- figures:"), len(MARKED.findall(text))
+    if begun != ended:
+        raise BadTable(f"{begun} tables of figures begin, and {ended} of them end in <!-- end -->.")
+    return MARKED.sub(
+        lambda m: f"<!-- figures: {m['name']} -->\n{table(m['name'], evaluations)}\n{m['end']}",
+        text,
+    )
+
+
+def table(name: str, evaluations: Evaluations) -> str:
+    """One table as Markdown, without a line break at its end.
+
+    Raises:
+        InputError: no table has that name.
+        MissingData: a line's task is in no evaluation.
+    """
+    kind, *words = name.split()
+    if kind == "tasks" and 1 <= len(words) <= 2:
+        return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
+    if name not in TABLES:
+        known = ", ".join([*TABLES, "tasks DATASET [PROTOCOL]"])
+        raise InputError(f"No table of figures {name!r}; there are {known}.")
+    return rendered(TABLES[name], evaluations)
+
+
+def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
+    """A table as Markdown, whether or not a document names it.
+
+    Raises:
+        MissingData: a line's task is in no evaluation.
+    """
+    lines = [[spec.heading, *(column.heading for column in spec.columns)]]
+    lines.append(["---", *("---:" for _ in spec.columns)])
+    for line in spec.lines:
+        row = _row(spec.dataset, line, evaluations)
+        lines.append([line.text, *_cells(row, spec.columns)])
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _row(dataset: str, line: Line, evaluations: Evaluations) -> Mapping[str, Any]:
+    """The stored row of a line, the first predictor's where several were judged."""
+    for evaluation in evaluations:
+        for row in evaluation["tasks"] if evaluation["dataset"] == dataset else ():
+            place = (row["task"], row["device"], line.metric or row["metric"])
+            if place == (line.task, line.device, row["metric"]):
+                found: Mapping[str, Any] = row
+                return found
+    where = " ".join(filter(None, (dataset, line.task, line.device, line.metric)))
+    raise MissingData(f"No stored evaluation holds {where}; evaluate it, or change the table.")
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
+    """Texts of a row's figures; the best of those that compete stands in bold, whoever's it is."""
+    values = [_value(row, column.field) for column in columns]
+    rivals = [
+        (value, place)
+        for place, (value, column) in enumerate(zip(values, columns, strict=True))
+        if column.competes and value is not None
+    ]
+    best = None
+    if len(rivals) > 1:
+        pick = max if columns[rivals[0][1]].field in HIGHER_IS_BETTER else min
+        best = pick(rivals)[1]
+    return [
+        f"**{column.text(value)}**" if place == best else column.text(value)
+        for place, (value, column) in enumerate(zip(values, columns, strict=True))
+    ]
+
+
+def _value(row: Mapping[str, Any], field: str) -> float | None:
+    """A field of a row, or of a mapping in it: `baselines.roofline`."""
+    outer, _, inner = field.partition(".")
+    found = row.get(outer)
+    if inner:
+        found = (found or {}).get(inner)
+    return None if found is None else float(found)
+
+
+def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) -> str:
+    """A table of a dataset's tasks, with every baseline that one of them has."""
+    rows = [
+        row
+        for evaluation in evaluations
+        if evaluation["dataset"] == dataset
+        for row in evaluation["tasks"]
+        if protocol is None or row["task"].startswith(protocol)
+    ]
+    if not rows:
+        chosen = "" if protocol is None else f" --protocol {protocol}"
+        return f"No evaluation of these tasks is stored: `forerun evaluate {dataset}{chosen}`."
+    return rendered(_task_table(dataset, rows), evaluations)
+
+
+def _task_table(dataset: str, rows: Evaluations) -> FigureTable:
+    """Which lines and columns show these rows."""
+    names = dict.fromkeys(n for row in rows for n, v in row["baselines"].items() if v is not None)
+    score = score_of(dataset, rows[0])
+    baselines = [
+        Column(name.replace("_", " "), f"baselines.{name}", competes=True)
+        for name in (names if score == "mape" else ())
+    ]
+    lines = {
+        (row["task"], row["device"], row["metric"]): Line(
+            " ".join(filter(None, (row["task"], row["device"], row["metric"]))),
+            row["task"],
+            row["device"],
+            row["metric"],
+        )
+        for row in rows
+    }
+    percent = score in ("mape", "median_ape")
+    medians = score == "mape" and any(row.get("median_ape") is not None for row in rows)
+    columns = (
+        ROWS,
+        Column("forerun", score, "%" if percent else "", 1 if percent else 3, competes=True),
+        *((MEDIAN,) if medians else ()),
+        *baselines,
+        *(HELD if any(row.get("below_high") is not None for row in rows) else ()),
+        *INTERVALS,
+    )
+    return FigureTable(dataset, "task", tuple(lines.values()), columns)
+
+
+def documents(root: Path) -> list[Path]:
+    """Documents of a repository that may hold tables of figures."""
+    return sorted(path for pattern in DOCUMENTS for path in root.glob(pattern))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Renew the tables of the documents named, else of README.md and docs here.
+
+    Returns:
+        Exit code: 0, or 2 with one line on standard error.
+    """
+    parser = argparse.ArgumentParser(prog="python -m forerun.training.reports.results_tables")
+    parser.add_argument("documents", nargs="*", type=Path, help="Markdown files")
+    parser.add_argument("--scores", type=Path, help="folder of a saved predictor")
+    given = parser.parse_args(arguments)
+    try:
+        evaluations = stored_evaluations(given.scores)
+        for path in given.documents or documents(Path()):
+            text = path.read_text(encoding="utf-8")
+            renewed = with_tables(text, evaluations)
+            if renewed != text:
+                path.write_text(renewed, encoding="utf-8")
+                print(f"{path}: tables renewed")
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

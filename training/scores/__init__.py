@@ -1,0 +1,1 @@
+"""Scores: pure functions from measured and predicted columns."""

@@ -1,0 +1,1 @@
+"""What a training run was made of, and its record in MLflow."""

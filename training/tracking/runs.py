@@ -1,0 +1,214 @@
+"""Training runs in MLflow: what went in, what came out, and the files to look at.
+
+The one file that writes MLflow runs. Without settings, runs go to an SQLite file in FORERUN_HOME
+with artifacts beside it; FORERUN_TRACKING_URI, else MLFLOW_TRACKING_URI, names another store. The
+native text and JSON of a predictor are logged, never a pickle: an MLflow model that has to be
+unpickled runs code at load, and answers a thousand times slower (12 ms a row against 0.02).
+"""
+
+import hashlib
+import os
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.data.bundle import home
+from forerun.data.errors import MissingExtra
+from forerun.models.artifact.sealed_folder import Manifest, check
+
+EXPERIMENT = "forerun"
+PREDICTOR_FOLDER = "predictor"
+_SQLITE = "sqlite:///"
+_LONGEST_PARAMETER = 6000
+
+
+def tracking_uri(uri: str | None = None) -> str:
+    """Where runs and versions are kept.
+
+    Args:
+        uri: an MLflow tracking URI; by default FORERUN_TRACKING_URI, MLFLOW_TRACKING_URI, or the
+            SQLite file `mlflow.db` in FORERUN_HOME, in this order.
+    """
+    named = uri or os.environ.get("FORERUN_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI")
+    return named or f"{_SQLITE}{(home() / 'mlflow.db').absolute()}"
+
+
+def database_file(uri: str) -> Path | None:
+    """The file behind an SQLite URI; None for any other store."""
+    return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+
+
+def connect(uri: str | None = None) -> Any:
+    """An `mlflow.MlflowClient` of the store; a new SQLite file is prepared (seconds, once).
+
+    Raises:
+        MissingExtra: mlflow is not installed.
+    """
+    # Usage statistics would leave the machine; who wants to send them sets these to false.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    where = tracking_uri(uri)
+    file = database_file(where)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        # MLflow's own use of SQLAlchemy is deprecated there; nothing here can mend it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            from mlflow import MlflowClient
+        except ImportError:
+            raise MissingExtra("Tracking runs", "train") from None
+        return MlflowClient(tracking_uri=where, registry_uri=where)
+
+
+def git_commit(folder: Path | None = None) -> str | None:
+    """The commit that is checked out, with `+changes` where files differ; None outside git.
+
+    Args:
+        folder: a folder of the repository; the one that holds this file by default.
+    """
+    where = folder or Path(__file__).resolve().parent
+    try:
+        commit = _git(where, "rev-parse", "HEAD")
+        changed = _git(where, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+changes" if changed else commit
+
+
+def code_state(folder: Path | None = None) -> str | None:
+    """`git_commit`, with a hash of the differences in place of `changes`.
+
+    Args:
+        folder: as in `git_commit`.
+    """
+    commit = git_commit(folder)
+    if commit is None or not commit.endswith("+changes"):
+        return commit
+    changes = _git(folder or Path(__file__).resolve().parent, "diff", "HEAD")
+    return f"{commit}-{hashlib.sha256(changes.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run that is being written; made by `tracked`.
+
+    Attributes:
+        client: MLflow client.
+        id: MLflow's run id.
+        artifacts: URI of the run's artifacts.
+    """
+
+    client: Any
+    id: str
+    artifacts: str
+
+    def parameters(self, values: Mapping[str, object]) -> None:
+        """Log settings of the run, as text; a long one is cut at MLflow's limit."""
+        from mlflow.entities import Param
+
+        logged = [Param(name, str(value)[:_LONGEST_PARAMETER]) for name, value in values.items()]
+        for start in range(0, len(logged), 100):
+            self.client.log_batch(self.id, params=logged[start : start + 100])
+
+    def metrics(self, values: Mapping[str, float | int | None]) -> None:
+        """Log final figures; None, a score that does not apply, is left out."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1e3)
+        known = [Metric(n, float(v), now, 0) for n, v in values.items() if v is not None]
+        for start in range(0, len(known), 500):
+            self.client.log_batch(self.id, metrics=known[start : start + 500])
+
+    def scores(self, task: str, score: Mapping[str, float | int | None]) -> None:
+        """Log one task's scores as metrics `task/field`, such as `unseen_device/bmm/mape`."""
+        self.metrics({f"{task}/{field}": value for field, value in score.items()})
+
+    def dataset(self, name: str, digest: str, rows: int, source: str = "") -> None:
+        """Log a dataset that taught this run.
+
+        Args:
+            name: name of the bundle.
+            digest: hash of its content; its first 36 characters are MLflow's digest.
+            rows: rows used.
+            source: where it is from, such as a repository and commit.
+        """
+        from mlflow.entities import Dataset, DatasetInput
+
+        entry = Dataset(name, digest[:36], "bundle", source or name, profile=f'{{"rows": {rows}}}')
+        self.client.log_inputs(self.id, datasets=[DatasetInput(entry, tags=[])])
+        self.client.set_tag(self.id, f"dataset.{name}", digest)
+
+    def card(self, markdown: str) -> None:
+        """Log the model card, as a file and as the run's description."""
+        self.client.log_text(self.id, markdown, "card.md")
+        self.client.set_tag(self.id, "mlflow.note.content", markdown)
+
+    def figure(self, path: Path) -> None:
+        """Log a picture under `figures/`."""
+        self.client.log_artifact(self.id, str(path), "figures")
+
+    def predictor(self, folder: Path) -> Manifest:
+        """Log a sealed predictor under `predictor/`, after checking every file's hash.
+
+        Raises:
+            BadArtifact: the folder is damaged or holds a forbidden kind of file.
+        """
+        manifest = check(folder)
+        self.client.log_artifacts(self.id, str(folder), PREDICTOR_FOLDER)
+        self.client.set_tag(self.id, "predictor.version", manifest.version)
+        return manifest
+
+
+@contextmanager
+def tracked(name: str, uri: str | None = None) -> Iterator[Run]:
+    """A run that is finished when the block ends, and marked as failed when it raises.
+
+    The checked-out git commit is recorded with it.
+
+    Args:
+        name: shown in MLflow's list of runs.
+        uri: as in `tracking_uri`.
+
+    Raises:
+        MissingExtra: mlflow is not installed.
+    """
+    client = connect(uri)
+    tags = {"mlflow.source.name": "forerun train"}
+    commit = git_commit()
+    if commit:
+        tags["mlflow.source.git.commit"] = commit
+    begun = client.create_run(_experiment(client, tracking_uri(uri)), run_name=name, tags=tags)
+    status = "FAILED"
+    try:
+        yield Run(client, begun.info.run_id, begun.info.artifact_uri)
+        status = "FINISHED"
+    finally:
+        client.set_terminated(begun.info.run_id, status)
+
+
+def _experiment(client: Any, uri: str) -> str:
+    found = client.get_experiment_by_name(EXPERIMENT)
+    if found is not None:
+        return str(found.experiment_id)
+    file = database_file(uri)
+    # A server decides itself where artifacts go; beside a file they would else land in the
+    # working directory.
+    beside = None if file is None else (file.parent / "mlartifacts").absolute().as_uri()
+    return str(client.create_experiment(EXPERIMENT, artifact_location=beside))
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(  # noqa: S603
+        ["git", "-C", str(folder), *words],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    )
+    return done.stdout.strip()
