@@ -103,10 +103,10 @@ def scores() -> str:
 
 def own_tables() -> str:
     """Table of tables and columns that evaluation reads."""
-    from forerun.training.protocols import EXAMINERS
+    from forerun.training.protocols import DATASET_PROTOCOLS
 
     rows = []
-    for cls in sorted(EXAMINERS, key=lambda one: one.dataset):
+    for cls in sorted(DATASET_PROTOCOLS, key=lambda one: one.dataset):
         for table, columns in cls.reads.items():
             optional = cls.optional.get(table, {})
             rows.append(

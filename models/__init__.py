@@ -19,7 +19,7 @@ from forerun.models.power.operator_power import OperatorPower
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.models.processors.latency import CpuLatency
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.models.serving.power import ServingPower
 
 PREDICTORS: tuple[type[Predictor], ...] = (
@@ -43,6 +43,6 @@ PREDICTORS: tuple[type[Predictor], ...] = (
     ProgramMean,
     BenchmarkHistory,
     PowerCap,
-    Chosen,
+    Router,
 )
 """Every predictor that an artifact can hold."""

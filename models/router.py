@@ -13,7 +13,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
-from forerun.models.power.limit_response import CapResponse, binds
+from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor, Suggesting
@@ -26,7 +26,7 @@ FREE = Operation()
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Router:
     """For each metric, the first of several predictors that answers the query.
 
     Energy is never predicted beside power and latency, it follows from them, so the three cannot
@@ -50,10 +50,10 @@ class Chosen:
         return tuple(names)
 
     @property
-    def response(self) -> CapResponse:
+    def response(self) -> LimitResponse:
         """What a power limit does to any workload: as a part learnt it, else as it ships."""
         taught = [part.response for part in self.parts if isinstance(part, PowerCap)]
-        return taught[0] if taught else CapResponse()
+        return taught[0] if taught else LimitResponse()
 
     def answers(self, query: Query) -> bool:
         """True when any part answers."""

@@ -85,7 +85,7 @@ class Requests:
         return np.where(freed, -changes, changes)
 
 
-class Tape:
+class RequestLog:
     """Requests being written down; a tensor is freed when nobody holds it any more.
 
     Attributes:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.memory.allocation_requests import ACTIVATIONS, Tape
+from forerun.features.memory.allocation_requests import ACTIVATIONS, RequestLog
 from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 MASK_BYTES = 1.0
@@ -29,7 +29,13 @@ def score_elements(op: Operator) -> int:
 
 
 def write_scores(
-    tape: Tape, op: Operator, item: float, *, upcast: bool, dropout: bool, legacy: bool = False
+    tape: RequestLog,
+    op: Operator,
+    item: float,
+    *,
+    upcast: bool,
+    dropout: bool,
+    legacy: bool = False,
 ) -> tuple[list[int], int]:
     """Write what eager attention makes before its second product.
 
@@ -66,7 +72,7 @@ def write_scores(
 
 
 def write_score_gradients(
-    tape: Tape, op: Operator, item: float, *, upcast: bool, dropout: bool
+    tape: RequestLog, op: Operator, item: float, *, upcast: bool, dropout: bool
 ) -> None:
     """Write what the backward pass of eager attention makes for a moment."""
     wide = SOFTMAX_BYTES if upcast else item

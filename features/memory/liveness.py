@@ -1,9 +1,9 @@
 """Which tensors exist when: the requests for memory that a forward pass makes, in order.
 
 Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
-autograd keeps it (`forerun.features.memory.saved_tensors`), until the backward operator that needs it. An
-operator that runs several times (`repeat`) reuses its memory in inference; in training each run
-keeps its own.
+autograd keeps it (`forerun.features.memory.saved_tensors`), until the backward operator that needs
+it. An operator that runs several times (`repeat`) reuses its memory in inference; in training each
+run keeps its own.
 """
 
 from collections import Counter

@@ -21,7 +21,7 @@ from forerun.features.memory.allocation_requests import (
     WEIGHTS,
     WITHIN,
     Place,
-    Tape,
+    RequestLog,
 )
 from forerun.features.memory.attention import cached_elements, is_causal
 from forerun.features.memory.execution import EAGER, Execution
@@ -55,7 +55,7 @@ class LoadedNetwork:
         execution: Execution = EAGER,
     ) -> None:
         graph = with_operand_edges(graph)
-        self.graph, self.tape = graph, Tape()
+        self.graph, self.tape = graph, RequestLog()
         self._copies = copied_operands(graph)
         drop = setup.dropout if setup is not None else 0.0
         self.rules = saved_tensors(graph, dropout=drop != 0.0)

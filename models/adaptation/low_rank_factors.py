@@ -16,7 +16,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRankFactors:
     """Factors of known devices' log times.
 
     Attributes:
@@ -31,7 +31,7 @@ class LowRank:
     scales: Vector
 
     @classmethod
-    def of(cls, log_times: Matrix, rank: int) -> "LowRank":
+    def of(cls, log_times: Matrix, rank: int) -> "LowRankFactors":
         """Factors of complete log times, shape (workloads, devices).
 
         Args:

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.gaussian_process.regression import Kernel
+from forerun.models.gaussian_process.regression import Covariance
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 MOST_CANDIDATES = 1500
 ERRORS = (
-    Kernel("constant"),
-    Kernel("linear"),
-    Kernel("radial", length=2.0 / 3.0),
-    Kernel("radial", length=5.0 / 3.0),
+    Covariance("constant"),
+    Covariance("linear"),
+    Covariance("radial", length=2.0 / 3.0),
+    Covariance("radial", length=5.0 / 3.0),
 )
 ERROR_WEIGHTS = np.array([0.04, 0.03, 0.02, 0.02])
 ERROR_NOISE = 0.02
@@ -29,7 +29,7 @@ ERROR_NOISE = 0.02
 
 def suggest(
     rows: Matrix,
-    kernels: Sequence[Kernel],
+    kernels: Sequence[Covariance],
     weights: Vector,
     noise: float,
     count: int,
@@ -79,7 +79,7 @@ def suggest_for_errors(features: Matrix, count: int, seed: int = 0) -> list[int]
     and 11.9; P4, P100, V100, T4 left out).
 
     Args:
-        features: candidates by `Standard`, shape (n, columns).
+        features: candidates by `Standardizer`, shape (n, columns).
         count: how many; all when there are fewer candidates.
         seed: which candidates are looked at where there are very many.
     """

@@ -32,7 +32,7 @@ TOO_WIDE = 0.25
 
 
 @dataclass(frozen=True)
-class Standard:
+class Standardizer:
     """Features in units of their spread over the training rows.
 
     Attributes:
@@ -73,7 +73,7 @@ class Standard:
 
 
 @dataclass(frozen=True)
-class FewRows:
+class SupportGP:
     """Errors of all devices that were adapted to."""
 
     devices: tuple[DeviceError, ...] = field(default=())
@@ -87,14 +87,14 @@ class FewRows:
         known: Container[Device] = (),
         groups: Sequence[str] | None = None,
         comparable: bool = False,
-    ) -> "FewRows":
+    ) -> "SupportGP":
         """New errors for the devices in these rows, in place of older ones of theirs.
 
         Args:
             errors: n values of log(measured / uncorrected prediction); NaN is left out.
             devices: n devices.
             strata: n names.
-            features: (n, d) by `Standard`.
+            features: (n, d) by `Standardizer`.
             known: devices in the training set.
             groups: n names of what was measured, such as digests of graphs: rows of one are left
                 out together. Without them rows of one stratum with equal features are a group.
@@ -117,7 +117,7 @@ class FewRows:
             )
             found.append(DeviceError(own, rows, devices[mine[0]] in known))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, f.sheet) for f in found)]
-        return FewRows((*kept, *found))
+        return SupportGP((*kept, *found))
 
     def of(self, device: Device) -> DeviceError | None:
         """The error on this device, where it was measured."""
@@ -146,7 +146,7 @@ class FewRows:
         Args:
             devices: n devices.
             strata: n names.
-            features: (n, d) by `Standard`.
+            features: (n, d) by `Standardizer`.
             groups: n names as `updated` took them; without them nothing named there is recognised.
         """
         mean, deviation = np.zeros(len(devices)), np.full(len(devices), np.nan)

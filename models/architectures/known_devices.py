@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from forerun.data.workload import Space
 from forerun.features.nas_cells import Codes, features_of, present_choices, random_codes
-from forerun.models.adaptation.low_rank_factors import LowRank
+from forerun.models.adaptation.low_rank_factors import LowRankFactors
 from forerun.models.gaussian_process.regression import (
-    Kernel,
-    KernelProcess,
-    kernels_over,
+    Covariance,
+    GaussianProcessRegression,
+    covariances_over,
     standardised,
 )
 
@@ -147,9 +147,9 @@ class DevicePool:
         return self.log_times(usual_codes(self.space))
 
     @cached_property
-    def low_rank(self) -> LowRank:
+    def low_rank(self) -> LowRankFactors:
         """Factors of the pool over its whole space."""
-        return LowRank.of(self.usual_times, RANK)
+        return LowRankFactors.of(self.usual_times, RANK)
 
     def comparisons(self, codes: Codes) -> Matrix:
         """Factors of the pool, and its devices' mean standing, shape (n, rank + 1)."""
@@ -213,7 +213,7 @@ def _smoothed(space: Space, shape: tuple[int, int], codes: bytes, latency_ms: by
     rows = np.frombuffer(codes, dtype=np.int64).reshape(shape)
     times = np.frombuffer(latency_ms, dtype=np.float64)
     logs, noise = log_times(times), rounding_noise(times)
-    inputs, process = _inputs(space, rows), KernelProcess(_kernels(space))
+    inputs, process = _inputs(space, rows), GaussianProcessRegression(_kernels(space))
     some = np.random.default_rng(0).permutation(len(rows))[:_ROWS_FOR_WEIGHTS]
     weighed = process.fit(inputs[some], logs[some], noise[some])
     whole = process.with_weights(inputs, logs, weighed.weights, weighed.noise, noise)
@@ -243,13 +243,13 @@ def _inputs(space: Space, codes: Codes) -> Matrix:
     return np.concatenate([structure(space, codes), choices(space, codes)], axis=1)
 
 
-def _kernels(space: Space) -> tuple[Kernel, ...]:
+def _kernels(space: Space) -> tuple[Covariance, ...]:
     first = structure(space, usual_codes(space)[:1]).shape[1]
     last = first + choices(space, usual_codes(space)[:1]).shape[1]
-    bent = Kernel("radial", (first, last), 1.0, (-3.0, 1.5))
+    bent = Covariance("radial", (first, last), 1.0, (-3.0, 1.5))
     return (
-        *kernels_over((0, first), (1.5,)),
-        Kernel("linear", (first, last), prior=(-3.0, 1.5)),
+        *covariances_over((0, first), (1.5,)),
+        Covariance("linear", (first, last), prior=(-3.0, 1.5)),
         bent,
     )
 

@@ -34,9 +34,9 @@ from forerun.models.architectures.known_devices import (
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.gaussian_process.regression import (
     Answer,
-    Kernel,
-    KernelProcess,
-    kernels_over,
+    Covariance,
+    GaussianProcessRegression,
+    covariances_over,
 )
 from forerun.models.prediction import Predictions
 
@@ -64,7 +64,7 @@ class AdaptedDevice:
 
     codes: Codes
     latency_ms: Vector
-    experts: tuple[KernelProcess, ...]
+    experts: tuple[GaussianProcessRegression, ...]
     mixture: Stacking
 
     @classmethod
@@ -92,30 +92,30 @@ def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
     return np.concatenate(parts, axis=1)
 
 
-def experts(space: Space, pool: DevicePool | None) -> tuple[KernelProcess, ...]:
+def experts(space: Space, pool: DevicePool | None) -> tuple[GaussianProcessRegression, ...]:
     """Processes that look at structure, at the pool, or at both, from the plain to the rich."""
     fine, coarse, known = _kernels(space, pool)
-    level = Kernel("constant", prior=(-2.0, 1.0))
-    sets: list[tuple[Kernel, ...]] = [coarse, (*fine, *coarse)]
+    level = Covariance("constant", prior=(-2.0, 1.0))
+    sets: list[tuple[Covariance, ...]] = [coarse, (*fine, *coarse)]
     if known:
         sets += [known, (*coarse, *known), (*fine, *coarse, *known)]
-    return tuple(KernelProcess((level, *kernels)) for kernels in sets)
+    return tuple(GaussianProcessRegression((level, *kernels)) for kernels in sets)
 
 
 def _kernels(
     space: Space, pool: DevicePool | None
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...], tuple[Kernel, ...]]:
+) -> tuple[tuple[Covariance, ...], tuple[Covariance, ...], tuple[Covariance, ...]]:
     """Kernels over fine structure, over coarse structure, over the pool."""
     first = structure(space, usual_codes(space)[:1]).shape[1]
     second = first + len(COARSE[space])
-    fine = kernels_over((0, first), (1.0, 3.0))
-    coarse = (Kernel("linear", (first, second), prior=(-2.0, 1.5)),)
+    fine = covariances_over((0, first), (1.0, 3.0))
+    coarse = (Covariance("linear", (first, second), prior=(-2.0, 1.5)),)
     if pool is None:
         return fine, coarse, ()
     third = second + len(pool.low_rank.scales)
     known = (
-        Kernel("linear", (second, third), prior=(-1.0, 2.0)),
-        Kernel("linear", (third, third + 1), prior=(-2.0, 2.0)),
+        Covariance("linear", (second, third), prior=(-1.0, 2.0)),
+        Covariance("linear", (third, third + 1), prior=(-2.0, 2.0)),
     )
     return fine, coarse, known
 

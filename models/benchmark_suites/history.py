@@ -18,7 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.benchmark_suites.history_coverage import SeenSystems
+from forerun.models.benchmark_suites.history_coverage import HistoryCoverage
 from forerun.models.benchmark_suites.history_features import (
     SPEED,
     STREAM,
@@ -30,7 +30,12 @@ from forerun.models.benchmark_suites.history_features import (
     samples_per_query,
 )
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
-from forerun.models.gaussian_process.additive_categorical import NOISE, CrossedProcess, Rows, Term
+from forerun.models.gaussian_process.additive_categorical import (
+    NOISE,
+    AdditiveCategoricalProcess,
+    Rows,
+    Term,
+)
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -60,9 +65,9 @@ class BenchmarkHistory:
 
     name: ClassVar[str] = "benchmark_history"
     seed: int = 0
-    processes: Mapping[str, CrossedProcess] = field(default_factory=dict)
-    shifts: Mapping[str, CrossedProcess] = field(default_factory=dict)
-    seen: SeenSystems = field(default_factory=SeenSystems)
+    processes: Mapping[str, AdditiveCategoricalProcess] = field(default_factory=dict)
+    shifts: Mapping[str, AdditiveCategoricalProcess] = field(default_factory=dict)
+    seen: HistoryCoverage = field(default_factory=HistoryCoverage)
     widths: Mapping[str, LogQuantiles] = field(default_factory=dict)
 
     @property
@@ -106,7 +111,7 @@ class BenchmarkHistory:
     def _fitted(self, queries: Sequence[Query], rows: Rows, values: "Logarithms") -> Self:
         """All processes; the deviations of one that was fitted already are kept."""
         streams = in_streams(rows)
-        bare = replace(self, processes={}, shifts={}, seen=SeenSystems.of(queries, rows))
+        bare = replace(self, processes={}, shifts={}, seen=HistoryCoverage.of(queries, rows))
         found = self._with(bare, "speed", rows, np.where(streams, np.nan, values.rate))
         rest = np.where(streams, values.rate - found._rates(rows), np.nan)
         found = self._with(found, "stream", rows, rest)
@@ -120,7 +125,9 @@ class BenchmarkHistory:
         rows, values, before = rows.take(known), values[known], self.processes.get(kind)
         terms, noise = (KINDS[kind], NOISE) if before is None else (before.terms, before.noise)
         learn = before is None
-        process = CrossedProcess.fit(rows, values, terms, noise=noise, learn=learn, seed=self.seed)
+        process = AdditiveCategoricalProcess.fit(
+            rows, values, terms, noise=noise, learn=learn, seed=self.seed
+        )
         return replace(other, processes={**other.processes, kind: process})
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -205,9 +212,13 @@ class BenchmarkHistory:
         content = read_content(folder, cls.name)
         return cls(
             seed=content["seed"],
-            processes={k: CrossedProcess.from_json(p) for k, p in content["processes"].items()},
-            shifts={k: CrossedProcess.from_json(p) for k, p in content["shifts"].items()},
-            seen=SeenSystems.from_json(content["seen"]),
+            processes={
+                k: AdditiveCategoricalProcess.from_json(p) for k, p in content["processes"].items()
+            },
+            shifts={
+                k: AdditiveCategoricalProcess.from_json(p) for k, p in content["shifts"].items()
+            },
+            seen=HistoryCoverage.from_json(content["seen"]),
             widths={m: LogQuantiles.from_json(w) for m, w in content["widths"].items()},
         )
 

@@ -24,7 +24,7 @@ YEARS_AHEAD = 1.0
 
 
 @dataclass(frozen=True)
-class SeenSystems:
+class HistoryCoverage:
     """Keys that taught.
 
     Attributes:

@@ -28,8 +28,8 @@ from forerun.models.colocation.features import (
     METRICS,
     ColocationRows,
     Column,
-    Levels,
     Names,
+    ProgramEffects,
     colocation_of,
     idle_window,
 )
@@ -41,7 +41,7 @@ from forerun.models.colocation.held_out_runs import (
 )
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
-from forerun.models.colocation.serialization import colocator_from_json, colocator_to_json
+from forerun.models.colocation.serialization import base_from_json, base_to_json
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal.intervals import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
@@ -74,7 +74,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Colocator(ABC):
+class ColocationBase(ABC):
     """P for CPU and wall time of a program beside neighbours.
 
     Attributes:
@@ -102,7 +102,7 @@ class Colocator(ABC):
     looks_ahead: ClassVar[bool] = True
     """Whether intervals of hosts put together are measured, which takes another round of fits."""
     seed: int = 0
-    levels: Mapping[str, Levels] = field(default_factory=dict)
+    levels: Mapping[str, ProgramEffects] = field(default_factory=dict)
     engines: Mapping[str, Engine] = field(default_factory=dict)
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
     trust: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Colocator(ABC):
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
     ) -> Self:
         """Levels and engines of some metrics."""
-        levels: dict[str, Levels] = {}
+        levels: dict[str, ProgramEffects] = {}
         engines: dict[str, Engine] = {}
         for metric in metrics:
             target = log_p(measured, metric)
@@ -183,7 +183,7 @@ class Colocator(ABC):
             if not known.any():
                 continue
             taught, values = rows.take(known), target[known]
-            levels[metric] = Levels.of(taught.programs, values, taught.yardsticks)
+            levels[metric] = ProgramEffects.of(taught.programs, values, taught.yardsticks)
             middle, spread, modes = levels[metric].rows(taught.programs, taught.yardsticks)
             teaches = taught.seen & (modes == "known")
             if teaches.any():
@@ -306,7 +306,7 @@ class Colocator(ABC):
 
     def save(self, folder: Path) -> None:
         """Engines in files of their own, the rest as JSON."""
-        write_content(folder, self.name, colocator_to_json(self))
+        write_content(folder, self.name, base_to_json(self))
         for metric, engine in self.engines.items():
             engine.save(folder, metric)
 
@@ -318,7 +318,7 @@ class Colocator(ABC):
             BadArtifact: the folder is damaged, or an earlier version of forerun wrote it.
         """
         content = read_content(folder, cls.name)
-        known = colocator_from_json(content)
+        known = base_from_json(content)
         engines = {metric: cls.load_engine(folder, metric) for metric in content["engines"]}
         return cls(**known, engines=engines)
 

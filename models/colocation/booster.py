@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation
 from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
 from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.colocation.base import Colocator, Engine
+from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.features import METRICS, ColocationRows, Column, colocation_of
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
@@ -94,7 +94,7 @@ class BoostEngine:
 
 
 @dataclass(frozen=True)
-class ColocationBoost(Colocator):
+class ColocationBoost(ColocationBase):
     """LightGBM on window statistics and the program's profile."""
 
     name: ClassVar[str] = "colocation_boost"

@@ -26,14 +26,14 @@ from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal.intervals import POOLED, LogQuantiles, held_out_folds
 
 if TYPE_CHECKING:
-    from forerun.models.colocation.base import Colocator
+    from forerun.models.colocation.base import ColocationBase
 
 FEWEST_PAIRS = 20
 """Runs beside programs with profiles from which on intervals of what is to come are measured."""
 
 
 def calibrated(
-    fitted: "Colocator", rows: ColocationRows, measured: Measurements
+    fitted: "ColocationBase", rows: ColocationRows, measured: Measurements
 ) -> tuple[
     dict[tuple[str, Mode], LogQuantiles],
     dict[tuple[str, str], float],
@@ -49,7 +49,7 @@ def calibrated(
         measured: the same, with values and groups.
 
     Returns:
-        `widths`, `trust` and `errors` of `Colocator`.
+        `widths`, `trust` and `errors` of `ColocationBase`.
     """
     widths: dict[tuple[str, Mode], LogQuantiles] = {}
     trust: dict[tuple[str, str], float] = {}
@@ -87,7 +87,7 @@ def calibrated(
 
 
 def held_out(
-    fitted: "Colocator",
+    fitted: "ColocationBase",
     rows: ColocationRows,
     measured: Measurements,
     metric: str,
@@ -122,7 +122,7 @@ def held_out(
 
 
 def calibrated_ahead(
-    fitted: "Colocator", rows: ColocationRows, measured: Measurements
+    fitted: "ColocationBase", rows: ColocationRows, measured: Measurements
 ) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], ClassErrors]]:
     """What is missed on runs beside programs with profiles, when asked before they meet.
 

@@ -167,7 +167,7 @@ class ColocationRows:
 
 
 @dataclass(frozen=True)
-class Levels:
+class ProgramEffects:
     """How much each program is slowed, whatever is beside it: median and spread of log P.
 
     Attributes:

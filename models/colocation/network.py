@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from forerun.data.errors import BadArtifact
 from forerun.features.host_windows import NAMES
 from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.colocation.base import Colocator, Engine
+from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.dual_branch_network import (
     INPUTS,
     OUTPUTS,
@@ -165,7 +165,7 @@ class NetworkEngine:
 
 
 @dataclass(frozen=True)
-class ColocationNetwork(Colocator):
+class ColocationNetwork(ColocationBase):
     """Attention over seconds and over metrics, fused."""
 
     name: ClassVar[str] = "colocation_network"

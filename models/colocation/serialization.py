@@ -7,17 +7,17 @@ import numpy as np
 
 from forerun.data.errors import BadArtifact
 from forerun.data.workload import HostWindow
-from forerun.models.colocation.features import Levels
+from forerun.models.colocation.features import ProgramEffects
 from forerun.models.colocation.host_forecast import Mixing
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
 
 if TYPE_CHECKING:
-    from forerun.models.colocation.base import Colocator
+    from forerun.models.colocation.base import ColocationBase
 
 
-def colocator_to_json(fitted: "Colocator") -> dict[str, Any]:
+def base_to_json(fitted: "ColocationBase") -> dict[str, Any]:
     """Attributes of a fitted predictor; of its engines only the metrics that they answer."""
     idle = dict(zip(fitted.idle.metrics, next(iter(fitted.idle.seconds), ()), strict=False))
     return {
@@ -38,8 +38,8 @@ def colocator_to_json(fitted: "Colocator") -> dict[str, Any]:
     }
 
 
-def colocator_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the predictor that `colocator_to_json` described, without `engines`.
+def base_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the predictor that `base_to_json` described, without `engines`.
 
     A predictor of before the class `slowed` has no error rates, so its intervals all stand.
 
@@ -53,7 +53,7 @@ def colocator_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
     idle, ranges, mixing = content["idle"], content["ranges"], content["mixing"]
     return {
         "seed": content["seed"],
-        "levels": {m: Levels.from_json(one) for m, one in content["levels"].items()},
+        "levels": {m: ProgramEffects.from_json(one) for m, one in content["levels"].items()},
         "widths": {(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
         "trust": {(m, program): value for m, program, value in content["trust"]},
         "offsets": {(m, program): value for m, program, value in content["offsets"]},

@@ -6,7 +6,7 @@ from dataclasses import replace
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import RESOURCES, Resource, level, metrics_of, window_of
-from forerun.models.colocation.base import Colocator
+from forerun.models.colocation.base import ColocationBase
 from forerun.models.colocation.features import colocation_of
 
 WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
@@ -14,7 +14,7 @@ LEAST = 0.02
 """Gain in P below which no resource is said to dominate."""
 
 
-def gains(predictor: Colocator, queries: Sequence[Query]) -> list[Mapping[Resource, float]]:
+def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[Resource, float]]:
     """How much P would gain if one resource were as it is when the program runs alone.
 
     What slows CPU time is judged by the answer for CPU time. Waiting is what wall time lacks beyond

@@ -99,7 +99,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class CrossedProcess:
+class AdditiveCategoricalProcess:
     """A process given the values of n rows.
 
     Attributes:

@@ -26,7 +26,7 @@ _JITTER = 1e-8
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Covariance:
     """One term of a covariance, of order 1 on columns with mean 0 and deviation 1.
 
     Attributes:
@@ -93,7 +93,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class KernelProcess:
+class GaussianProcessRegression:
     """A sum of kernels, fitted to few rows; frozen.
 
     Attributes:
@@ -107,7 +107,7 @@ class KernelProcess:
         values: what was measured, shape (n,).
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Covariance, ...]
     noise_prior: tuple[float, float] = NOISE_PRIOR
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     noise: float = 0.0
@@ -235,10 +235,10 @@ def standardised(rows: Matrix, like: Matrix | None = None) -> Matrix:
     return np.asarray((rows - from_rows.mean(axis=0)) / np.where(deviation > 1e-12, deviation, 1.0))
 
 
-def kernels_over(
+def covariances_over(
     columns: tuple[int, int], lengths: Sequence[float], level: float = -3.0
-) -> tuple[Kernel, ...]:
+) -> tuple[Covariance, ...]:
     """A linear kernel and a radial one at each length, over the same columns."""
-    linear = Kernel("linear", columns, prior=(level, 1.5))
-    bent = tuple(Kernel("radial", columns, length, (level, 1.5)) for length in lengths)
+    linear = Covariance("linear", columns, prior=(level, 1.5))
+    bent = tuple(Covariance("radial", columns, length, (level, 1.5)) for length in lengths)
     return (linear, *bent)

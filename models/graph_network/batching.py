@@ -16,7 +16,7 @@ from forerun.features.lowering import LoweringMode, lowering_mode
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
 from forerun.models.graph_network.inputs import PAIR_FEATURES, RUN_FEATURES, Runs, runs_of
-from forerun.models.networks.additive_model import KernelTimes
+from forerun.models.networks.additive_model import AdditiveLatencyModel
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.intp]
@@ -62,7 +62,7 @@ class RunGraphs:
         return RunGraphs(self.graphs, self.of[rows])
 
     def runs(
-        self, queries: Sequence[Query], times: Sequence[KernelTimes]
+        self, queries: Sequence[Query], times: Sequence[AdditiveLatencyModel]
     ) -> Iterator[tuple[Places, Runs]]:
         """All runs of each graph that is run, with the positions of their queries."""
         for rows in _alike(self.of, np.arange(len(self.of))):
@@ -109,7 +109,7 @@ class GraphBatches:
     """
 
     def __init__(
-        self, queries: Sequence[Query], graphs: RunGraphs, times: Sequence[KernelTimes]
+        self, queries: Sequence[Query], graphs: RunGraphs, times: Sequence[AdditiveLatencyModel]
     ) -> None:
         self._graphs, self._of = graphs.graphs, graphs.of
         self._first = np.zeros(len(queries), dtype=np.intp)

@@ -7,7 +7,7 @@ device, the run -> corrections. The time is the sum over kernels of
     seconds x exp(correction) + launch x exp(correction of launches)
 
 times a correction of the whole, from the kernels' states weighed by their share of the time. All
-corrections start at zero, so training starts at the additive time of `KernelTimes`.
+corrections start at zero, so training starts at the additive time of `AdditiveLatencyModel`.
 
 Parameters have a leading dimension of members: they are trained one by one and exported together.
 """

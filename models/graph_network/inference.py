@@ -15,7 +15,7 @@ from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
 from forerun.features.operators.query_table import GraphKey
 from forerun.models.graph_network.inputs import Runs, runs_of
-from forerun.models.networks.additive_model import KernelTimes
+from forerun.models.networks.additive_model import AdditiveLatencyModel
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -60,7 +60,7 @@ class GraphAnswers:
         times: the additive time.
     """
 
-    def __init__(self, encoder: bytes, head: bytes, times: KernelTimes) -> None:
+    def __init__(self, encoder: bytes, head: bytes, times: AdditiveLatencyModel) -> None:
         self._encoder, self._head = _session(encoder), _session(head)
         self._times = times
         self._kept = lru_cache(maxsize=ENCODINGS_KEPT)(self._of_key)

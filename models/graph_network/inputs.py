@@ -19,8 +19,8 @@ from forerun.features.networks.kernel_graph import KernelGraph
 from forerun.models.networks.additive_model import (
     INSTRUCTIONS_PER_BYTE,
     PARENTS,
-    KernelTimes,
-    way_of,
+    AdditiveLatencyModel,
+    execution_mode,
 )
 
 Column = NDArray[np.float64]
@@ -95,7 +95,7 @@ def runs_of(
     graph: KernelGraph,
     queries: Sequence[Query],
     chips: Sequence[Chip],
-    times: Sequence[KernelTimes],
+    times: Sequence[AdditiveLatencyModel],
 ) -> Runs:
     """What a run on each device at each batch size makes of one kernel graph.
 
@@ -106,7 +106,7 @@ def runs_of(
         times: seconds by kind of kernel, for each query.
     """
     kernels, kind = graph.kernels, graph.kernels.kind
-    ways = [way_of(query) for query in queries]
+    ways = [execution_mode(query) for query in queries]
     batch = np.array([_network(query).batch_size for query in queries], dtype=np.float64)[:, None]
     matrix, vector, bandwidth, units, l2 = (
         np.array([getattr(chip, name) for chip in chips])[:, None]

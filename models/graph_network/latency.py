@@ -1,9 +1,9 @@
 """Latency of whole networks from their kernels' graph: additive times corrected by a network.
 
-Trained in torch (`forerun.models.graph_network.encoder`), answered through onnxruntime: the encoder runs
-once a graph and is kept, the light head once a question, for many devices and batch sizes at once.
-Several members are trained, each without some families; their answers to those families set the
-interval, their geometric mean is the answer.
+Trained in torch (`forerun.models.graph_network.encoder`), answered through onnxruntime: the encoder
+runs once a graph and is kept, the light head once a question, for many devices and batch sizes at
+once. Several members are trained, each without some families; their answers to those families set
+the interval, their geometric mean is the answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,9 +31,13 @@ from forerun.models.graph_network.encoder import GraphShape, export
 from forerun.models.graph_network.inference import GraphAnswers
 from forerun.models.graph_network.inputs import DOMAIN_FEATURES, PAIR_FEATURES, RUN_FEATURES
 from forerun.models.graph_network.training import torch_threads, train
-from forerun.models.networks.additive_model import KernelTimes, log_seconds_of, way_of
+from forerun.models.networks.additive_model import (
+    AdditiveLatencyModel,
+    execution_mode,
+    log_seconds_of,
+)
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import TaughtRows
+from forerun.models.networks.features import TrainingRows
 from forerun.models.networks.intervals import intervals_of
 from forerun.models.prediction import Predictions
 
@@ -59,7 +63,7 @@ _IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
 class _Lesson(NamedTuple):
     """Everything that members are trained on."""
 
-    taught: TaughtRows
+    taught: TrainingRows
     queries: Sequence[Query]
     graphs: RunGraphs
     weights: Column
@@ -103,7 +107,7 @@ class GraphNetwork:
     shape: GraphShape = field(default_factory=GraphShape)
     threads: int = 1
     calibrated: bool = True
-    kernel_times: KernelTimes = field(default_factory=KernelTimes)
+    kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     encoder: bytes = b""
     head: bytes = b""
     intervals: Intervals | None = None
@@ -131,7 +135,7 @@ class GraphNetwork:
         weights = np.ones(len(latency)) if measurements.weights is None else measurements.weights
         # NaN compares false: rows without a latency are left out.
         kept = measurements.take((latency > 0) & (weights > 0))
-        taught = TaughtRows.of(kept)
+        taught = TrainingRows.of(kept)
         usual = np.array([_usual(query) for query in kept.queries], dtype=np.bool_)
         weights = taught.weights * np.where(usual, 1.0, OTHER_WAYS_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
@@ -143,7 +147,7 @@ class GraphNetwork:
         plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
         residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
-        ways = [way_of(q) for q in measurements.queries]
+        ways = [execution_mode(q) for q in measurements.queries]
         known = self.domain.known
         return replace(self, scalars=self.scalars.updated(residuals, devices, ways, known))
 
@@ -154,7 +158,7 @@ class GraphNetwork:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
         answer = self._answer(queries)
-        ways = [way_of(query) for query in queries]
+        ways = [execution_mode(query) for query in queries]
         scale = self.scalars.correction([query.device for query in queries], ways)
         values = np.exp(answer.log_seconds + scale) * 1e3
         low: dict[str, Column] = {}
@@ -297,7 +301,7 @@ class GraphNetwork:
             members=content["members"],
             folds=content["folds"],
             shape=GraphShape(**content["shape"]),
-            kernel_times=KernelTimes.from_json(content["kernel_times"]),
+            kernel_times=AdditiveLatencyModel.from_json(content["kernel_times"]),
             encoder=_part(folder / ENCODER),
             head=_part(folder / HEAD),
             intervals=Intervals.from_json(intervals) if intervals else None,
@@ -306,14 +310,16 @@ class GraphNetwork:
         )
 
 
-def _times(taught: TaughtRows, used: Mask) -> KernelTimes:
+def _times(taught: TrainingRows, used: Mask) -> AdditiveLatencyModel:
     rows = taught.rows
-    return KernelTimes.fit(rows.design[used], taught.log_measured[used], rows.ways[used].tolist())
+    return AdditiveLatencyModel.fit(
+        rows.design[used], taught.log_measured[used], rows.ways[used].tolist()
+    )
 
 
 def _unseen_bases(
-    taught: TaughtRows, used: Mask, times: KernelTimes, seed: int
-) -> Sequence[KernelTimes]:
+    taught: TrainingRows, used: Mask, times: AdditiveLatencyModel, seed: int
+) -> Sequence[AdditiveLatencyModel]:
     """For each row an additive time that was not fitted on the row's family.
 
     On rows it was fitted on, an additive time is better than it will be on new families, and a
@@ -339,7 +345,7 @@ def _spread(log_seconds: Column, log_base: Column) -> Column:
 
 def _usual(query: Query) -> bool:
     mixed = query.run.precision in ("amp", "amp_bf16")
-    return mixed and way_of(query) in _USUAL
+    return mixed and execution_mode(query) in _USUAL
 
 
 def _breakdown(shares: Column, value: float) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 Three sets of boosters share the work: for programs that teach, for programs never
 seen, and for differences within programs only. The latter two learn logarithms over a bound
-of `features.directives`. Once some designs of a program are measured, `DesignProcess` takes
+of `features.directives`. Once some designs of a program are measured, `DesignGaussianProcess` takes
 over for that program; the trees of the third set tell it which designs are alike.
 """
 
@@ -38,8 +38,8 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import DesignProcess, Places, spread_rows
-from forerun.models.hls_designs.support_set import ShownDesigns
+from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, Places, spread_rows
+from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -110,7 +110,7 @@ class DesignBoost:
     ranges: FeatureRange | None = None
     programs: tuple[Key, ...] = ()
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    shown: Mapping[Key, ShownDesigns] = field(default_factory=dict)
+    shown: Mapping[Key, SupportDesigns] = field(default_factory=dict)
     name: ClassVar[str] = "design_boost"
 
     @property
@@ -173,7 +173,7 @@ class DesignBoost:
         shown = dict(self.shown)
         for key in sorted(set(keys)):
             rows = [row for row, other in enumerate(keys) if other == key]
-            shown[key] = ShownDesigns(
+            shown[key] = SupportDesigns(
                 tuple(measurements.queries[row] for row in rows),
                 {m: v[rows] for m, v in measurements.values.items() if m in METRICS},
             )
@@ -235,7 +235,7 @@ class DesignBoost:
     def _width(self, kind: str, metric: str) -> float:
         return self.widths.get(kind, {}).get(metric, 1.0)
 
-    def _process(self, metric: str, key: Key) -> DesignProcess | None:
+    def _process(self, metric: str, key: Key) -> DesignGaussianProcess | None:
         shown = self.shown.get(key)
         measured = None if shown is None else shown.values.get(metric)
         if shown is None or measured is None or np.isfinite(measured).sum() < 2:
@@ -244,7 +244,7 @@ class DesignBoost:
         queries = [shown.queries[row] for row in rows]
         matrix = feature_matrix(queries)
         over = log_over_bound(metric, measured[rows], matrix)
-        return DesignProcess.of(self._places(metric, queries, matrix), over, self.seed)
+        return DesignGaussianProcess.of(self._places(metric, queries, matrix), over, self.seed)
 
     def _places(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> Places:
         outputs = self.boosters[f"within/{metric}"].tree_outputs(matrix)
@@ -297,7 +297,7 @@ class DesignBoost:
         """
         content = read_content(folder, cls.name)
         FeatureRange.check_names(folder, FEATURES, content["features"])
-        shown = [ShownDesigns.from_json(one) for one in content["shown"]]
+        shown = [SupportDesigns.from_json(one) for one in content["shown"]]
         return cls(
             seed=content["seed"],
             trees=content["trees"],

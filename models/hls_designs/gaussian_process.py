@@ -44,7 +44,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class DesignProcess:
+class DesignGaussianProcess:
     """A process given the values of k designs.
 
     Attributes:

@@ -17,7 +17,7 @@ Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ShownDesigns:
+class SupportDesigns:
     """Measured designs of one program, for one tool.
 
     Attributes:
@@ -44,7 +44,7 @@ class ShownDesigns:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "ShownDesigns":
+    def from_json(cls, content: Mapping[str, Any]) -> "SupportDesigns":
         """The designs that `to_json` wrote."""
         parts = {name: tuple(column) for name, column in content["program"].items()}
         parts["edges"] = tuple((e[0], e[1], e[2], e[3]) for e in content["program"]["edges"])

@@ -18,7 +18,7 @@ LEAST_RESIDUAL = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryMap:
+class AffineMap:
     """Device-level peak from a plan, MiB.
 
     Attributes:
@@ -49,7 +49,7 @@ class MemoryMap:
         return self.reserved * plan.reserved + self.workspace(plan) + self.own(plan)
 
     @classmethod
-    def fit(cls, plans: Sequence[MemoryPlan], measured: Column, at_least: Column) -> "MemoryMap":
+    def fit(cls, plans: Sequence[MemoryPlan], measured: Column, at_least: Column) -> "AffineMap":
         """Least absolute relative error, by weights that are inverse to the last round's residuals.
 
         Args:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forerun.data.query import Query
 from forerun.features.memory.plan import TRAITS, MemoryPlan, with_optimizer_slots
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.memory.affine_map import MemoryMap
+from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.domain import MemoryDomain, kind_of
 
 Column = NDArray[np.float64]
@@ -50,7 +50,7 @@ class FittedPeaks:
         domain: of the runs that they were fitted on.
     """
 
-    map: MemoryMap
+    map: AffineMap
     residuals: Mapping[str, BoosterBag]
     domain: MemoryDomain
 
@@ -72,7 +72,7 @@ class FittedPeaks:
             at_least: n lower bounds, MiB, for those that did; NaN elsewhere.
             seed: of the boosters.
         """
-        found = MemoryMap.fit(plans, measured, at_least)
+        found = AffineMap.fit(plans, measured, at_least)
         known = np.flatnonzero(~np.isnan(measured))
         shown = [plans[i] for i in known.tolist()]
         usual, kinds = _usual(shown), _kinds(shown)
@@ -118,7 +118,7 @@ def booster_features(plans: Sequence[MemoryPlan]) -> Column:
     return _features(_usual(plans))
 
 
-def _mapped(known: MemoryMap, plans: Sequence[MemoryPlan]) -> Column:
+def _mapped(known: AffineMap, plans: Sequence[MemoryPlan]) -> Column:
     return np.array([known.peak(plan) for plan in plans])
 
 

@@ -2,9 +2,9 @@
 
 `Memory` answers from an analytic plan. Its ranges were calibrated on training of perceptrons and of
 vision networks on one GPU; where those runs speak for a question, they stay. Everywhere else ranges
-come from set-ups that others published (`forerun.models.memory.published_ranges`). Coverage is claimed
-where published set-ups of such a network, with such options and of such a size, measured the
-metric; where none did, the range is the wider one of the two and makes no claim.
+come from set-ups that others published (`forerun.models.memory.published_ranges`). Coverage is
+claimed where published set-ups of such a network, with such options and of such a size, measured
+the metric; where none did, the range is the wider one of the two and makes no claim.
 """
 
 from collections.abc import Mapping, Sequence

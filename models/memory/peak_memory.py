@@ -27,7 +27,7 @@ from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.memory.affine_map import MemoryMap
+from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.boosters import FittedPeaks, booster_features
 from forerun.models.memory.domain import MemoryDomain, concerning, inert_notes, set_up_notes
 from forerun.models.prediction import Predictions
@@ -46,8 +46,8 @@ job took of an A100 is 1,443 MiB, and timm models with under 1,000 MiB of tensor
 2,039 MiB beside them (GPUMemNet, arXiv 2602.17817): inference, which loads fewer kernels, should
 stay below. The default is the geometric middle of 450 and 1,443."""
 
-INFERENCE = MemoryMap(1.0, 0.0, 0.0, 0.0, CONTEXT_MIB)
-TRAINING = MemoryMap(1.02, 1.2, 0.3, 280.0, 1450.0)
+INFERENCE = AffineMap(1.0, 0.0, 0.0, 0.0, CONTEXT_MIB)
+TRAINING = AffineMap(1.02, 1.2, 0.3, 280.0, 1450.0)
 """Before `fit`: GPUMemNet's runs, rounded."""
 SLACK_HIGH = 1.40
 ALLOCATED_HIGH = 1.3
@@ -90,7 +90,7 @@ class Memory:
 
     context_mib: float = CONTEXT_MIB
     shares: ShrunkScalars = field(default_factory=ShrunkScalars)
-    training: MemoryMap = TRAINING
+    training: AffineMap = TRAINING
     residuals: Mapping[str, BoosterBag] = field(default_factory=dict)
     quantiles: LogQuantiles | None = None
     sheets: tuple[Sheet, ...] = ()
@@ -236,7 +236,7 @@ class Memory:
         return cls(
             context,
             shares,
-            MemoryMap(*content["training"]),
+            AffineMap(*content["training"]),
             {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
             None if quantiles is None else LogQuantiles.from_json(quantiles),
             tuple(tuple(one) for one in content["sheets"]),
@@ -244,7 +244,7 @@ class Memory:
             MemoryDomain.from_json(content["domain"]),
         )
 
-    def _map(self, query: Query) -> MemoryMap:
+    def _map(self, query: Query) -> AffineMap:
         if _phase(query) == "training":
             return self.training
         return replace(INFERENCE, context=self.context_mib)

@@ -102,7 +102,7 @@ CLASS_OF_COLUMN: tuple[str, ...] = (
 """Operator class of each term; launches belong to none."""
 
 
-def way_of(query: Query) -> str:
+def execution_mode(query: Query) -> str:
     """The way a network query runs, one of `PARENTS`."""
     network, software = query.workload, query.software
     if query.device.kind == "cpu":
@@ -129,7 +129,7 @@ def design_row(seconds: Matrix, chip: Chip) -> Column:
 
 
 @dataclass(frozen=True)
-class KernelTimes:
+class AdditiveLatencyModel:
     """Coefficients by way of running.
 
     Attributes:
@@ -141,7 +141,7 @@ class KernelTimes:
     @classmethod
     def fit(
         cls, design: Matrix, log_seconds: Column, ways: Sequence[str], weights: Column | None = None
-    ) -> "KernelTimes":
+    ) -> "AdditiveLatencyModel":
         """Fit the coefficients of each way of running, parents before children.
 
         Args:
@@ -221,7 +221,7 @@ class KernelTimes:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Mapping[str, float]]) -> "KernelTimes":
+    def from_json(cls, content: Mapping[str, Mapping[str, float]]) -> "AdditiveLatencyModel":
         """What `to_json` wrote; a term that was not there then keeps its prior."""
         known = list(zip(COLUMNS, _PRIOR.tolist(), strict=True))
         return cls(

@@ -1,10 +1,10 @@
 """Batch sizes at which a fitted predictor is asked, and how its answers carry over to others.
 
 Predictors of whole networks are trained on batches that fill the device. For smaller ones their
-features leave the training range, while the kernels' own law (`KernelTimes.kernel_seconds`) still
-holds; so below the smallest batch that fills the device the law alone says how time falls. Between
-powers of two the predictor's correction of the law is interpolated, so that time never falls with
-the batch.
+features leave the training range, while the kernels' own law
+(`AdditiveLatencyModel.kernel_seconds`) still holds; so below the smallest batch that fills the
+device the law alone says how time falls. Between powers of two the predictor's correction of the
+law is interpolated, so that time never falls with the batch.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.features.lowering import Kernels
 from forerun.features.networks.features import Chip
-from forerun.models.networks.additive_model import KernelTimes
+from forerun.models.networks.additive_model import AdditiveLatencyModel
 
 FILLED_S = 5e-3
 """Time from which a device counts as filled: the shortest eager run on the GPUs of the timm
@@ -23,7 +23,7 @@ _LARGEST_EXPONENT = 20
 _USUAL_BATCH = 1024
 
 
-class Rungs(NamedTuple):
+class BatchLadder(NamedTuple):
     """Powers of two at which a query's network is priced.
 
     Attributes:
@@ -36,7 +36,7 @@ class Rungs(NamedTuple):
     weight: float
 
 
-def rungs(batch_size: int, filled: int) -> Rungs:
+def rungs(batch_size: int, filled: int) -> BatchLadder:
     """Where a predictor is asked for a batch size.
 
     Args:
@@ -44,15 +44,15 @@ def rungs(batch_size: int, filled: int) -> Rungs:
         filled: smallest power of two that fills the device.
     """
     if batch_size <= filled:
-        return Rungs(filled, filled, 0.0)
+        return BatchLadder(filled, filled, 0.0)
     exponent = float(np.log2(batch_size))
     low = int(np.floor(exponent))
     if 2**low == batch_size:
-        return Rungs(batch_size, batch_size, 0.0)
-    return Rungs(2**low, 2 ** (low + 1), exponent - low)
+        return BatchLadder(batch_size, batch_size, 0.0)
+    return BatchLadder(2**low, 2 ** (low + 1), exponent - low)
 
 
-def filling_batch(times: KernelTimes, kernels: Kernels, chip: Chip, way: str) -> int:
+def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, way: str) -> int:
     """The smallest power of two whose kernels take `FILLED_S` by the law."""
 
     def fills(exponent: int) -> bool:
@@ -70,7 +70,7 @@ def filling_batch(times: KernelTimes, kernels: Kernels, chip: Chip, way: str) ->
 
 
 def law_seconds(
-    times: KernelTimes, kernels: Kernels, chip: Chip, batch_size: float, way: str
+    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_size: float, way: str
 ) -> float:
     """Seconds of all kernels by the law; it never falls with the batch size."""
     spent: NDArray[np.float64] = times.kernel_seconds(kernels, chip, float(batch_size), way)

@@ -1,8 +1,8 @@
 """Latency of whole networks: kernels as launched, an additive time, and boosters on the rest.
 
-The answer is the geometric mean of two: the additive time of `KernelTimes` with a booster on what
-it misses, and the kernels' roofline with a booster on all of it. Their disagreement scales the
-interval. A Gaussian process adds what both miss of networks like it (`NetworkResiduals`).
+The answer is the geometric mean of two: the additive time of `AdditiveLatencyModel` with a booster
+on what it misses, and the kernels' roofline with a booster on all of it. Their disagreement scales
+the interval. A Gaussian process adds what both miss of networks like it (`NetworkResiduals`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.models.adaptation.suggestions import suggest_for_errors
-from forerun.models.adaptation.support_gp import ENOUGH_ROWS, FewRows, Standard, graph_digests
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.networks.additive_model import COLUMNS, KernelTimes
+from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import DIRECT, FEATURES, NetworkRows, TaughtRows
+from forerun.models.networks.features import DIRECT, FEATURES, NetworkRows, TrainingRows
 from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
@@ -93,7 +93,7 @@ class NetworkBoost:
     trees: int = 400
     threads: int = 1
     calibrated: bool = True
-    kernel_times: KernelTimes = field(default_factory=KernelTimes)
+    kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     intervals: Intervals | None = None
     ranges: FeatureRange | None = None
@@ -101,8 +101,8 @@ class NetworkBoost:
     mixes: KernelMixes | None = None
     residuals: NetworkResiduals = field(default_factory=NetworkResiduals)
     width_law: WidthLaw = field(default_factory=WidthLaw)
-    few_rows: FewRows = field(default_factory=FewRows)
-    scale: Standard | None = None
+    few_rows: SupportGP = field(default_factory=SupportGP)
+    scale: Standardizer | None = None
     name: ClassVar[str] = "network_boost"
 
     @property
@@ -120,12 +120,12 @@ class NetworkBoost:
         Args:
             measurements: networks with `latency_ms`, and the groups `device` and `family`.
         """
-        taught = TaughtRows.of(measurements)
+        taught = TrainingRows.of(measurements)
         fitted = replace(
             self._fitted(taught),
             domain=NetworkDomain.of(measurements.queries, _domains(taught.rows)),
-            few_rows=FewRows(),
-            scale=Standard.of(taught.rows.features),
+            few_rows=SupportGP(),
+            scale=Standardizer.of(taught.rows.features),
         )
         if not self.calibrated:
             return replace(fitted, intervals=None)
@@ -137,7 +137,7 @@ class NetworkBoost:
         domain = replace(fitted.domain, farthest=_farthest(novelty, taught))
         return replace(fitted, intervals=intervals, width_law=law, domain=domain)
 
-    def _held_out(self, taught: TaughtRows) -> tuple[Column, Column, Column]:
+    def _held_out(self, taught: TrainingRows) -> tuple[Column, Column, Column]:
         """Log errors, spreads and novelty of each row, by a fit without its family."""
         errors, spreads, novelty = (np.full(len(taught), np.nan) for _ in range(3))
         for held in held_out_folds(taught.family, FOLDS, self.seed):
@@ -204,9 +204,9 @@ class NetworkBoost:
             [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
         )
 
-    def _fitted(self, taught: TaughtRows) -> Self:
+    def _fitted(self, taught: TrainingRows) -> Self:
         rows = taught.rows
-        times = KernelTimes.fit(rows.design, taught.log_measured, rows.ways.tolist())
+        times = AdditiveLatencyModel.fit(rows.design, taught.log_measured, rows.ways.tolist())
         matrix, log_seconds = rows.matrix(times.terms(rows.design, rows.ways.tolist()))
         usual = _usual(rows)
         weights = taught.weights * np.where(usual, 1.0, OTHER_WAYS_WEIGHT)
@@ -259,7 +259,7 @@ class NetworkBoost:
         )
 
     def _missed(
-        self, taught: TaughtRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
+        self, taught: TrainingRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
         """Log errors of rows held out by a predictor fitted on those used, and a scale of 1."""
         answer = self._fitted(taught.take(used))._answer(taught.rows.take(held))
@@ -322,7 +322,7 @@ class NetworkBoost:
         return cls(
             seed=content["seed"],
             trees=content["trees"],
-            kernel_times=KernelTimes.from_json(content["kernel_times"]),
+            kernel_times=AdditiveLatencyModel.from_json(content["kernel_times"]),
             boosters={n: BoosterBag.load(folder, n, c) for n, c in content["boosters"].items()},
             intervals=Intervals.from_json(intervals) if intervals else None,
             ranges=FeatureRange.from_json(content["ranges"]),
@@ -330,8 +330,8 @@ class NetworkBoost:
             mixes=KernelMixes.from_json(content["mixes"]) if content["mixes"] else None,
             residuals=NetworkResiduals.from_json(content.get("residuals", {})),
             width_law=WidthLaw(*content["width_law"]),
-            few_rows=FewRows.from_json(content["few_rows"]),
-            scale=Standard.from_json(content["scale"]) if content["scale"] else None,
+            few_rows=SupportGP.from_json(content["few_rows"]),
+            scale=Standardizer.from_json(content["scale"]) if content["scale"] else None,
         )
 
 
@@ -348,7 +348,7 @@ def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
     return np.isin(rows.ways, ("compiled", "cpu"))
 
 
-def _farthest(novelty: Column, taught: TaughtRows) -> float:
+def _farthest(novelty: Column, taught: TrainingRows) -> float:
     """Distance within which `WITHIN` of the families held out lie, on GPUs; each counts alike."""
     known = np.isfinite(novelty) & (taught.rows.ways != "cpu")
     if not known.any():

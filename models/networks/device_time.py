@@ -19,7 +19,7 @@ from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
-from forerun.models.networks.additive_model import way_of
+from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import filling_batch, law_seconds, rungs
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.operators.booster import OperatorBoost
@@ -158,7 +158,7 @@ class DeviceTime:
         """What the predictors are asked for one network."""
         network = query.workload
         assert isinstance(network, Network)
-        times, mode = self.networks.kernel_times, way_of(query)
+        times, mode = self.networks.kernel_times, execution_mode(query)
         if network.graph.training:
             mode = "eager"
         chip = chip_of(query.device, network.precision)

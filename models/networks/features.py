@@ -25,9 +25,9 @@ from forerun.models.networks.additive_model import (
     COMPUTE_COLUMNS,
     ROOTS,
     design_row,
+    execution_mode,
     log_seconds_of,
     root_shares,
-    way_of,
 )
 
 Column = NDArray[np.float64]
@@ -91,7 +91,7 @@ class NetworkRows:
             np.empty((n, len(NETWORK_FEATURES))),
             np.empty(n),
             np.empty((n, len(COLUMNS))),
-            np.array([way_of(query) for query in queries], dtype=np.str_),
+            np.array([execution_mode(query) for query in queries], dtype=np.str_),
             np.empty((n, len(OPERATOR_CLASSES))),
             np.empty(n, dtype=np.intp),
         )
@@ -149,7 +149,7 @@ class NetworkRows:
 
 
 @dataclass(frozen=True)
-class TaughtRows:
+class TrainingRows:
     """Rows with what was measured.
 
     Attributes:
@@ -168,7 +168,7 @@ class TaughtRows:
     same: NDArray[np.intp]
 
     @classmethod
-    def of(cls, measurements: Measurements) -> "TaughtRows":
+    def of(cls, measurements: Measurements) -> "TrainingRows":
         """Rows with a latency and a weight.
 
         Args:
@@ -193,9 +193,9 @@ class TaughtRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, chosen: NDArray[np.bool_]) -> "TaughtRows":
+    def take(self, chosen: NDArray[np.bool_]) -> "TrainingRows":
         """The rows where the mask is True."""
-        return TaughtRows(
+        return TrainingRows(
             self.rows.take(chosen),
             self.log_measured[chosen],
             self.weights[chosen],

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.models.conformal.intervals import Intervals, LogQuantiles, held_out_folds
-from forerun.models.networks.features import TaughtRows
+from forerun.models.networks.features import TrainingRows
 
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -90,7 +90,9 @@ class WidthLaw(NamedTuple):
         return cls(max(0.0, float(found.x[1])), max(0.0, float(found.x[2])))
 
 
-def intervals_of(taught: TaughtRows, errors: Column, spreads: Column, missed: Missed) -> Intervals:
+def intervals_of(
+    taught: TrainingRows, errors: Column, spreads: Column, missed: Missed
+) -> Intervals:
     """Intervals where the errors on families held out are known already.
 
     Args:
@@ -131,7 +133,7 @@ def _coverage(
     return float(np.concatenate(inside).mean()) if inside else 1.0
 
 
-def _unseen(taught: TaughtRows, missed: Missed, errors: Column) -> LogQuantiles:
+def _unseen(taught: TrainingRows, missed: Missed, errors: Column) -> LogQuantiles:
     on_cpu = taught.rows.ways == "cpu"
     scores, strata = [], []
     for cpu in (False, True):
@@ -149,7 +151,7 @@ def _unseen(taught: TaughtRows, missed: Missed, errors: Column) -> LogQuantiles:
     return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(taught.rows.ways))
 
 
-def _on_another_device(taught: TaughtRows, missed: Missed, device: str) -> Column:
+def _on_another_device(taught: TrainingRows, missed: Missed, device: str) -> Column:
     """Log errors on a device held out, in those ways of running that other devices teach."""
     mine = taught.device == device
     held = mine & np.isin(taught.rows.ways, np.unique(taught.rows.ways[~mine]))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.adaptation.support_gp import FewRows
+from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
@@ -139,8 +139,8 @@ class NetworkLatency:
         """The device's predictors as fitted on their own tables, nothing known of any host."""
         return replace(
             self,
-            networks=replace(self.networks, few_rows=FewRows()),
-            operators=replace(self.operators, kernels=FewRows(), networks=FewRows()),
+            networks=replace(self.networks, few_rows=SupportGP()),
+            operators=replace(self.operators, kernels=SupportGP(), networks=SupportGP()),
             host=HostTime(),
             widths=(1.0, 1.0),
         )

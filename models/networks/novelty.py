@@ -55,7 +55,8 @@ class KernelMixes:
         """The mixes of n training rows, of which a seeded sample is kept.
 
         Args:
-            features: (n, F) of `forerun.models.networks.features.FEATURES`, the first columns at least.
+            features: (n, F) of `forerun.models.networks.features.FEATURES`, the first columns at
+                least.
             terms: (n, len(COLUMNS)) seconds of each term of the additive time.
             fused: (n,) whether the runtime fuses operators.
         """

@@ -34,7 +34,7 @@ from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.operators.query_table import gather
 from forerun.features.operators.table import OperatorTable
 from forerun.models.adaptation.suggestions import suggest_for_errors
-from forerun.models.adaptation.support_gp import ENOUGH_ROWS, FewRows, Standard, graph_digests
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.domain.device_novelty import device_position, novel_lines, novelty_of
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
@@ -87,9 +87,9 @@ class OperatorBoost:
     known: KnownDevices = field(default_factory=KnownDevices)
     domain: FeatureRange | None = None
     precisions: tuple[str, ...] = ()
-    scales: Mapping[str, Standard] = field(default_factory=dict)
-    kernels: FewRows = field(default_factory=FewRows)
-    networks: FewRows = field(default_factory=FewRows)
+    scales: Mapping[str, Standardizer] = field(default_factory=dict)
+    kernels: SupportGP = field(default_factory=SupportGP)
+    networks: SupportGP = field(default_factory=SupportGP)
     name: ClassVar[str] = "operator_boost"
 
     @property
@@ -117,12 +117,12 @@ class OperatorBoost:
             domain=_domain(measurements.queries),
             precisions=tuple(sorted({q.run.precision for q in measurements.queries})),
             scales={
-                family: Standard.of(correction_columns(features, np.exp(log_measured)))
+                family: Standardizer.of(correction_columns(features, np.exp(log_measured)))
                 for family, (_, features, log_measured) in rows.parts.items()
                 if len(log_measured)
             },
-            kernels=FewRows(),
-            networks=FewRows(),
+            kernels=SupportGP(),
+            networks=SupportGP(),
         )
         if not self.calibrated:
             return replace(fitted, components=None)
@@ -143,7 +143,7 @@ class OperatorBoost:
         return adapted
 
     def _with_kernels(self, measurements: Measurements) -> Self:
-        plain = replace(self, kernels=FewRows())
+        plain = replace(self, kernels=SupportGP())
         n = len(measurements)
         times, features = np.empty(n), np.zeros((n, CORRECTION_WIDTH))
         strata = np.full(n, "", dtype="<U16")
@@ -157,7 +157,7 @@ class OperatorBoost:
         return replace(self, kernels=kernels)
 
     def _with_networks(self, measurements: Measurements) -> Self:
-        plain = replace(self, networks=FewRows()).predict(measurements.queries)
+        plain = replace(self, networks=SupportGP()).predict(measurements.queries)
         errors = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
@@ -335,9 +335,9 @@ class OperatorBoost:
             known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
             precisions=tuple(content["precisions"]),
-            scales={f: Standard.from_json(s) for f, s in content["scales"].items()},
-            kernels=FewRows.from_json(content["kernels"]),
-            networks=FewRows.from_json(content["networks"]),
+            scales={f: Standardizer.from_json(s) for f, s in content["scales"].items()},
+            kernels=SupportGP.from_json(content["kernels"]),
+            networks=SupportGP.from_json(content["networks"]),
         )
 
 

@@ -45,13 +45,13 @@ TERMS: Final[Mapping[str, _Term]] = {
 """Logarithms, but for `idle_units`. `waiting`: watts of a board of 250 W for computing;
 `graphics_waiting`: a factor of graphics boards, whose GDDR memory keeps its clock; `issue` and
 `arithmetic`: watts for 1e11 units and cycles a second, of any kernel and of arithmetic at its peak;
-`byte`: nanojoules a byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`); `network_time` and
-`operator_time`: device time of networks and of operators in a loop over the expected one;
-`idle_units`: log-odds of the share of issue power that units without work draw (0.12); the others:
-issue power of a class of kernels in terms of dense products. Priors are round figures, wide enough
-for the training rows to move them; `waiting` is a fifth of the design power, as in boosters. That
-of `idle_units` was chosen among five on matrix products of H200, B200 and GB200 (AIConfigurator),
-which are in no training set and are not judged."""
+`byte`: nanojoules a byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`);
+`network_time` and `operator_time`: device time of networks and of operators in a loop over the
+expected one; `idle_units`: log-odds of the share of issue power that units without work draw
+(0.12); the others: issue power of a class of kernels in terms of dense products. Priors are round
+figures, wide enough for the training rows to move them; `waiting` is a fifth of the design power,
+as in boosters. That of `idle_units` was chosen among five on matrix products of H200, B200 and
+GB200 (AIConfigurator), which are in no training set and are not judged."""
 
 EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 0.4}
 """Effect of a chip -> standard deviation of its logarithm between chips. Six of the seven chips in

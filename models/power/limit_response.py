@@ -54,7 +54,7 @@ _ERRORS: Final = {
 
 
 @dataclass(frozen=True)
-class CapResponse:
+class LimitResponse:
     """Coefficients of the law and its error; the defaults are Zeus's runs, rounded.
 
     Attributes:

@@ -11,7 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import sheet
-from forerun.models.power.limit_response import LAW, POWER, TIME, CapResponse, binds, depth
+from forerun.models.power.limit_response import LAW, POWER, TIME, LimitResponse, binds, depth
 
 Column = NDArray[np.float64]
 POWER_SPREAD: Final = 0.05
@@ -74,13 +74,13 @@ class CappedRuns:
         columns = (self.limit_w, self.tdp_w, self.free_w, self.power, self.time)
         return CappedRuns(queries, *(column[mask] for column in columns))
 
-    def missed(self, response: CapResponse) -> tuple[Column, Column]:
+    def missed(self, response: LimitResponse) -> tuple[Column, Column]:
         """log(measured / answered) of power and of time, shapes (n,)."""
         power, time = response.ratios(self.limit_w, self.free_w, self.tdp_w)
         return self.power - np.log(power), self.time - np.log(time)
 
 
-def fit_response(rows: Measurements) -> CapResponse:
+def fit_response(rows: Measurements) -> LimitResponse:
     """Coefficients from all devices; errors from devices left out in turn, where there are two.
 
     Args:
@@ -88,7 +88,7 @@ def fit_response(rows: Measurements) -> CapResponse:
     """
     runs = CappedRuns.of(rows)
     if not len(runs.queries):
-        return CapResponse()
+        return LimitResponse()
     sheets = [sheet(query.device) for query in runs.queries]
     response = replace(_coefficients(runs), sheets=tuple(sorted(set(sheets))))
     if len(response.sheets) < 2:
@@ -104,10 +104,10 @@ def fit_response(rows: Measurements) -> CapResponse:
     return replace(response, errors=errors)
 
 
-def _coefficients(runs: CappedRuns) -> CapResponse:
+def _coefficients(runs: CappedRuns) -> LimitResponse:
     from scipy.optimize import least_squares
 
-    start = CapResponse()
+    start = LimitResponse()
 
     def residuals(point: Column) -> Column:
         power, time = runs.missed(_response(point))
@@ -120,9 +120,9 @@ def _coefficients(runs: CappedRuns) -> CapResponse:
     return _response(found.x)
 
 
-def _response(point: Column) -> CapResponse:
+def _response(point: Column) -> LimitResponse:
     headroom, onset, static, linear, compute, growth = map(float, point)
-    return CapResponse(headroom, onset, static, linear, compute, growth)
+    return LimitResponse(headroom, onset, static, linear, compute, growth)
 
 
 def _tdp(query: Query) -> float:

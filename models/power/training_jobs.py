@@ -18,7 +18,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, CapResponse
+from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
 from forerun.models.power.training_jobs_errors import calibrate
 from forerun.models.power.training_jobs_fit import OffsetPrior, Taught, fit_offsets, fit_pooled
@@ -81,7 +81,7 @@ class PowerCap:
     pooled: tuple[float, ...] = ()
     gpus: tuple[KnownGpu, ...] = ()
     errors: Mapping[str, LogQuantiles] = field(default_factory=dict)
-    response: CapResponse = field(default_factory=CapResponse)
+    response: LimitResponse = field(default_factory=LimitResponse)
     name: ClassVar[str] = "power_cap"
 
     @property
@@ -249,7 +249,7 @@ class PowerCap:
                 for key, offsets, rows, teaches in content["gpus"]
             ),
             errors={m: LogQuantiles.from_json(one) for m, one in content["errors"].items()},
-            response=CapResponse.from_json(content["response"]),
+            response=LimitResponse.from_json(content["response"]),
         )
 
 

@@ -1,7 +1,8 @@
 """Latency and memory of networks and operators run by onnxruntime on a processor.
 
 Time is a sum over the nodes that onnxruntime runs, at rates inferred from what was measured on the
-processor (`forerun.models.processors.rates`). What was measured itself is answered as it was measured.
+processor (`forerun.models.processors.rates`). What was measured itself is answered as it was
+measured.
 """
 
 from collections.abc import Mapping, Sequence

@@ -161,7 +161,7 @@ class ServingRows:
         return found
 
 
-def told(query: Query) -> bool:
+def gives_configuration(query: Query) -> bool:
     """Whether the asker gives facts of the model's configuration that the workload may lack."""
     workload = generative(query)
     if isinstance(workload, LlmServing):
@@ -170,7 +170,7 @@ def told(query: Query) -> bool:
     return any(fact is not None for fact in facts)
 
 
-def untold(query: Query) -> Query:
+def without_configuration(query: Query) -> Query:
     """The same question without such facts."""
     workload = generative(query)
     if isinstance(workload, LlmServing):
@@ -180,10 +180,10 @@ def untold(query: Query) -> Query:
     return replace(query, workload=drawn)
 
 
-def way_of(query: Query) -> str:
+def fit_of(query: Query) -> str:
     """Which fit answers: the kind of workload, and whether its configuration is told."""
     kind = query.workload.kind
-    return kind if told(query) else f"{kind}_untold"
+    return kind if gives_configuration(query) else f"{kind}_untold"
 
 
 def generative(query: Query) -> Generative:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.serving.features import FEATURES, SCALES, ServingRows
-from forerun.models.serving.mixed_effects_gp import GroupedProcess, Spread
+from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, Spread
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -73,7 +73,7 @@ class ServingFit:
 
     kind: str
     boosters: Mapping[str, BoosterBag]
-    process: GroupedProcess
+    process: MixedEffectsProcess
     ranges: FeatureRange
 
     @classmethod
@@ -101,7 +101,7 @@ class ServingFit:
             )
             for name, column in zip(TARGETS, targets.T, strict=True)
         }
-        process = GroupedProcess.fit(
+        process = MixedEffectsProcess.fit(
             rows.places(SCALES[rows.kind]), targets[:, :2], groups, SPREADS[rows.kind]
         )
         return cls(
@@ -144,5 +144,5 @@ class ServingFit:
             name: BoosterBag.load(folder, f"{way}-{name}", count)
             for name, count in content["boosters"].items()
         }
-        process = GroupedProcess.from_json(content["process"])
+        process = MixedEffectsProcess.from_json(content["process"])
         return cls(kind, boosters, process, FeatureRange.from_json(content["ranges"]))

@@ -37,7 +37,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class GroupedProcess:
+class MixedEffectsProcess:
     """Posterior means of m values at places.
 
     Attributes:

@@ -30,14 +30,14 @@ from forerun.models.serving.features import (
     POWER,
     RATE,
     ServingRows,
+    fit_of,
     generative,
     measured_rows,
-    untold,
-    way_of,
+    without_configuration,
 )
 from forerun.models.serving.fit import LogAnswer, ServingFit
 from forerun.models.serving.intervals import ServingIntervals
-from forerun.models.serving.support_residuals import ShownRuns
+from forerun.models.serving.support_residuals import SupportResiduals
 
 Column = NDArray[np.float64]
 ENOUGH_ROWS: Final = 10
@@ -64,7 +64,7 @@ class ServingPower:
         bag: boosters a target.
         trees: boosting rounds of each.
         calibrated: whether `fit` also measures intervals, at a dozen times the cost.
-        fits: way of asking (`way_of`) -> what was learnt.
+        fits: way of asking (`fit_of`) -> what was learnt.
         intervals: way -> bounds.
         known: devices that taught.
         choices: kinds of requests, layers and weights that taught.
@@ -79,7 +79,7 @@ class ServingPower:
     intervals: Mapping[str, ServingIntervals] = field(default_factory=dict)
     known: KnownDevices = field(default_factory=KnownDevices)
     choices: tuple[str, ...] = ()
-    shown: Mapping[str, ShownRuns] = field(default_factory=dict)
+    shown: Mapping[str, SupportResiduals] = field(default_factory=dict)
     name: ClassVar[str] = "serving_power"
 
     @property
@@ -91,7 +91,7 @@ class ServingPower:
         """Kinds of models that taught, on GPUs whose sheet gives design power and memory."""
         device = query.device
         sheet = device.has_sheet and device.tdp_w is not None and device.memory_gib is not None
-        asked = query.workload.kind in KINDS and way_of(query) in self.fits
+        asked = query.workload.kind in KINDS and fit_of(query) in self.fits
         return asked and device.kind == "gpu" and sheet
 
     def fit(self, measurements: Measurements) -> Self:
@@ -114,7 +114,7 @@ class ServingPower:
             devices = np.array([q.device.name for q in taught.queries], dtype=np.str_)
             everything = np.ones(len(taught), dtype=np.bool_)
             queries += taught.queries
-            bare = [untold(query) for query in taught.queries]
+            bare = [without_configuration(query) for query in taught.queries]
             for way, asked in ((kind, taught.queries), (f"{kind}_untold", bare)):
                 rows = ServingRows.of(kind, asked)
                 targets = rows.targets(taught.values)
@@ -136,12 +136,12 @@ class ServingPower:
         shown = dict(self.shown)
         for way, fit in self.fits.items():
             mine = measured_rows(measurements, fit.kind)
-            mine = mine.take(np.array([way_of(q) == way for q in mine.queries], dtype=np.bool_))
+            mine = mine.take(np.array([fit_of(q) == way for q in mine.queries], dtype=np.bool_))
             if len(mine):
                 rows = ServingRows.of(fit.kind, mine.queries)
                 errors = rows.targets(mine.values)[:, :2] - fit.predict(rows).columns[:, :2]
                 devices = [query.device for query in mine.queries]
-                shown[way] = ShownRuns.of(rows, errors, devices, self.known)
+                shown[way] = SupportResiduals.of(rows, errors, devices, self.known)
         return replace(self, shown=shown)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -153,7 +153,7 @@ class ServingPower:
         nothing = np.full(len(queries), np.nan)
         values, low, high = ({m: nothing.copy() for m in self.metrics} for _ in range(3))
         limits: list[tuple[str, ...]] = [()] * len(queries)
-        ways = [way_of(query) for query in queries]
+        ways = [fit_of(query) for query in queries]
         for way in self.fits:
             places = [row for row, mine in enumerate(ways) if mine == way]
             if not places:
@@ -210,12 +210,12 @@ class ServingPower:
         return query.device in self.known or self._shown_rows(query) >= ENOUGH_ROWS
 
     def _shown_rows(self, query: Query) -> int:
-        shown = self.shown.get(way_of(query))
+        shown = self.shown.get(fit_of(query))
         return 0 if shown is None else shown.rows(query.device)
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         kind, workload, device = query.workload.kind, generative(query), query.device
-        ranges, names = self.fits[way_of(query)].ranges, FEATURES[kind]
+        ranges, names = self.fits[fit_of(query)].ranges, FEATURES[kind]
         features = ServingRows.of(kind, [query]).features[0]
         checked = [names.index(name) for name in CHECKED[kind]]
         asked = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
@@ -265,7 +265,7 @@ class ServingPower:
             intervals={k: ServingIntervals.from_json(one) for k, one in bounds.items()},
             known=KnownDevices(tuple(tuple(one) for one in content["known"])),
             choices=tuple(content["choices"]),
-            shown={k: ShownRuns.from_json(runs) for k, runs in shown.items()},
+            shown={k: SupportResiduals.from_json(runs) for k, runs in shown.items()},
         )
 
 

@@ -60,7 +60,7 @@ ALIKE: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class ShownRuns:
+class SupportResiduals:
     """k runs of one kind that were shown.
 
     Attributes:

@@ -15,7 +15,7 @@ from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.prediction import Estimate, Prediction, is_note
 from forerun.models.predictor import Predictor
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.question import UNITS, Question
 from forerun.service.limits.memory_fit import fits
@@ -73,7 +73,7 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[dict[str, A
 
 def _case(question: Question, predictor: Predictor) -> _Case:
     query = question.query
-    if isinstance(predictor, Chosen):
+    if isinstance(predictor, Router):
         query = predictor.seen(query)
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
@@ -107,7 +107,7 @@ def _predicted(
 
 def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
     """What those say that need no spec sheet: memory."""
-    if not isinstance(predictor, Chosen):
+    if not isinstance(predictor, Router):
         return None
     parts = tuple(part for part in predictor.parts if PEAK in part.metrics)
     memory = replace(predictor, parts=parts)

@@ -1,7 +1,7 @@
 """Questions about programs that share a host, from schemas to the predictor and back.
 
-A host that is to be is put together from profiles (`forerun.models.colocation.host_forecast`): from what
-it shows now where that is given, plus the candidate; else from an idle host plus all programs.
+A host that is to be is put together from profiles (`forerun.models.colocation.host_forecast`): from
+what it shows now where that is given, plus the candidate; else from an idle host plus all programs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import missing_metrics, unread_metrics
 from forerun.models.artifact.loading import LoadedPredictor
-from forerun.models.colocation.base import Colocator
+from forerun.models.colocation.base import ColocationBase
 from forerun.models.colocation.features import METRICS, colocation_of
 from forerun.models.colocation.host_forecast import OWN, demand, granted
 from forerun.models.colocation.slowed_class import Slowed
 from forerun.models.colocation.slowing_resource import dominant, gains
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.schemas.colocation import (
     ColocationIn,
     HostIn,
@@ -45,15 +45,15 @@ MOST_OTHERS = 32
 """Of them on each CPU: what a host is said to show may be anything."""
 
 
-def colocator_of(predictor: Predictor) -> Colocator:
+def colocator_of(predictor: Predictor) -> ColocationBase:
     """The part that answers about co-location.
 
     Raises:
         UnanswerableQuery: none does.
     """
-    parts = predictor.parts if isinstance(predictor, Chosen) else (predictor,)
+    parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
     for part in parts:
-        if isinstance(part, Colocator) and part.levels:
+        if isinstance(part, ColocationBase) and part.levels:
             return part
     raise UnanswerableQuery(
         "No predictor in use was taught co-location: `forerun train colocation_boost` fits one on "
@@ -150,7 +150,7 @@ def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
     }
 
 
-def assumed(part: Colocator, shown: HostWindow | None) -> list[str]:
+def assumed(part: ColocationBase, shown: HostWindow | None) -> list[str]:
     """How a host that is to be was put together, a line each."""
     start = "an idle host plus every program" if shown is None else "what it shows now plus"
     lines = [
@@ -177,14 +177,14 @@ def _unread(hosts: Sequence[HostIn], programs: Sequence[ProgramIn]) -> list[str]
     return list(unread_metrics(given))
 
 
-def _together(candidate: ProgramIn, host: HostIn, part: Colocator) -> HostWindow:
+def _together(candidate: ProgramIn, host: HostIn, part: ColocationBase) -> HostWindow:
     shown = _shown(host)
     coming = [candidate] if shown is not None else [candidate, *host.residents]
     profiles, threads = [_profile(one) for one in coming], [one.threads for one in coming]
     return part.mixing.together(profiles, shown or part.idle, part.idle, threads)
 
 
-def _of_programs(programs: Sequence[ProgramIn], part: Colocator) -> list[str]:
+def _of_programs(programs: Sequence[ProgramIn], part: ColocationBase) -> list[str]:
     """Lines for programs whose name was measured before, and for those without metrics."""
     named = {
         "measured under that name, which answers more than a profile": [
@@ -197,12 +197,12 @@ def _of_programs(programs: Sequence[ProgramIn], part: Colocator) -> list[str]:
     return [f"{line}: {', '.join(sorted(set(names)))}" for line, names in named.items() if names]
 
 
-def _is_measured(program: ProgramIn, part: Colocator) -> bool:
+def _is_measured(program: ProgramIn, part: ColocationBase) -> bool:
     return any(program.name in one.programs for one in part.levels.values())
 
 
 def _alone_by_definition(
-    hosts: Sequence[HostIn], queries: Sequence[Query], part: Colocator
+    hosts: Sequence[HostIn], queries: Sequence[Query], part: ColocationBase
 ) -> Predictions:
     """Answers about hosts put together; P of a program that comes to an idle one is 1.
 
@@ -227,7 +227,7 @@ def _alone_by_definition(
 def _told(
     programs: Sequence[ProgramIn],
     queries: Sequence[Query],
-    part: Colocator,
+    part: ColocationBase,
     answers: Predictions,
 ) -> list[dict[str, Any]]:
     found, classes = gains(part, queries), part.slowed(queries, answers)

@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.answer import limits_of, readable
 from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
@@ -54,7 +54,7 @@ def swept(
         UnanswerableQuery: time or power is not known.
     """
     predictor = in_use.loaded.predictor
-    if isinstance(predictor, Chosen):
+    if isinstance(predictor, Router):
         query = predictor.seen(query)
     hidden = not_known(query)
     if hidden:

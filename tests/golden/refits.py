@@ -229,7 +229,7 @@ def history_of_training_rates() -> Refit:
     from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT, LambdaBench
     from forerun.data.device import DeviceCatalog
     from forerun.models.benchmark_suites.history import BenchmarkHistory
-    from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchExaminer
+    from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
     from tests.contracts.tiny_upstream import tiny_upstream
 
     with TemporaryDirectory() as name:
@@ -237,7 +237,7 @@ def history_of_training_rates() -> Refit:
         tables = LambdaBench().tidy(tiny_upstream("lambda_bench", folder / "upstream"))
         csv = (THROUGHPUT, MEMORY)
         bundle = Bundle.write(folder / "bundle", "lambda_bench", tables, as_csv=csv)
-        rows = LambdaBenchExaminer().teaching(bundle, DeviceCatalog.load())
+        rows = LambdaBenchProtocols().teaching(bundle, DeviceCatalog.load())
     device = DeviceCatalog.load().get("l40s")
     unseen = [replace(query, device=device) for query in rows.queries[:2]]
     return BenchmarkHistory().fit(rows), [*_some(rows.queries, 8), *unseen]

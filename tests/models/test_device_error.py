@@ -16,7 +16,7 @@ from forerun.models.adaptation.error_process import (
     leave_groups_out,
 )
 from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support_gp import FewRows
+from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.posterior import Posterior, without_group
 
@@ -182,7 +182,7 @@ def test_points_far_from_the_support_set_keep_the_width_of_an_unseen_device():
     assert np.isinf(deviation[-2:]).all()
     assert (np.diff(deviation[:3]) >= 0).all()
     values, low, high = np.ones(5), np.full(5, 0.5), np.full(5, 2.0)
-    few = FewRows((found,)).intervals(values, deviation, low, high)
+    few = SupportGP((found,)).intervals(values, deviation, low, high)
     assert few[0][-1] == 0.5
     assert few[0][0] > 0.5
 
@@ -191,7 +191,7 @@ def test_points_far_from_the_support_set_keep_the_width_of_an_unseen_device():
 def test_a_deviation_is_infinite_long_before_its_exponential_overflows(offset):
     # Two groups, one unit apart: nearly two units away the width is divided by nearly nothing.
     features = np.array([[0.0], [1.0]])
-    known = FewRows().updated(np.array([0.7, 0.7]), [L4, L4], ["linear"] * 2, features)
+    known = SupportGP().updated(np.array([0.7, 0.7]), [L4, L4], ["linear"] * 2, features)
     mean, deviation = known.correction([L4], ["linear"], np.array([[1.0 + offset]]))
     low, high = np.full(1, 0.1), np.full(1, 10.0)
     assert np.isfinite(deviation).all() == (offset < 1.95)
@@ -251,7 +251,7 @@ def test_offsets_lie_between_nothing_and_the_medians(errors, shift):
 
 
 def test_nothing_measured_changes_nothing():
-    none = FewRows().updated(np.array([np.nan]), [L4], ["eager"], np.zeros((1, 3)))
+    none = SupportGP().updated(np.array([np.nan]), [L4], ["eager"], np.zeros((1, 3)))
     assert none.devices == ()
     mean, deviation = none.correction([L4], ["eager"], np.zeros((1, 3)))
     assert mean.tolist() == [0.0]

@@ -9,7 +9,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.models.adaptation.device_error import DeviceError
 from forerun.models.adaptation.error_process import NETWORK_EXPERTS, OPERATOR_EXPERTS, ErrorProcess
 from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support_gp import FewRows, Standard
+from forerun.models.adaptation.support_gp import Standardizer, SupportGP
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.posterior import Posterior
 
@@ -31,7 +31,7 @@ def drawn(truth, count, seed, noise=0.03):
 
 def adapted(features, errors):
     n = len(errors)
-    return FewRows().updated(errors, [L4] * n, ["linear"] * n, features)
+    return SupportGP().updated(errors, [L4] * n, ["linear"] * n, features)
 
 
 def support(truth, count, seed, comparable=False):
@@ -133,7 +133,7 @@ def test_intervals_are_never_wider_than_those_of_a_new_device():
 def test_json_keeps_every_answer():
     features, errors = drawn("smooth", 20, 0)
     few = adapted(features.round(6), errors)
-    again = FewRows.from_json(json.loads(json.dumps(few.to_json())))
+    again = SupportGP.from_json(json.loads(json.dumps(few.to_json())))
     for one, other in zip(
         few.correction([L4] * 20, ["linear"] * 20, features),
         again.correction([L4] * 20, ["linear"] * 20, features),
@@ -144,7 +144,7 @@ def test_json_keeps_every_answer():
 
 def test_strata_of_fewer_columns_keep_their_distances():
     matrix = np.random.default_rng(0).normal(size=(50, 3))
-    narrow, wide = (Standard.of(matrix).apply(matrix, width) for width in (3, 12))
+    narrow, wide = (Standardizer.of(matrix).apply(matrix, width) for width in (3, 12))
     assert wide.shape == (50, 12)
     apart = [np.linalg.norm(m[0] - m[1]) / np.sqrt(m.shape[1]) for m in (narrow, wide)]
     assert apart[0] == pytest.approx(apart[1])
@@ -152,9 +152,9 @@ def test_strata_of_fewer_columns_keep_their_distances():
 
 def test_columns_that_never_varied_say_nothing():
     matrix = np.column_stack([np.ones(20), np.arange(20.0)])
-    scale = Standard.of(matrix)
+    scale = Standardizer.of(matrix)
     assert scale.apply(np.array([[99.0, 9.5]]), 2).tolist() == [[0.0, 0.0]]
-    assert Standard.from_json(json.loads(json.dumps(scale.to_json()))).spread[0] == np.inf
+    assert Standardizer.from_json(json.loads(json.dumps(scale.to_json()))).spread[0] == np.inf
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.models.adaptation.low_rank_factors import LowRank
+from forerun.models.adaptation.low_rank_factors import LowRankFactors
 from forerun.models.adaptation.stacking import Stacking, mixed, stacking_weights
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.gaussian_process.regression import (
     Answer,
+    GaussianProcessRegression,
     Kernel,
-    KernelProcess,
-    kernels_over,
+    covariances_over,
     standardised,
 )
 
@@ -24,7 +24,7 @@ def rows(seed, n=20, columns=4):
 
 
 def process():
-    return KernelProcess((Kernel("constant"), *kernels_over((0, 4), (1.0, 3.0))))
+    return GaussianProcessRegression((Kernel("constant"), *covariances_over((0, 4), (1.0, 3.0))))
 
 
 @given(SEEDS)
@@ -125,7 +125,7 @@ def test_answers_take_the_inflation_that_left_out_rows_asked_for():
 def test_factors_keep_what_a_matrix_of_their_rank_says(seed):
     generator = np.random.default_rng(seed)
     times = generator.normal(size=(50, 3)) @ generator.normal(size=(3, 7)) + 2.0
-    learned = LowRank.of(times, 6)
+    learned = LowRankFactors.of(times, 6)
     np.testing.assert_allclose(learned.back(learned.factors(times)), times, atol=1e-8)
     assert (np.diff(learned.scales) <= 1e-12).all()
 
@@ -146,7 +146,7 @@ def test_suggested_rows_teach_more_than_drawn_ones():
     weights, places = np.array([0.1, 0.5, 0.1]), rows(3, 400)
 
     def left(chosen):
-        fitted = KernelProcess(kernels).with_weights(
+        fitted = GaussianProcessRegression(kernels).with_weights(
             places[chosen], np.zeros(len(chosen)), weights, 0.01
         )
         return fitted.predict(places).variance.sum()

@@ -26,7 +26,7 @@ from forerun.features.published.zoo import read_graphs
 from forerun.features.readers import read_graph
 from forerun.models.artifact.loading import bundled
 from forerun.models.networks.latency import NetworkLatency
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plausibility")]
 CATALOG = DeviceCatalog.load()
@@ -79,7 +79,7 @@ def networks() -> Mapping[str, OperatorGraph]:
 @cache
 def latency() -> NetworkLatency:
     predictor = bundled().predictor
-    assert isinstance(predictor, Chosen)
+    assert isinstance(predictor, Router)
     return next(part for part in predictor.parts if isinstance(part, NetworkLatency))
 
 

@@ -17,7 +17,7 @@ from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
 from forerun.models.prediction import Predictions
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 
 RELU = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 DEVICE = DeviceCatalog.load().get("a10")
@@ -60,19 +60,19 @@ class KernelsOnly:
 
 class TestChosenContract(PredictorContract):
     def make(self):
-        return Chosen((Constant({"latency_ms": 4.0}), Roofline()))
+        return Router((Constant({"latency_ms": 4.0}), Roofline()))
 
     def queries(self):
         return [KERNEL, NETWORK, KERNEL]
 
 
 def test_the_first_part_that_answers_is_asked():
-    answers = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([KERNEL, NETWORK])
+    answers = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([KERNEL, NETWORK])
     np.testing.assert_array_equal(answers.values["latency_ms"], [2.0, 7.0])
 
 
 def test_energy_follows_from_power_and_latency():
-    chosen = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0})))
+    chosen = Router((KernelsOnly(), Constant({"latency_ms": 7.0})))
     assert "energy_j" in chosen.metrics
     answer = chosen.predict([KERNEL])[0]
     assert answer.estimates["energy_j"].value == pytest.approx(0.2)
@@ -80,27 +80,27 @@ def test_energy_follows_from_power_and_latency():
 
 
 def test_a_metric_that_nobody_answers_is_absent_not_zero():
-    answer = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK])[0]
+    answer = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK])[0]
     assert set(answer.estimates) == {"latency_ms"}
     assert answer.estimates["latency_ms"].low is None
 
 
 def test_a_part_without_rows_of_its_own_is_not_adapted():
     rows = Measurements([NETWORK], {"latency_ms": np.array([3.0])})
-    adapted = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).adapt(rows)
+    adapted = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).adapt(rows)
     assert adapted.parts[0] == KernelsOnly()
     assert adapted.parts[1].means == pytest.approx({"latency_ms": 3.0})
 
 
 def test_limits_are_kept_and_belong_to_their_row():
-    answers = Chosen((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK, KERNEL])
+    answers = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK, KERNEL])
     assert answers[0].in_domain
     assert answers[1].limits == ("too hot",)
 
 
 def test_a_query_that_no_part_answers_is_refused_with_its_kind_and_device():
     with pytest.raises(UnanswerableQuery, match="network workload on a10"):
-        Chosen((KernelsOnly(),)).predict([NETWORK])
+        Router((KernelsOnly(),)).predict([NETWORK])
 
 
 @pytest.mark.parametrize("metric", ["latency_ms", "latency_cycles", "power_w"])
@@ -113,6 +113,6 @@ def test_parts_that_time_suggest_in_turns_and_others_are_not_asked(metric):
             return list(range(len(queries)))[::-1][:count]
 
     kernels = [KERNEL, KERNEL, KERNEL]
-    chosen = Chosen((Telling(), Roofline())).suggest([NETWORK, *kernels], 3)
+    chosen = Router((Telling(), Roofline())).suggest([NETWORK, *kernels], 3)
     # The roofline cannot tell, so its queries come in their order; power is not timed.
     assert chosen == ([0, 1, 2] if metric == "power_w" else [3, 0, 2])

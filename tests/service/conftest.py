@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from tests.waiting import eventually
@@ -32,7 +32,7 @@ def settings(tmp_path) -> Settings:
 
 @pytest.fixture
 def loaded() -> LoadedPredictor:
-    return LoadedPredictor(Chosen((Roofline(),)), "test", "2026-01-01", "# card")
+    return LoadedPredictor(Router((Roofline(),)), "test", "2026-01-01", "# card")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service import cli
 from forerun.service.cli.output import print_json
 from tests.service.conftest import GRAPH
@@ -28,7 +28,7 @@ FORERUN = Path(sys.executable).parent / "forerun"
 def run(tmp_path):
     """`forerun` as a user runs it, answering with the roofline alone."""
     folder = tmp_path / "predictor"
-    Chosen((Roofline(),)).save(folder)
+    Router((Roofline(),)).save(folder)
     seal(folder, "2026-01-01")
     variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(folder)}
 
@@ -50,7 +50,7 @@ def run(tmp_path):
 def serve(tmp_path):
     """`forerun serve` on a free port: the process, and what it printed before it answered."""
     folder = tmp_path / "predictor"
-    Chosen((Roofline(),)).save(folder)
+    Router((Roofline(),)).save(folder)
     seal(folder, "2026-01-01")
     variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(folder)}
     started = []

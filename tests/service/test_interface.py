@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 
@@ -33,7 +33,7 @@ PROMISES = [
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_every_answer_is_below_500_and_as_documented(tmp_path, mode):
     """Requests that fit the document, and requests that do not."""
-    loaded = LoadedPredictor(Chosen((Roofline(),)), "test", "2026-01-01", "")
+    loaded = LoadedPredictor(Router((Roofline(),)), "test", "2026-01-01", "")
     app = create_app(Settings(home=tmp_path, max_upload_mib=1, max_request_mib=1), loaded)
     with TestClient(app, raise_server_exceptions=False):
         document = schemathesis.openapi.from_asgi("/openapi.json", app)

@@ -11,7 +11,7 @@ from forerun.service import cli
 from forerun.service.http.leaderboard_page import page
 from forerun.training.leaderboard import runs as leaderboard_runs
 from forerun.training.leaderboard.entries import Entry, Leaderboard
-from forerun.training.leaderboard.store import ResultStore, Sitting, shipped
+from forerun.training.leaderboard.store import EvaluationRun, ResultStore, shipped
 from forerun.training.published.figures import published_for
 
 OURS = Entry(
@@ -48,7 +48,7 @@ def results(tmp_path, monkeypatch) -> ResultStore:
     """FORERUN_HOME with one finished sitting of a made-up dataset."""
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
     store = ResultStore.default()
-    store.keep(Sitting("toy", "unseen_device", "mine", 0, 3, "d" * 64, "", None), [OURS, ODD])
+    store.keep(EvaluationRun("toy", "unseen_device", "mine", 0, 3, "d" * 64, "", None), [OURS, ODD])
     return store
 
 
@@ -147,7 +147,7 @@ def test_the_verb_writes_a_page_with_every_citation(results, tmp_path):
 
 def test_the_verb_draws_curves_where_shots_differ(results, tmp_path):
     more = replace(OURS, shots=10, value=5.0)
-    results.keep(Sitting("toy", "unseen_device", "mine", 10, 3, "d" * 64, "", None), [more])
+    results.keep(EvaluationRun("toy", "unseen_device", "mine", 10, 3, "d" * 64, "", None), [more])
     done = call("--dataset", "toy", "--curves", str(tmp_path / "curves"))
     assert done.exit_code == 0, done.output
     assert [p.suffix for p in (tmp_path / "curves").iterdir()] == [".png"]

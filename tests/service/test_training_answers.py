@@ -11,7 +11,7 @@ from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.domain import MemoryDomain
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.memory.published_ranges import PublishedRanges, SeenKind
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH
 
@@ -20,7 +20,7 @@ PEAK = "peak_memory_mib"
 
 @pytest.fixture
 def client(settings):
-    loaded = LoadedPredictor(Chosen((Roofline(), Memory())), "test", "2026-01-01", "")
+    loaded = LoadedPredictor(Router((Roofline(), Memory())), "test", "2026-01-01", "")
     with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
         yield client
 
@@ -140,7 +140,7 @@ def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
     """Of training alone: no predictor was calibrated on the memory of inference."""
     everything = MemoryDomain(dict.fromkeys(("dense", "mixed", "text"), 1e6), {}, ("fp32",))
     taught = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}), domain=everything)
-    loaded = LoadedPredictor(Chosen((Roofline(), taught)), "test", "2026-01-01", "")
+    loaded = LoadedPredictor(Router((Roofline(), taught)), "test", "2026-01-01", "")
     with TestClient(create_app(settings, loaded)) as client:
         trained, answered = ask(client), ask(client, phase="inference")
     peak = trained["metrics"][PEAK]
@@ -223,7 +223,7 @@ def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
         {"inference": ("allocated_memory_mib",)},
         {"inference/dense": SeenKind(2, 1e6, frozenset({"fp32", "runtime eager"}))},
     )
-    chosen = Chosen((Roofline(), CalibratedMemory(Memory(), ranges)))
+    chosen = Router((Roofline(), CalibratedMemory(Memory(), ranges)))
     loaded = LoadedPredictor(chosen, "test", "2026-01-01", "")
     with TestClient(create_app(settings, loaded)) as client:
         body = ask(client, phase="inference", batch_size=8)

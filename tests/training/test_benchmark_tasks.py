@@ -8,8 +8,8 @@ from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.device import DeviceCatalog
 from forerun.models.benchmark_suites.scores import GROUP
-from forerun.training.protocols.benchmark_suites.ncpp import NcppExaminer
-from forerun.training.protocols.hls_designs.wa_hls4ml import LABELS, WaHls4mlExaminer
+from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
+from forerun.training.protocols.hls_designs.wa_hls4ml import LABELS, WaHls4mlProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -31,26 +31,26 @@ def runs(tmp_path_factory):
 
 
 def test_each_width_is_judged_once_by_the_others_in_five_targets(layers):
-    exams = [e for e in WaHls4mlExaminer().exams(layers, CATALOG) if e.protocol == "unseen_width"]
-    assert len(exams) == 3
-    for exam in exams:
-        assert [t.name for t in exam.tasks] == [f"unseen_width/{m}" for m in LABELS]
-        judged = exam.tasks[0].judged
+    folds = [e for e in WaHls4mlProtocols().folds(layers, CATALOG) if e.protocol == "unseen_width"]
+    assert len(folds) == 3
+    for fold in folds:
+        assert [t.name for t in fold.tasks] == [f"unseen_width/{m}" for m in LABELS]
+        judged = fold.tasks[0].judged
         assert len(np.unique(judged.groups["d_out"])) == 1
-        assert not set(judged.groups["d_out"]) & set(exam.train.groups["d_out"])
-        assert list(exam.train.groups[GROUP]) == list(exam.train.groups["d_out"])
+        assert not set(judged.groups["d_out"]) & set(fold.train.groups["d_out"])
+        assert list(fold.train.groups[GROUP]) == list(fold.train.groups["d_out"])
 
 
 def test_settings_are_judged_by_widths_that_teach(layers):
-    exams = [e for e in WaHls4mlExaminer().exams(layers, CATALOG) if e.protocol != "unseen_width"]
-    judged = [w for e in exams for w in e.tasks[0].judged.groups["setting"]]
+    folds = [e for e in WaHls4mlProtocols().folds(layers, CATALOG) if e.protocol != "unseen_width"]
+    judged = [w for e in folds for w in e.tasks[0].judged.groups["setting"]]
     assert len(judged) == len(set(judged)) == 15
-    for exam in exams:
-        assert not set(exam.tasks[0].judged.groups["setting"]) & set(exam.train.groups["setting"])
+    for fold in folds:
+        assert not set(fold.tasks[0].judged.groups["setting"]) & set(fold.train.groups["setting"])
 
 
 def test_layers_that_failed_teach_nothing_and_labels_are_not_settings(layers):
-    taught = WaHls4mlExaminer().teaching(layers, CATALOG)
+    taught = WaHls4mlProtocols().teaching(layers, CATALOG)
     assert len(taught) == 15
     names = {name for q in taught.queries for name, _ in q.workload.settings}
     assert names == {
@@ -59,21 +59,21 @@ def test_layers_that_failed_teach_nothing_and_labels_are_not_settings(layers):
 
 
 def test_a_folder_of_layers_is_judged_on_widths_that_nobody_has_seen(layers):
-    tasks = list(WaHls4mlExaminer().judged_only(layers, CATALOG, {"d_out": ["32", "96"]}))
+    tasks = list(WaHls4mlProtocols().evaluation_tasks(layers, CATALOG, {"d_out": ["32", "96"]}))
     assert {w for t in tasks for w in t.judged.groups["d_out"]} == {"64"}
     everything = {"d_out": ["32", "64", "96"]}
-    assert not list(WaHls4mlExaminer().judged_only(layers, CATALOG, everything))
+    assert not list(WaHls4mlProtocols().evaluation_tasks(layers, CATALOG, everything))
 
 
 def test_no_part_that_is_judged_teaches(runs):
-    exams = list(NcppExaminer().exams(runs, CATALOG))
-    assert {e.protocol for e in exams} == {"unseen_part_of_train", "unseen_part_of_test"}
-    for exam in exams:
-        for task in exam.tasks:
-            assert not set(task.judged.groups["part"]) & set(exam.train.groups["part"])
-            assert set(task.judged.groups["suite"]) <= set(exam.train.groups["suite"])
+    folds = list(NcppProtocols().folds(runs, CATALOG))
+    assert {e.protocol for e in folds} == {"unseen_part_of_train", "unseen_part_of_test"}
+    for fold in folds:
+        for task in fold.tasks:
+            assert not set(task.judged.groups["part"]) & set(fold.train.groups["part"])
+            assert set(task.judged.groups["suite"]) <= set(fold.train.groups["suite"])
 
 
 def test_a_folder_of_runs_is_judged_on_parts_that_nobody_has_seen(runs):
-    tasks = list(NcppExaminer().judged_only(runs, CATALOG, {"part": ["Q1", "Q2"]}))
+    tasks = list(NcppProtocols().evaluation_tasks(runs, CATALOG, {"part": ["Q1", "Q2"]}))
     assert [t.name for t in tasks] == ["unseen_part_of_test/Stream"]

@@ -7,7 +7,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
 from forerun.data.device import DeviceCatalog
 from forerun.models.hls_designs.features import METRICS
-from forerun.training.protocols.hls_designs.hlsyn import SHOTS, HLSynExaminer, performance, share
+from forerun.training.protocols.hls_designs.hlsyn import SHOTS, HLSynProtocols, performance, share
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -27,22 +27,22 @@ def test_the_published_scale_of_cycles():
 
 
 def test_each_program_is_a_part_of_its_own_in_each_of_five_targets(bundle):
-    for exam in HLSynExaminer().exams(bundle, CATALOG):
-        tool = exam.protocol.split("/")[1]
-        for task in exam.tasks:
+    for fold in HLSynProtocols().folds(bundle, CATALOG):
+        tool = fold.protocol.split("/")[1]
+        for task in fold.tasks:
             assert task.metric in METRICS
             assert task.scale is not None
             assert len(np.unique(task.judged.groups["kernel"])) == 1
-        if exam.protocol.startswith("inductive"):
-            judged = {str(t.judged.groups["kernel"][0]) for t in exam.tasks}
+        if fold.protocol.startswith("inductive"):
+            judged = {str(t.judged.groups["kernel"][0]) for t in fold.tasks}
             assert judged <= set(INDUCTIVE[tool])
-            assert not judged & set(exam.train.groups["kernel"])
-            names = {t.name for t in exam.tasks}
+            assert not judged & set(fold.train.groups["kernel"])
+            names = {t.name for t in fold.tasks}
             assert names == {f"inductive_{shots}_shot/{tool}" for shots in (0, SHOTS)}
 
 
 def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(bundle):
-    tasks = [t for e in HLSynExaminer().exams(bundle, CATALOG) for t in e.tasks]
+    tasks = [t for e in HLSynProtocols().folds(bundle, CATALOG) for t in e.tasks]
     for task in tasks:
         assert task.shots == (SHOTS if "_20_shot" in task.name else 0)
         assert task.suggested == bool(task.shots)
@@ -51,13 +51,13 @@ def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(bundle
 
 def test_an_unseen_folder_is_judged_on_programs_that_nobody_has_seen(bundle):
     seen = {"kernel": ["atax", "gemm-p"]}
-    tasks = list(HLSynExaminer().judged_only(bundle, CATALOG, seen))
+    tasks = list(HLSynProtocols().evaluation_tasks(bundle, CATALOG, seen))
     assert {str(t.judged.groups["kernel"][0]) for t in tasks} == {"fdtd-2d", "symm", "trmm-opt"}
     assert {t.name.split("/")[1] for t in tasks} == {"v18", "v20"}
 
 
 def test_programs_that_are_held_out_teach_no_predictor_in_use(bundle):
-    taught = HLSynExaminer().teaching(bundle, CATALOG)
+    taught = HLSynProtocols().teaching(bundle, CATALOG)
     assert set(taught.groups["kernel"]) == {"atax", "gemm-p"}
     assert set(taught.groups["tool"]) == {"v18", "v20"}
     assert (taught.values["latency_cycles"] > 0).all()

@@ -10,7 +10,7 @@ from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     round_numbers,
 )
 from forerun.data.device import DeviceCatalog
-from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceExaminer
+from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
 from forerun.training.protocols.benchmark_suites.mlperf_rows import (
     framework_family,
     gflop_per_sample,
@@ -30,28 +30,28 @@ def bundle(tmp_path_factory):
 
 
 def test_rounds_are_pooled_and_taught_by_earlier_ones(bundle):
-    exams = list(MlperfInferenceExaminer().exams(bundle, CATALOG))
-    later = [exam for exam in exams if exam.protocol == "later_rounds"]
+    folds = list(MlperfInferenceProtocols().folds(bundle, CATALOG))
+    later = [fold for fold in folds if fold.protocol == "later_rounds"]
     assert len(later) == 2
-    for exam in later:
-        newest = round_numbers(exam.train.groups["round"]).max()
-        for task in exam.tasks:
+    for fold in later:
+        newest = round_numbers(fold.train.groups["round"]).max()
+        for task in fold.tasks:
             assert newest < round_numbers(task.judged.groups["round"]).min()
-    names = {task.name for exam in later for task in exam.tasks}
+    names = {task.name for fold in later for task in fold.tasks}
     assert {f"later_rounds/{p}" for p in ("throughput", "latency", "throughput_cpu")} <= names
 
 
 def test_an_accelerator_unseen_teaches_nothing_of_itself(bundle):
-    for exam in MlperfInferenceExaminer().exams(bundle, CATALOG):
-        if exam.protocol == "unseen_accelerator":
-            for task in exam.tasks:
-                taught = set(exam.train.groups["device"])
+    for fold in MlperfInferenceProtocols().folds(bundle, CATALOG):
+        if fold.protocol == "unseen_accelerator":
+            for task in fold.tasks:
+                taught = set(fold.train.groups["device"])
                 assert not taught & set(task.judged.groups["device"])
 
 
 def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
-    for exam in MlperfInferenceExaminer().exams(bundle, CATALOG):
-        for task in exam.tasks:
+    for fold in MlperfInferenceProtocols().folds(bundle, CATALOG):
+        for task in fold.tasks:
             if task.name == "later_rounds/throughput":
                 median = task.baselines["median"]
                 assert np.isfinite(median).all()
@@ -61,17 +61,17 @@ def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
 
 
 def test_a_folder_of_rounds_unseen_is_judged(bundle):
-    judge = MlperfInferenceExaminer()
+    judge = MlperfInferenceProtocols()
     taught = judge.teaching(bundle, CATALOG)
     old = taught.take(taught.groups["round"] != "v3.1")
     seen = {key: sorted(set(old.groups[key].tolist())) for key in ("round", "question")}
-    tasks = {task.name: task for task in judge.judged_only(bundle, CATALOG, seen)}
+    tasks = {task.name: task for task in judge.evaluation_tasks(bundle, CATALOG, seen)}
     assert set(tasks["later_rounds/throughput"].judged.groups["round"]) == {"v3.1"}
-    nobody = {task.name for task in judge.judged_only(bundle, CATALOG, {})}
+    nobody = {task.name for task in judge.evaluation_tasks(bundle, CATALOG, {})}
     assert "later_rounds/throughput_new" in nobody
     assert "later_rounds/throughput" not in nobody
     assert not list(
-        judge.judged_only(bundle, CATALOG, {"round": np.unique(taught.groups["round"])})
+        judge.evaluation_tasks(bundle, CATALOG, {"round": np.unique(taught.groups["round"])})
     )
 
 

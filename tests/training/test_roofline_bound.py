@@ -16,8 +16,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.workload import Network
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.networks.features import chip_of, network_features
-from forerun.training.protocols.networks.neusight import NeuSightExaminer
-from forerun.training.protocols.networks.published_networks import PublishedNetworksExaminer
+from forerun.training.protocols.networks.neusight import NeuSightProtocols
+from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import network_measurements
 
 NOISE = 0.1
@@ -111,7 +111,7 @@ def test_an_exception_is_one_still(timm, start: str) -> None:
 def test_no_published_network_is_below_its_bound(reference: Path) -> None:
     """The lowest: ALBERT in fp16 on an RTX 2060 Super at 0.93."""
     bundle = find("published_networks", reference / "published_networks")
-    rows = PublishedNetworksExaminer().teaching(bundle, DeviceCatalog.load())
+    rows = PublishedNetworksProtocols().teaching(bundle, DeviceCatalog.load())
     ratio = over_bound(rows)
     low = ratio < 1 - NOISE
     assert not low.any(), sorted(zip(ratio[low], rows.groups["graph"][low], strict=True))
@@ -121,7 +121,7 @@ def test_no_published_network_is_below_its_bound(reference: Path) -> None:
 def test_no_network_of_neusight_is_below_its_bound(reference: Path) -> None:
     """One row is: BERT-large of batch 8 on a T4 at 0.85, whose power cap is an estimate."""
     bundle = find("neusight", reference / "neusight")
-    tasks = NeuSightExaminer().judged_only(bundle, DeviceCatalog.load(), {})
+    tasks = NeuSightProtocols().evaluation_tasks(bundle, DeviceCatalog.load(), {})
     networks = [task.judged for task in tasks if task.name.endswith(("/e2e", "/e2e_amd"))]
     assert networks
     for rows in networks:

@@ -23,7 +23,7 @@ from forerun.training.evaluation.breakdown import broken_down, check_file, write
 from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import Answered, answer
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
-from forerun.training.protocols import Exam, Examiner, Task, examiner
+from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.scores.choices import choice_scores
 from forerun.training.scores.errors import capacity_scores, mean_and_standard_error, score
 from forerun.training.scores.relative_speed import contention_scores
@@ -75,17 +75,17 @@ def evaluate(
     """
     if rows_file is not None:
         check_file(rows_file)
-    judge = examiner(name)
+    judge = protocols_of_dataset(name)
     bundle = find(name, data_dir)
     whole = data_dir is None or judge.fits_any_folder or record.knows(bundle)
     left_out = _never_judged(judge, bundle) if whole else {}
     if whole:
         _check_protocols(judge, bundle, protocols)
-        found = list(sit_exams(judge, bundle, shots, seeds, protocols, predictors, progress))
+        found = list(run_protocols(judge, bundle, shots, seeds, protocols, predictors, progress))
     else:
         seen = record.seen(name)
         check_tables(judge, bundle)
-        tasks = list(judge.judged_only(bundle, DeviceCatalog.load(), seen))
+        tasks = list(judge.evaluation_tasks(bundle, DeviceCatalog.load(), seen))
         left_out |= judge.left_out(bundle, DeviceCatalog.load(), seen)
         named = [task.name.partition("/")[0] for task in tasks]
         _check_known(judge, named, protocols)
@@ -106,8 +106,8 @@ def evaluate(
     }
 
 
-def sit_exams(
-    judge: Examiner,
+def run_protocols(
+    judge: DatasetProtocols,
     bundle: Bundle,
     shots: int = 0,
     seeds: int = 1,
@@ -120,48 +120,48 @@ def sit_exams(
     A protocol that this dataset does not have is passed over: others may.
     """
     _check_names(judge, predictors)
-    for exam in judge.exams(bundle, DeviceCatalog.load()):
-        if protocols and exam.protocol not in protocols:
+    for fold in judge.folds(bundle, DeviceCatalog.load()):
+        if protocols and fold.protocol not in protocols:
             continue
-        yield from sit_exam(judge, exam, (shots,), seeds, predictors, progress)
+        yield from run_fold(judge, fold, (shots,), seeds, predictors, progress)
 
 
-def sit_exam(
-    judge: Examiner,
-    exam: Exam,
+def run_fold(
+    judge: DatasetProtocols,
+    fold: Fold,
     shots: Sequence[int] = (0,),
     seeds: int = 1,
     predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
 ) -> Iterator[Answered]:
-    """One exam of `sit_exams`; each fit answers at every number of shots."""
-    constant = Constant().fit(exam.train) if len(exam.train) else None
+    """One exam of `run_protocols`; each fit answers at every number of shots."""
+    constant = Constant().fit(fold.train) if len(fold.train) else None
     for seed in range(seeds):
         for predictor in _chosen(judge, predictors, seed):
-            rows_text = f"{len(exam.train):,} rows, seed {seed}"
-            progress(f"{exam.protocol}: {predictor.name} learns from {rows_text}")
-            fitted = predictor.fit(exam.train)
+            rows_text = f"{len(fold.train):,} rows, seed {seed}"
+            progress(f"{fold.protocol}: {predictor.name} learns from {rows_text}")
+            fitted = predictor.fit(fold.train)
             for count in shots:
-                for task in exam.tasks:
+                for task in fold.tasks:
                     found = answer(task, fitted, constant, seed, count)
                     if found is not None:
                         yield found
 
 
-def _never_judged(judge: Examiner, bundle: Bundle) -> dict[str, int]:
-    """Reason -> rows that no protocol judges, of examiners whose protocols take any folder."""
+def _never_judged(judge: DatasetProtocols, bundle: Bundle) -> dict[str, int]:
+    """Reason -> rows that no protocol judges, of datasets whose protocols take any folder."""
     if not judge.fits_any_folder:
         return {}
     return dict(judge.left_out(bundle, DeviceCatalog.load(), {}))
 
 
-def _chosen(judge: Examiner, names: Sequence[str], seed: int) -> Sequence[Predictor]:
+def _chosen(judge: DatasetProtocols, names: Sequence[str], seed: int) -> Sequence[Predictor]:
     if not names:
         return (judge.predictor(seed),)
     return [p for p in judge.predictors(seed) if p.name in names]
 
 
-def _check_names(judge: Examiner, names: Sequence[str]) -> None:
+def _check_names(judge: DatasetProtocols, names: Sequence[str]) -> None:
     known = [p.name for p in judge.predictors()]
     strange = [name for name in names if name not in known]
     if strange:
@@ -170,14 +170,14 @@ def _check_names(judge: Examiner, names: Sequence[str]) -> None:
         )
 
 
-def _check_protocols(judge: Examiner, bundle: Bundle, names: Sequence[str]) -> None:
+def _check_protocols(judge: DatasetProtocols, bundle: Bundle, names: Sequence[str]) -> None:
     """Refuse a wrong name before anything is fitted."""
     if not names:
         return
-    _check_known(judge, [e.protocol for e in judge.exams(bundle, DeviceCatalog.load())], names)
+    _check_known(judge, [e.protocol for e in judge.folds(bundle, DeviceCatalog.load())], names)
 
 
-def _check_known(judge: Examiner, found: Sequence[str], names: Sequence[str]) -> None:
+def _check_known(judge: DatasetProtocols, found: Sequence[str], names: Sequence[str]) -> None:
     known = list(dict.fromkeys(found))
     strange = [name for name in names if name not in known]
     if strange:

@@ -12,10 +12,10 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.errors import BadTable, MissingData
 from forerun.training.evaluation.predictions import Answered
-from forerun.training.protocols import Examiner
+from forerun.training.protocols import DatasetProtocols
 
 
-def check_tables(judge: Examiner, bundle: Bundle) -> None:
+def check_tables(judge: DatasetProtocols, bundle: Bundle) -> None:
     """Refuse a folder whose tables or columns are called otherwise, naming the right ones.
 
     Raises:

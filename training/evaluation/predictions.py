@@ -11,7 +11,7 @@ from forerun.data.query import Query
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.predictor import Predictor, Suggesting
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.training.evaluation.offset_baseline import median_offset
 from forerun.training.protocols import Task
 from forerun.training.scores.choices import Alternatives
@@ -100,7 +100,7 @@ def _for_metric(predictor: Predictor, task: Task) -> Predictor:
     """The predictor without parts that a task does not ask about, where it has parts."""
     limited = any(query.operation.power_limit_w is not None for query in task.judged.queries)
     # How long a run takes under a power limit depends on its power without one.
-    if not isinstance(predictor, Chosen) or limited:
+    if not isinstance(predictor, Router) or limited:
         return predictor
     return predictor.only((task.metric,))
 

@@ -12,7 +12,7 @@ from forerun.data.datasets import DATASETS
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import Answered
 from forerun.training.leaderboard.entries import Entry, Kind
-from forerun.training.protocols import EXAMINERS
+from forerun.training.protocols import DATASET_PROTOCOLS
 from forerun.training.published.figures import PUBLISHED, published_for
 from forerun.training.scores.errors import mean_and_standard_error
 
@@ -64,7 +64,7 @@ def shipped_entries(
         digests: dataset -> digest of the bundle that taught.
         manifest: content of `manifest.json`, which knows the day.
     """
-    names = {cls.dataset: cls().predictor_name for cls in EXAMINERS}
+    names = {cls.dataset: cls().predictor_name for cls in DATASET_PROTOCOLS}
     for evaluation in evaluations:
         dataset = evaluation["dataset"]
         for row in evaluation["tasks"]:

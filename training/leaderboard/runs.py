@@ -11,12 +11,17 @@ from forerun import __version__
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
-from forerun.training.evaluation.evaluate import sit_exam
+from forerun.training.evaluation.evaluate import run_fold
 from forerun.training.evaluation.predictions import Answered
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.rows import entries_of
-from forerun.training.leaderboard.store import ResultStore, Sitting
-from forerun.training.protocols import EXAMINERS, Exam, Examiner, examiner
+from forerun.training.leaderboard.store import EvaluationRun, ResultStore
+from forerun.training.protocols import (
+    DATASET_PROTOCOLS,
+    DatasetProtocols,
+    Fold,
+    protocols_of_dataset,
+)
 from forerun.training.tracking import runs as tracking
 
 Progress = Callable[[str], None]
@@ -46,7 +51,7 @@ class Plan:
 def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) -> list[Entry]:
     """Judge what the store does not hold yet.
 
-    Each sitting is kept as soon as it is finished, so that a run that was cut off goes on with the
+    Each run is kept as soon as it is finished, so that a run that was cut off goes on with the
     next one.
 
     Args:
@@ -55,14 +60,17 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
         progress: takes a line for people.
 
     Returns:
-        Entries of every sitting of the plan, those of earlier runs too.
+        Entries of every run of the plan, those of earlier runs too.
 
     Raises:
         UnknownDataset: no protocol is written for a dataset.
         MissingData: a dataset that the plan names is not here; one that it does not is left out.
         InputError: no predictor or protocol of that name.
     """
-    judges = [examiner(name) for name in plan.datasets or [cls.dataset for cls in EXAMINERS]]
+    judges = [
+        protocols_of_dataset(name)
+        for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
+    ]
     _check(plan, judges)
     found: list[Entry] = []
     sat, commit = 0, tracking.code_state() or f"forerun {__version__}"
@@ -75,7 +83,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
                 raise
             progress(f"left out: {error}")
             continue
-        for entries in _Sittings(judge, bundle, plan, store, progress, commit).all():
+        for entries in _EvaluationRuns(judge, bundle, plan, store, progress, commit).all():
             found += entries
             sat += 1
     if plan.protocols and not sat:
@@ -84,66 +92,68 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
 
 
 @dataclass
-class _Sittings:
+class _EvaluationRuns:
     """One dataset's exams, each generated once, sat by everyone who has not finished them."""
 
-    judge: Examiner
+    judge: DatasetProtocols
     bundle: Bundle
     plan: Plan
     store: ResultStore
     progress: Progress
     commit: str | None
-    answered: dict[Sitting, list[Answered]] = field(default_factory=dict)
+    answered: dict[EvaluationRun, list[Answered]] = field(default_factory=dict)
 
     def all(self) -> Iterator[Sequence[Entry]]:
-        """Entries of one sitting after another, from the store or judged now."""
+        """Entries of one run after another, from the store or judged now."""
         over: set[str] = set()
-        for exam, last in _with_last(self._exams()):
-            if exam.protocol in over:
-                raise ValueError(f"exams of {exam.protocol} must follow one another")
+        for fold, last in _with_last(self._exams()):
+            if fold.protocol in over:
+                raise ValueError(f"exams of {fold.protocol} must follow one another")
             if last:
-                over.add(exam.protocol)
+                over.add(fold.protocol)
             for name, settings in self._predictors().items():
                 pending = []
-                for sitting in self._of(exam.protocol, name, settings):
+                for evaluation_run in self._of(fold.protocol, name, settings):
                     finished = None
-                    if sitting not in self.answered:
-                        finished = self.store.finished(sitting)
+                    if evaluation_run not in self.answered:
+                        finished = self.store.finished(evaluation_run)
                     if finished is None:
-                        pending.append(sitting)
+                        pending.append(evaluation_run)
                     elif last:
-                        self.progress(f"{_line(sitting)}: finished before")
+                        self.progress(f"{_line(evaluation_run)}: finished before")
                         yield finished
                 if pending:
-                    yield from self._sit(exam, last, pending)
+                    yield from self._run_fold(fold, last, pending)
 
-    def _sit(self, exam: Exam, last: bool, pending: Sequence[Sitting]) -> Iterator[Sequence[Entry]]:
-        by_shots = {sitting.shots: sitting for sitting in pending}
+    def _run_fold(
+        self, fold: Fold, last: bool, pending: Sequence[EvaluationRun]
+    ) -> Iterator[Sequence[Entry]]:
+        by_shots = {evaluation_run.shots: evaluation_run for evaluation_run in pending}
         name, seeds = pending[0].predictor, self.plan.seeds
         shots = list(by_shots)
-        for answer in sit_exam(self.judge, exam, shots, seeds, [name], self.progress):
+        for answer in run_fold(self.judge, fold, shots, seeds, [name], self.progress):
             self.answered.setdefault(by_shots[answer.shots], []).append(answer)
-        for sitting in pending if last else ():
-            entries = self._judged(sitting, self.answered.pop(sitting, []))
-            self.store.keep(sitting, entries)
-            self.progress(f"{_line(sitting)}: {len(entries)} entries kept")
+        for evaluation_run in pending if last else ():
+            entries = self._judged(evaluation_run, self.answered.pop(evaluation_run, []))
+            self.store.keep(evaluation_run, entries)
+            self.progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
             yield entries
 
-    def _judged(self, sitting: Sitting, answered: Sequence[Answered]) -> list[Entry]:
+    def _judged(self, evaluation_run: EvaluationRun, answered: Sequence[Answered]) -> list[Entry]:
         provenance = {
-            "seeds": sitting.seeds,
+            "seeds": evaluation_run.seeds,
             "date": datetime.now(UTC).isoformat(timespec="microseconds"),
-            "commit": sitting.commit,
-            "digest": sitting.digest,
+            "commit": evaluation_run.commit,
+            "digest": evaluation_run.digest,
         }
         if not answered:
             return []
-        return entries_of(sitting.dataset, sitting.protocol, answered, provenance)
+        return entries_of(evaluation_run.dataset, evaluation_run.protocol, answered, provenance)
 
-    def _exams(self) -> Iterator[Exam]:
-        for exam in self.judge.exams(self.bundle, DeviceCatalog.load()):
-            if not self.plan.protocols or exam.protocol in self.plan.protocols:
-                yield exam
+    def _exams(self) -> Iterator[Fold]:
+        for fold in self.judge.folds(self.bundle, DeviceCatalog.load()):
+            if not self.plan.protocols or fold.protocol in self.plan.protocols:
+                yield fold
 
     def _predictors(self) -> Mapping[str, str]:
         """Name -> settings of those that sit."""
@@ -154,9 +164,9 @@ class _Sittings:
             if not wanted or p.name in wanted
         }
 
-    def _of(self, protocol: str, name: str, settings: str) -> Iterator[Sitting]:
+    def _of(self, protocol: str, name: str, settings: str) -> Iterator[EvaluationRun]:
         for shots in dict.fromkeys(self.plan.shots):
-            yield Sitting(
+            yield EvaluationRun(
                 dataset=self.judge.dataset,
                 protocol=protocol,
                 predictor=name,
@@ -168,27 +178,28 @@ class _Sittings:
             )
 
 
-def _with_last(exams: Iterator[Exam]) -> Iterator[tuple[Exam, bool]]:
+def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
     """Each exam, and whether it is its protocol's last."""
-    before: Exam | None = None
-    for exam in exams:
+    before: Fold | None = None
+    for fold in folds:
         if before is not None:
-            yield before, before.protocol != exam.protocol
-        before = exam
+            yield before, before.protocol != fold.protocol
+        before = fold
     if before is not None:
         yield before, True
 
 
-def _check(plan: Plan, judges: Sequence[Examiner]) -> None:
+def _check(plan: Plan, judges: Sequence[DatasetProtocols]) -> None:
     known = {p.name for judge in judges for p in judge.predictors()}
     strange = [name for name in plan.predictors if name not in known]
     if strange:
         raise InputError(f"No predictor {strange[0]!r} here; there are {', '.join(sorted(known))}.")
 
 
-def _line(sitting: Sitting) -> str:
-    place = f"{sitting.dataset} {sitting.protocol}"
-    return f"{place}, {sitting.predictor}, {sitting.shots} shots, {sitting.seeds} seeds"
+def _line(evaluation_run: EvaluationRun) -> str:
+    run = evaluation_run
+    place = f"{run.dataset} {run.protocol}"
+    return f"{place}, {run.predictor}, {run.shots} shots, {run.seeds} seeds"
 
 
 def track(board: Leaderboard, files: Sequence[Path], name: str = "leaderboard") -> str:

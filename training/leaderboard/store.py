@@ -23,7 +23,7 @@ FOLDER = "leaderboard"
 
 
 @dataclass(frozen=True)
-class Sitting:
+class EvaluationRun:
     """One predictor that sits one protocol's exams, and what the outcome depends on.
 
     Attributes:
@@ -68,25 +68,25 @@ class ResultStore:
         """The store in FORERUN_HOME."""
         return cls(home() / FOLDER)
 
-    def finished(self, sitting: Sitting) -> tuple[Entry, ...] | None:
+    def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
         """Entries of exactly this sitting; None where it was not finished."""
         try:
-            content = _read(self.folder / sitting.file)
+            content = _read(self.folder / run.file)
         except (OSError, BadTable):
             return None
-        if content["sitting"] != asdict(sitting):
+        if content["sitting"] != asdict(run):
             return None
         return tuple(Entry.from_json(entry) for entry in content["entries"])
 
-    def keep(self, sitting: Sitting, entries: Sequence[Entry]) -> Path:
+    def keep(self, run: EvaluationRun, entries: Sequence[Entry]) -> Path:
         """Write a finished sitting, all or nothing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
-            "sitting": asdict(sitting),
+            "sitting": asdict(run),
             "entries": [entry.to_json() for entry in entries],
         }
-        path = self.folder / sitting.file
+        path = self.folder / run.file
         handle, draft = tempfile.mkstemp(suffix=".part", dir=self.folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

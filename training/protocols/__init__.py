@@ -1,60 +1,60 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
-from forerun.training.protocols.architectures.nas_latency import NasLatencyExaminer
-from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchExaminer
-from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceExaminer
-from forerun.training.protocols.benchmark_suites.ncpp import NcppExaminer
-from forerun.training.protocols.colocation.cloudprophet_runs import CloudProphetExaminer
-from forerun.training.protocols.colocation.contention import ContentionExaminer
-from forerun.training.protocols.colocation.contention_pilot import ContentionPilotExaminer
-from forerun.training.protocols.hls_designs.hlsyn import HLSynExaminer
-from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlExaminer
-from forerun.training.protocols.memory.gpumemnet import GpuMemNetExaminer
-from forerun.training.protocols.memory.published_memory import PublishedMemoryExaminer
-from forerun.training.protocols.networks.deepbench import DeepBenchExaminer
-from forerun.training.protocols.networks.neusight import NeuSightExaminer
-from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuExaminer
-from forerun.training.protocols.networks.published_networks import PublishedNetworksExaminer
-from forerun.training.protocols.networks.timm_bench import TimmBenchExaminer
-from forerun.training.protocols.power.mlenergy import MlEnergyExaminer
-from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyExaminer
-from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapExaminer
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
+from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
+from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
+from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
+from forerun.training.protocols.colocation.cloudprophet_runs import CloudProphetProtocols
+from forerun.training.protocols.colocation.contention import ContentionProtocols
+from forerun.training.protocols.colocation.contention_pilot import ContentionPilotProtocols
+from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
+from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
+from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
+from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
+from forerun.training.protocols.networks.deepbench import DeepBenchProtocols
+from forerun.training.protocols.networks.neusight import NeuSightProtocols
+from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
+from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
+from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
+from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
+from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyProtocols
+from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
-EXAMINERS: tuple[type[Examiner], ...] = (
-    CloudProphetExaminer,
-    ContentionExaminer,
-    ContentionPilotExaminer,
-    DeepBenchExaminer,
-    GpuMemNetExaminer,
-    HLSynExaminer,
-    LambdaBenchExaminer,
-    MlEnergyExaminer,
-    MlperfInferenceExaminer,
-    NasLatencyExaminer,
-    NcppExaminer,
-    NeuSightExaminer,
-    PublishedMemoryExaminer,
-    PublishedNetworksExaminer,
-    OnnxruntimeCpuExaminer,
-    TimmBenchExaminer,
-    TorchOpEnergyExaminer,
-    WaHls4mlExaminer,
-    ZeusPowerCapExaminer,
+DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
+    CloudProphetProtocols,
+    ContentionProtocols,
+    ContentionPilotProtocols,
+    DeepBenchProtocols,
+    GpuMemNetProtocols,
+    HLSynProtocols,
+    LambdaBenchProtocols,
+    MlEnergyProtocols,
+    MlperfInferenceProtocols,
+    NasLatencyProtocols,
+    NcppProtocols,
+    NeuSightProtocols,
+    PublishedMemoryProtocols,
+    PublishedNetworksProtocols,
+    OnnxruntimeCpuProtocols,
+    TimmBenchProtocols,
+    TorchOpEnergyProtocols,
+    WaHls4mlProtocols,
+    ZeusPowerCapProtocols,
 )
 
 
-def examiner(dataset: str) -> Examiner:
+def protocols_of_dataset(dataset: str) -> DatasetProtocols:
     """The examiner of a dataset.
 
     Raises:
         UnknownDataset: no protocol is written for a dataset of that name.
     """
-    for cls in EXAMINERS:
+    for cls in DATASET_PROTOCOLS:
         if cls.dataset == dataset:
             return cls()
-    raise UnknownDataset(dataset, [cls.dataset for cls in EXAMINERS])
+    raise UnknownDataset(dataset, [cls.dataset for cls in DATASET_PROTOCOLS])
 
 
-__all__ = ["EXAMINERS", "Exam", "Examiner", "Task", "examiner"]
+__all__ = ["DATASET_PROTOCOLS", "DatasetProtocols", "Fold", "Task", "protocols_of_dataset"]

@@ -64,7 +64,7 @@ def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Exam:
+class Fold:
     """Tasks that one training set prepares for.
 
     Attributes:
@@ -78,7 +78,7 @@ class Exam:
     tasks: Sequence[Task]
 
 
-class Examiner(ABC):
+class DatasetProtocols(ABC):
     """Turns one dataset's bundle into exams; one class a dataset."""
 
     dataset: ClassVar[str]
@@ -113,11 +113,11 @@ class Examiner(ABC):
         """All rows that the predictors in use may learn from."""
 
     @abstractmethod
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """The published and our own protocols on a whole bundle: each fits before it is judged."""
 
     @abstractmethod
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Tasks on a bundle that nothing is fitted on.
@@ -135,8 +135,8 @@ class Examiner(ABC):
         """Reason -> rows of the folder that no task judges for it; those without a reason absent.
 
         Args:
-            bundle: as given to `judged_only`.
+            bundle: as given to `evaluation_tasks`.
             catalog: spec sheets.
-            seen: as given to `judged_only`.
+            seen: as given to `evaluation_tasks`.
         """
         return {}

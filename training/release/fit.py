@@ -26,27 +26,27 @@ from forerun.models.power.operator_power import OperatorPower
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.predictor import Predictor
 from forerun.models.processors.latency import CpuLatency
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.models.serving.power import ServingPower
-from forerun.training.protocols.architectures.nas_latency import NasLatencyExaminer
-from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchExaminer
-from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceExaminer
-from forerun.training.protocols.benchmark_suites.ncpp import NcppExaminer
-from forerun.training.protocols.colocation.contention import ContentionExaminer
-from forerun.training.protocols.hls_designs.hlsyn import HLSynExaminer
-from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlExaminer
-from forerun.training.protocols.memory.gpumemnet import GpuMemNetExaminer
-from forerun.training.protocols.memory.published_memory import PublishedMemoryExaminer
-from forerun.training.protocols.networks.deepbench import CONVOLUTIONS, DeepBenchExaminer
-from forerun.training.protocols.networks.neusight import NeuSightExaminer
-from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuExaminer
-from forerun.training.protocols.networks.published_networks import PublishedNetworksExaminer
-from forerun.training.protocols.networks.timm_bench import TimmBenchExaminer
-from forerun.training.protocols.power.mlenergy import MlEnergyExaminer
+from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
+from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
+from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
+from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
+from forerun.training.protocols.colocation.contention import ContentionProtocols
+from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
+from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
+from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
+from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
+from forerun.training.protocols.networks.deepbench import CONVOLUTIONS, DeepBenchProtocols
+from forerun.training.protocols.networks.neusight import NeuSightProtocols
+from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
+from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
+from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
+from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
 from forerun.training.protocols.power.power_networks import DiffusionPower, ZeusNetworkPower
-from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyExaminer
-from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapExaminer
-from forerun.training.protocols.protocol import Examiner
+from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyProtocols
+from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols
+from forerun.training.protocols.protocol import DatasetProtocols
 from forerun.training.tracking.record import TrainingRecord
 
 Progress = Callable[[str], None]
@@ -54,7 +54,7 @@ Documents = Callable[[TrainingRecord], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Recipe:
     """One predictor and the datasets it is trained on.
 
     Attributes:
@@ -64,32 +64,32 @@ class Course:
     """
 
     predictor: Predictor
-    examiner: Examiner
-    others: tuple[Examiner, ...] = ()
+    protocols: DatasetProtocols
+    others: tuple[DatasetProtocols, ...] = ()
 
     @property
-    def examiners(self) -> tuple[Examiner, ...]:
+    def all_protocols(self) -> tuple[DatasetProtocols, ...]:
         """All, the first one first."""
-        return (self.examiner, *self.others)
+        return (self.protocols, *self.others)
 
 
-COURSES: tuple[Course, ...] = (
-    Course(CpuLatency(), OnnxruntimeCpuExaminer()),
-    Course(NetworkBoost(), TimmBenchExaminer()),
-    Course(OperatorBoost(), NeuSightExaminer(), (DeepBenchExaminer(CONVOLUTIONS, ("fp32",)),)),
-    Course(NetworkLatency(), PublishedNetworksExaminer()),
-    Course(OperatorPower(), TorchOpEnergyExaminer(), (ZeusNetworkPower(), DiffusionPower())),
-    Course(ArchitectureLatency(), NasLatencyExaminer()),
-    Course(DesignBoost(), HLSynExaminer()),
-    Course(BenchmarkBoost(), WaHls4mlExaminer()),
-    Course(BenchmarkBoost(), NcppExaminer()),
-    Course(BenchmarkHistory(), MlperfInferenceExaminer()),
-    Course(BenchmarkHistory(), LambdaBenchExaminer()),
-    Course(Memory(), GpuMemNetExaminer()),
-    Course(CalibratedMemory(), PublishedMemoryExaminer()),
-    Course(ColocationBoost(), ContentionExaminer()),
-    Course(ServingPower(), MlEnergyExaminer()),
-    Course(PowerCap(), ZeusPowerCapExaminer()),
+RECIPES: tuple[Recipe, ...] = (
+    Recipe(CpuLatency(), OnnxruntimeCpuProtocols()),
+    Recipe(NetworkBoost(), TimmBenchProtocols()),
+    Recipe(OperatorBoost(), NeuSightProtocols(), (DeepBenchProtocols(CONVOLUTIONS, ("fp32",)),)),
+    Recipe(NetworkLatency(), PublishedNetworksProtocols()),
+    Recipe(OperatorPower(), TorchOpEnergyProtocols(), (ZeusNetworkPower(), DiffusionPower())),
+    Recipe(ArchitectureLatency(), NasLatencyProtocols()),
+    Recipe(DesignBoost(), HLSynProtocols()),
+    Recipe(BenchmarkBoost(), WaHls4mlProtocols()),
+    Recipe(BenchmarkBoost(), NcppProtocols()),
+    Recipe(BenchmarkHistory(), MlperfInferenceProtocols()),
+    Recipe(BenchmarkHistory(), LambdaBenchProtocols()),
+    Recipe(Memory(), GpuMemNetProtocols()),
+    Recipe(CalibratedMemory(), PublishedMemoryProtocols()),
+    Recipe(ColocationBoost(), ContentionProtocols()),
+    Recipe(ServingPower(), MlEnergyProtocols()),
+    Recipe(PowerCap(), ZeusPowerCapProtocols()),
 )
 """In the order of preference in which the fitted predictors are asked.
 
@@ -150,34 +150,34 @@ def train(
         BadArtifact: `base` is damaged.
         MissingData: a bundle is not here; the message names the command that fetches it.
     """
-    courses = courses_of(names, composable(base))
-    names_of_data = [examiner.dataset for c in courses for examiner in c.examiners]
+    recipes = recipes_of(names, composable(base))
+    names_of_data = [protocols.dataset for c in recipes for protocols in c.all_protocols]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     catalog = DeviceCatalog.load()
-    parts = _parts(base, {c.predictor.name for c in courses})
+    parts = _parts(base, {c.predictor.name for c in recipes})
     record = TrainingRecord() if base is None else TrainingRecord.read(base)
     fitted: list[Predictor] = []
-    for course in COURSES:
-        before = next((part for part in parts if part.name == course.predictor.name), None)
+    for recipe in RECIPES:
+        before = next((part for part in parts if part.name == recipe.predictor.name), None)
         if before is not None:
             parts.remove(before)
-        if course in courses:
+        if recipe in recipes:
             parts_of_rows = []
-            for examiner in course.examiners:
-                bundle = bundles[examiner.dataset]
-                rows = examiner.teaching(bundle, catalog)
+            for protocols in recipe.all_protocols:
+                bundle = bundles[protocols.dataset]
+                rows = protocols.teaching(bundle, catalog)
                 # Part of a bundle that another predictor is trained on whole changes no record.
-                if examiner is course.examiner or not record.knows(bundle):
+                if protocols is recipe.protocols or not record.knows(bundle):
                     record = record.with_rows(bundle, rows)
                 parts_of_rows.append(rows)
             taught = sum(parts_of_rows[1:], parts_of_rows[0])
-            sources = " and ".join(examiner.dataset for examiner in course.examiners)
-            progress(f"{course.predictor.name}: fitting on {len(taught):,} rows of {sources}")
-            unfitted, fitted = _composed(course.predictor, fitted)
+            sources = " and ".join(protocols.dataset for protocols in recipe.all_protocols)
+            progress(f"{recipe.predictor.name}: fitting on {len(taught):,} rows of {sources}")
+            unfitted, fitted = _composed(recipe.predictor, fitted)
             fitted.append(unfitted.fit(taught))
         elif before is not None:
             fitted.append(before)
-    return _written(Chosen(tuple(fitted)), output, record, documents(record))
+    return _written(Router(tuple(fitted)), output, record, documents(record))
 
 
 def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
@@ -185,7 +185,7 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
     if base is None:
         return []
     check(base)
-    folders = read_content(base, Chosen.name)["parts"] if _is_chosen(base) else [""]
+    folders = read_content(base, Router.name)["parts"] if _is_chosen(base) else [""]
     kept = []
     for name in folders:
         kind = name.partition("-")[2]
@@ -219,7 +219,7 @@ def composable(base: Path | None) -> frozenset[str]:
     if base is None:
         return frozenset()
     check(base)
-    folders = read_content(base, Chosen.name)["parts"] if _is_chosen(base) else []
+    folders = read_content(base, Router.name)["parts"] if _is_chosen(base) else []
     kinds = {name.partition("-")[2] for name in folders}
     return frozenset(
         whole for whole, parts in COMPOSED.items() if whole in kinds or set(parts) <= kinds
@@ -228,10 +228,10 @@ def composable(base: Path | None) -> frozenset[str]:
 
 def _is_chosen(folder: Path) -> bool:
     content = json.loads((folder / "predictor.json").read_text())
-    return bool(content["name"] == Chosen.name)
+    return bool(content["name"] == Router.name)
 
 
-def courses_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Course]:
+def recipes_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Recipe]:
     """The courses of these names; what is composed of a predictor is fitted with it.
 
     Args:
@@ -242,7 +242,7 @@ def courses_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Cou
     Raises:
         InputError: an unknown predictor.
     """
-    known = [c.predictor.name for c in COURSES]
+    known = [c.predictor.name for c in RECIPES]
     strange = [name for name in names if name not in known]
     if strange:
         raise InputError(f"No predictor named {strange[0]!r}; there are {', '.join(known)}.")
@@ -252,7 +252,7 @@ def courses_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Cou
             wanted.add(whole)
         elif whole in wanted and whole not in composed:
             wanted |= set(parts)
-    return [c for c in COURSES if not names or c.predictor.name in wanted]
+    return [c for c in RECIPES if not names or c.predictor.name in wanted]
 
 
 def _written(

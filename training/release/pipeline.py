@@ -13,12 +13,12 @@ from forerun.data.bundle import find
 from forerun.data.datasets import DATASETS
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import conditional_coverage
-from forerun.training.evaluation.evaluate import rows, sit_exams
+from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.evaluation.predictions import Answered
-from forerun.training.protocols import examiner
+from forerun.training.protocols import protocols_of_dataset
 from forerun.training.release import registry
 from forerun.training.release.card import Card, package_versions, taught_by
-from forerun.training.release.fit import COURSES, Course, Trained, composable, courses_of, train
+from forerun.training.release.fit import RECIPES, Recipe, Trained, composable, recipes_of, train
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.record import TrainingRecord
 
@@ -81,8 +81,10 @@ def release(
         MissingData: a bundle is not here.
         MissingExtra: tracking without the train extra.
     """
-    chosen = courses_of(names, composable(base))
-    needed = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
+    chosen = recipes_of(names, composable(base))
+    needed = dict.fromkeys(
+        protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
+    )
     folders = {name: data / name for name in needed} if data is not None else {}
     judged = _judged_datasets(chosen) if judge else []
     answered = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
@@ -118,11 +120,13 @@ def release(
     }
 
 
-def _judged_datasets(chosen: Sequence[Course]) -> list[str]:
+def _judged_datasets(chosen: Sequence[Recipe]) -> list[str]:
     """Datasets of these courses, but for those that another course is judged by."""
-    elsewhere = {course.examiner.dataset for course in COURSES}
-    elsewhere -= {course.examiner.dataset for course in chosen}
-    names = dict.fromkeys(examiner.dataset for course in chosen for examiner in course.examiners)
+    elsewhere = {recipe.protocols.dataset for recipe in RECIPES}
+    elsewhere -= {recipe.protocols.dataset for recipe in chosen}
+    names = dict.fromkeys(
+        protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
+    )
     return [name for name in names if name not in elsewhere]
 
 
@@ -130,7 +134,9 @@ def _judged(
     name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
 ) -> list[Answered]:
     bundle = find(name, folder)
-    return list(sit_exams(examiner(name), bundle, protocols=protocols, progress=progress))
+    return list(
+        run_protocols(protocols_of_dataset(name), bundle, protocols=protocols, progress=progress)
+    )
 
 
 def _scores_of(base: Path | None) -> list[dict[str, Any]]:
@@ -143,8 +149,8 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
-    examiners = [examiner for course in COURSES for examiner in course.examiners]
-    taught = " ".join(dict.fromkeys(examiner.dataset for examiner in examiners))
+    all_protocols = [protocols for recipe in RECIPES for protocols in recipe.all_protocols]
+    taught = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
         title=TITLE,
         answers=ANSWERS,
@@ -164,7 +170,7 @@ def _tracked(
     answered: Mapping[str, Sequence[Answered]],
 ) -> int:
     with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
-        run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in COURSES})
+        run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in RECIPES})
         for name, count in made.record.rows.items():
             run.dataset(name, made.record.digests[name], count)
         for evaluation in evaluations:

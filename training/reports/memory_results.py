@@ -38,7 +38,8 @@ def report(evaluation: Mapping[str, Any], ran: FitCounts, failed: FitCounts) -> 
     """All tables as Markdown.
 
     Args:
-        evaluation: of `published_memory`, as `forerun.training.evaluation.evaluate.evaluate` returns it.
+        evaluation: of `published_memory`, as `forerun.training.evaluation.evaluate.evaluate`
+            returns it.
         ran: set-ups that ran, on their own cards.
         failed: set-ups that ran out of memory.
     """

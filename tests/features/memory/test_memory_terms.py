@@ -7,7 +7,7 @@ import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import Network, TrainingSetup
-from forerun.features.memory.allocation_requests import ACTIVATIONS, GRADIENTS, Tape
+from forerun.features.memory.allocation_requests import ACTIVATIONS, GRADIENTS, RequestLog
 from forerun.features.memory.allocator import peaks
 from forerun.features.memory.execution import EAGER, Execution
 from forerun.features.memory.gather_buffers import casts_when_gathered, reserved_by_stream
@@ -95,7 +95,7 @@ def test_gathered_weights_are_cast_and_so_is_all_that_follows():
 
 
 def test_gradients_scattered_on_a_stream_of_their_own_are_reserved_apart():
-    tape, size = Tape(), 20 * MIB
+    tape, size = RequestLog(), 20 * MIB
     tape.release(tape.new(size, 1.0, ACTIVATIONS, False))
     tape.new(size, 1.0, GRADIENTS, False)
     asked = tape.requests()

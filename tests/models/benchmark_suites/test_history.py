@@ -13,7 +13,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.history import BenchmarkHistory
 from forerun.models.benchmark_suites.history_features import history_rows
 from forerun.models.contract import PredictorContract
-from forerun.models.gaussian_process.additive_categorical import CrossedProcess, Term
+from forerun.models.gaussian_process.additive_categorical import AdditiveCategoricalProcess, Term
 
 CATALOG = DeviceCatalog.load()
 PARTS = {"a100-sxm-80gb": 8.0, "h100-sxm-80gb": 20.0, "l4": 2.0, "a30": 4.0, "t4": 1.0}
@@ -142,6 +142,6 @@ def test_a_row_far_off_hardly_moves_the_process():
     values = np.zeros(20)
     values[7] = 5.0
     terms = (Term((), "one", 1.0), Term(("device",), "one", 0.5))
-    process = CrossedProcess.fit(rows, values, terms, learn=False)
+    process = AdditiveCategoricalProcess.fit(rows, values, terms, learn=False)
     assert abs(process.predict(rows.take(np.array([0])))[0]) < 0.05
     assert process.trust[7] < 0.1 < process.trust[0]

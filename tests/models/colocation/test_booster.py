@@ -15,7 +15,7 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, level
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.dual_branch_network import WindowShape
-from forerun.models.colocation.features import ColocationRows, Levels, colocation_of
+from forerun.models.colocation.features import ColocationRows, ProgramEffects, colocation_of
 from forerun.models.colocation.held_out_runs import told
 from forerun.models.colocation.host_forecast import Mixing, granted, put_together
 from forerun.models.colocation.limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
@@ -192,7 +192,7 @@ def test_more_neighbours_never_show_less():
 def test_a_program_with_few_runs_has_no_level_of_its_own():
     programs = np.array(["a"] * 2 + ["b"] * 9)
     log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
-    levels = Levels.of(programs, log_p, np.full((11, 2), np.nan))
+    levels = ProgramEffects.of(programs, log_p, np.full((11, 2), np.nan))
     _, _, modes = levels.rows(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
     assert modes.tolist() == ["new", "known", "new"]
 
@@ -202,14 +202,14 @@ def test_one_load_places_a_program_that_was_never_measured():
     beside = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
     log_p = beside * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = Levels.of(programs, log_p, np.stack([beside, none], axis=1))
+    levels = ProgramEffects.of(programs, log_p, np.stack([beside, none], axis=1))
     asked = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
     middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["profiled", "profiled", "new"]
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
     assert spread[0] > 10 * spread[1] > 0.0
-    again = Levels.from_json(json.loads(json.dumps(levels.to_json())))
+    again = ProgramEffects.from_json(json.loads(json.dumps(levels.to_json())))
     assert again.shares == levels.shares
 
 
@@ -217,7 +217,7 @@ def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
     programs, scatter = np.repeat(["a", "b", "c", "d"], 9), np.repeat([0.4, 0.2, 0.1, 0.01], 9)
     log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = Levels.of(programs, log_p, np.stack([none, scatter], axis=1))
+    levels = ProgramEffects.of(programs, log_p, np.stack([none, scatter], axis=1))
     asked = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
     middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["new"] * 3
@@ -227,7 +227,7 @@ def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
 
 
 def test_both_yardsticks_count_where_a_program_has_both():
-    levels = Levels({}, (0.0, 0.1), {"beside": (0.5, 0.2), "scatter": (-1.0, 0.8)})
+    levels = ProgramEffects({}, (0.0, 0.1), {"beside": (0.5, 0.2), "scatter": (-1.0, 0.8)})
     middle, spread, modes = levels.rows(np.array(["x"]), np.array([[-0.4, 0.1]]))
     assert middle[0] == pytest.approx((0.5 * -0.4 - 1.0 * 0.1) / 2)
     assert spread[0] == pytest.approx(np.sqrt(0.2 * 0.4 * 0.8 * 0.1))

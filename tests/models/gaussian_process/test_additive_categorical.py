@@ -14,7 +14,7 @@ from forerun.models.gaussian_process.additive_categorical import (
     NEAR,
     RECENT_YEARS,
     ROBUST_STEPS,
-    CrossedProcess,
+    AdditiveCategoricalProcess,
     Rows,
     Term,
     covariance,
@@ -84,7 +84,7 @@ def test_the_covariance_is_the_sum_of_its_terms_pair_by_pair():
 def test_the_mean_is_that_of_scikit_learns_process_under_the_weights_of_the_rows():
     rows, asked = drawn(25), drawn(6, seed=1)
     values = np.random.default_rng(2).normal(1.0, 0.4, 25)
-    found = CrossedProcess.fit(rows, values, TERMS, noise=0.1, learn=False)
+    found = AdditiveCategoricalProcess.fit(rows, values, TERMS, noise=0.1, learn=False)
     noise = found.noise**2 / found.trust + JITTER
 
     def between(one, other, gamma):
@@ -102,7 +102,7 @@ def test_weights_of_rows_are_those_of_students_errors_by_expectation_maximisatio
     """Two rounds: what is expected of each row's precision given what it misses (Neal 1997)."""
     rows, values = drawn(25), np.random.default_rng(2).normal(1.0, 0.4, 25)
     values[3] += 4.0
-    found = CrossedProcess.fit(rows, values, TERMS, noise=0.1, learn=False)
+    found = AdditiveCategoricalProcess.fit(rows, values, TERMS, noise=0.1, learn=False)
     gram, centred, trust = by_pairs(rows, rows), values - np.median(values), np.ones(25)
     for _ in range(ROBUST_STEPS):
         whole = gram + np.diag(0.1**2 / trust + JITTER)
@@ -148,5 +148,5 @@ def test_deviations_are_those_of_greatest_posterior_density(monkeypatch, seed):
 
 def test_values_that_never_vary_do_not_drive_the_noise_to_nothing():
     """Four equal values cannot show that no fifth will differ: the prior keeps its say."""
-    found = CrossedProcess.fit(drawn(4), np.zeros(4), TERMS[:2], noise=0.05)
+    found = AdditiveCategoricalProcess.fit(drawn(4), np.zeros(4), TERMS[:2], noise=0.05)
     assert found.noise > 0.05 * np.exp(-4.5)

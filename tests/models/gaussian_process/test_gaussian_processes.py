@@ -28,16 +28,16 @@ from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.posterior import Posterior, distances, matern
-from forerun.models.gaussian_process.regression import Kernel, KernelProcess, _loss
+from forerun.models.gaussian_process.regression import GaussianProcessRegression, Kernel, _loss
 from forerun.models.hls_designs.gaussian_process import (
     DRAWS,
-    DesignProcess,
+    DesignGaussianProcess,
     Places,
     _centred,
     _draws,
     _size,
 )
-from forerun.models.serving.mixed_effects_gp import GroupedProcess, Spread
+from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, Spread
 from tests.models.gaussian_process.reference_processes import (
     OnColumns,
     SameCode,
@@ -110,7 +110,11 @@ def test_mean_and_variance_under_given_weights_are_scikit_learns(seed):
     rows, values, asked = drawn(seed), values_of(seed), drawn(seed + 2, 9)
     random = np.random.default_rng(seed)
     weights, noise, known = np.exp(random.normal(-1.0, 1.0, 4)), 0.07, random.uniform(0, 0.2, 18)
-    found = KernelProcess(KERNELS).with_weights(rows, values, weights, noise, known).predict(asked)
+    found = (
+        GaussianProcessRegression(KERNELS)
+        .with_weights(rows, values, weights, noise, known)
+        .predict(asked)
+    )
     process = reference(summed(weights), rows, values - values.mean(), known + noise + JITTER)
     mean, deviation = process.predict(asked, return_std=True)
     np.testing.assert_allclose(found.mean, values.mean() + mean, atol=1e-7)
@@ -122,7 +126,11 @@ def test_mean_and_variance_under_given_weights_are_scikit_learns(seed):
 def test_a_row_left_out_is_answered_as_scikit_learn_does_without_it(seed):
     rows, values = drawn(seed, 8), values_of(seed, 8)
     weights, noise = np.array([0.2, 0.5, 0.3, 0.4]), 0.1
-    found = KernelProcess(KERNELS).with_weights(rows, values, weights, noise).leave_one_out()
+    found = (
+        GaussianProcessRegression(KERNELS)
+        .with_weights(rows, values, weights, noise)
+        .leave_one_out()
+    )
     for row in range(8):
         rest = np.arange(8) != row
         process = reference(summed(weights), rows[rest], values[rest] - values.mean(), noise)
@@ -156,7 +164,7 @@ def test_marginal_likelihood_and_its_gradient_are_scikit_learns(seed):
 def test_weights_are_those_of_greatest_posterior_density(seed):
     """The marginal likelihood is scikit-learn's, the priors are scipy's; small steps all lose."""
     rows, values = drawn(seed), values_of(seed)
-    found = KernelProcess(KERNELS, NOISE_PRIOR).fit(rows, values)
+    found = GaussianProcessRegression(KERNELS, NOISE_PRIOR).fit(rows, values)
 
     def density(logs):
         kernel = summed(np.exp(logs[:-1])) + WhiteKernel(np.exp(logs[-1]), (1e-9, 1e9))
@@ -176,7 +184,7 @@ def test_suggested_rows_leave_the_least_variance_one_by_one():
 
         def left(row, before=tuple(chosen[:step])):
             measured = [*before, row]
-            process = KernelProcess(kernels).with_weights(
+            process = GaussianProcessRegression(kernels).with_weights(
                 places[measured], np.zeros(len(measured)), weights, noise
             )
             return process.predict(places).variance.sum()
@@ -283,7 +291,7 @@ def test_designs_are_answered_by_scikit_learns_processes_weighted_by_their_likel
     # Settings of little weight are left out; this one must leave out the same.
     shares[shares / shares.sum() < 0.002] = 0.0
     mean, variance = combine(shares / shares.sum(), np.array(means), np.array(variances))
-    found = DesignProcess.of(shown, values).foresee(asked)
+    found = DesignGaussianProcess.of(shown, values).foresee(asked)
     np.testing.assert_allclose(found[0], values.mean() + values.std() * mean, rtol=1e-6)
     np.testing.assert_allclose(found[1], values.std() * np.sqrt(variance), rtol=1e-6)
 
@@ -298,7 +306,7 @@ def test_models_with_effects_of_their_own_are_answered_as_by_scikit_learn(seed):
     values = np.column_stack([values_of(seed), values_of(seed + 7)])
     codes = np.arange(18) // 3
     spread = Spread(0.6, 0.3, 0.2, 0.1)
-    found = GroupedProcess.fit(rows, values, codes.astype(str), spread).predict(asked)
+    found = MixedEffectsProcess.fit(rows, values, codes.astype(str), spread).predict(asked)
     centre = rows.mean(axis=0).round(9)
     smooth = constant(spread.smooth**2) * OnColumns(RBF(1.0, "fixed"), 0, 4)
     trend = constant(1.0) + constant(1.0 / 4) * OnColumns(DotProduct(0.0, "fixed"), 0, 4)

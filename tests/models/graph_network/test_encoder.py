@@ -24,8 +24,8 @@ from forerun.models.graph_network.encoder import (
 )
 from forerun.models.graph_network.inputs import PAIR_FEATURES, RUN_FEATURES
 from forerun.models.graph_network.training import torch_threads, train
-from forerun.models.networks.additive_model import KernelTimes
-from forerun.models.networks.features import TaughtRows
+from forerun.models.networks.additive_model import AdditiveLatencyModel
+from forerun.models.networks.features import TrainingRows
 from tests.models.networks.test_booster import lessons
 
 MEMBERS, SHAPE = 3, GraphShape()
@@ -86,9 +86,9 @@ def test_files_are_small() -> None:
 @pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     measured = lessons()
-    taught = TaughtRows.of(measured)
+    taught = TrainingRows.of(measured)
     # An additive time that is off by half: what the network has to find.
-    times = KernelTimes.fit(
+    times = AdditiveLatencyModel.fit(
         taught.rows.design, taught.log_measured + 0.4, taught.rows.ways.tolist()
     )
     rows = np.arange(len(measured))
@@ -114,8 +114,10 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
 
 def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     measured = lessons()
-    taught = TaughtRows.of(measured)
-    times = KernelTimes.fit(taught.rows.design, taught.log_measured, taught.rows.ways.tolist())
+    taught = TrainingRows.of(measured)
+    times = AdditiveLatencyModel.fit(
+        taught.rows.design, taught.log_measured, taught.rows.ways.tolist()
+    )
     graphs = RunGraphs.of_queries(measured.queries)
     batches = GraphBatches(measured.queries, graphs, [times] * len(measured))
     rows = np.arange(0, len(measured), 3)

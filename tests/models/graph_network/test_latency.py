@@ -16,7 +16,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.graph_network.encoder import GraphShape
 from forerun.models.graph_network.latency import GraphNetwork, _times, _unseen_bases
 from forerun.models.networks.additive_model import COLUMNS
-from forerun.models.networks.features import NetworkRows, TaughtRows
+from forerun.models.networks.features import NetworkRows, TrainingRows
 from tests.models.networks.test_booster import (
     RUNTIMES,
     SIZES,
@@ -136,7 +136,7 @@ def test_a_damaged_artifact_is_refused(tmp_path) -> None:
 
 def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_from() -> None:
     """A planted leak: one family a hundred times slower than it is. Others may notice."""
-    taught = TaughtRows.of(lessons())
+    taught = TrainingRows.of(lessons())
     used = np.arange(len(taught)) % 7 != 0
     family = taught.family[1]
     mine = taught.family == family
@@ -152,7 +152,7 @@ def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_fro
 
 
 def test_rows_that_are_not_used_keep_the_base_time_of_those_that_are() -> None:
-    taught = TaughtRows.of(lessons())
+    taught = TrainingRows.of(lessons())
     used = taught.family != taught.family[0]
     times = _times(taught, used)
     bases = _unseen_bases(taught, used, times, seed=0)
@@ -179,5 +179,5 @@ def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
     ]
     with pytest.raises(Stopped):
         GraphNetwork().fit(replace(known, queries=queries))
-    share = seen[0] / TaughtRows.of(replace(known, queries=queries)).weights
+    share = seen[0] / TrainingRows.of(replace(known, queries=queries)).weights
     assert 0.0 < share[odd].min() <= share[odd].max() < 0.5 * share[~odd].min()

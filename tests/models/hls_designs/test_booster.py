@@ -18,7 +18,7 @@ from forerun.features.hls.directives import DESIGN_FEATURES, design_row
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS
-from forerun.models.hls_designs.gaussian_process import DesignProcess, Places, spread_rows
+from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, Places, spread_rows
 from tests.programs import nested
 
 DEVICE = Device(name="fpga", vendor="amd", kind="fpga")
@@ -182,8 +182,8 @@ def places(random, n):
 def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     random = np.random.default_rng(seed)
     shown, asked, values = places(random, 12), places(random, 5), random.normal(size=12)
-    mean, spread = DesignProcess.of(shown, values).foresee(asked)
-    moved, wider = DesignProcess.of(shown, level + unit * values).foresee(asked)
+    mean, spread = DesignGaussianProcess.of(shown, values).foresee(asked)
+    moved, wider = DesignGaussianProcess.of(shown, level + unit * values).foresee(asked)
     assert moved == pytest.approx(level + unit * mean, abs=1e-6 * unit, rel=1e-6)
     assert wider == pytest.approx(unit * spread, rel=1e-6)
 
@@ -194,7 +194,7 @@ def test_a_process_is_surer_where_it_was_shown(seed):
     random = np.random.default_rng(seed)
     shown = places(random, 15)
     far = Places(tuple(way + 50.0 for way in shown.ways), shown.answer)
-    process = DesignProcess.of(shown, random.normal(size=15))
+    process = DesignGaussianProcess.of(shown, random.normal(size=15))
     assert process.foresee(shown)[1].mean() < process.foresee(far)[1].mean()
 
 

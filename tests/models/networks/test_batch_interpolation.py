@@ -10,14 +10,19 @@ from forerun.features.lowering.kernel_kinds import KERNEL_CODE
 from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.networks.features import Chip, kind_seconds
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S, shortest_seconds
-from forerun.models.networks.additive_model import COLUMNS, PARENTS, KernelTimes, design_row
+from forerun.models.networks.additive_model import (
+    COLUMNS,
+    PARENTS,
+    AdditiveLatencyModel,
+    design_row,
+)
 from forerun.models.networks.batch_interpolation import FILLED_S, filling_batch, law_seconds, rungs
 
 CHIP = Chip(100e12, 200e12, 25e12, 1e12, 100.0, 2**24, is_cpu=False)
 LINEAR = next(name for name in KERNEL_CODE if name.startswith("linear/"))
 CONV = next(name for name in KERNEL_CODE if name.startswith("conv/"))
 SPREAD = np.random.default_rng(5).normal(-0.5, 0.6, len(COLUMNS))
-TIMES = KernelTimes({way: SPREAD + 0.1 * i for i, way in enumerate(PARENTS)})
+TIMES = AdditiveLatencyModel({way: SPREAD + 0.1 * i for i, way in enumerate(PARENTS)})
 """Coefficients that all differ, so that no two can be mixed up unnoticed."""
 
 

@@ -17,9 +17,9 @@ from forerun.data.workload import Kernel, Network
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.contract import PredictorContract
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.networks.additive_model import COLUMNS, KernelTimes
+from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.booster import NetworkBoost
-from forerun.models.networks.features import NetworkRows, TaughtRows
+from forerun.models.networks.features import NetworkRows, TrainingRows
 
 
 def gpu(name: str, speed: float) -> Device:
@@ -233,16 +233,16 @@ def test_additive_times_are_found_again_where_each_kind_stands_alone() -> None:
     for row in range(400):
         design[row, columns[row % 2]] = rng.uniform(1e-4, 1e-2)
     truth = np.where(np.arange(400) % 2 == 0, 1.6, 1.2)
-    times = KernelTimes.fit(design, np.log(design.sum(axis=1) * truth), ["eager"] * 400)
+    times = AdditiveLatencyModel.fit(design, np.log(design.sum(axis=1) * truth), ["eager"] * 400)
     found = np.exp(times.logs["eager"][columns])
     np.testing.assert_allclose(found, (1.6, 1.2), rtol=0.02)
-    again = KernelTimes.from_json(times.to_json())
+    again = AdditiveLatencyModel.from_json(times.to_json())
     np.testing.assert_array_equal(again.logs["eager"], times.logs["eager"])
 
 
 def test_ways_without_rows_take_the_coefficients_of_the_way_they_resemble() -> None:
     design = np.abs(np.random.default_rng(0).normal(size=(60, len(COLUMNS)))) * 1e-4
-    times = KernelTimes.fit(design, np.log(design.sum(axis=1) * 2), ["eager"] * 60)
+    times = AdditiveLatencyModel.fit(design, np.log(design.sum(axis=1) * 2), ["eager"] * 60)
     np.testing.assert_array_equal(times.logs["cpu"], times.logs["eager"])
 
 
@@ -278,7 +278,7 @@ def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
         for q, strange in zip(known.queries, odd, strict=True)
     ]
     NetworkBoost(trees=2, calibrated=False).fit(replace(known, queries=queries))
-    equal = TaughtRows.of(replace(known, queries=queries)).weights
+    equal = TrainingRows.of(replace(known, queries=queries)).weights
     share = seen["weights"] / equal
     assert share[odd].max() < 0.75 * share[~odd].min()
     assert share[odd].min() > 0.0

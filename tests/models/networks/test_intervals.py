@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from forerun.models.networks import intervals as network_intervals
-from forerun.models.networks.features import TaughtRows
+from forerun.models.networks.features import TrainingRows
 from forerun.models.networks.intervals import (
     COVERAGE,
     WidthLaw,
@@ -22,7 +22,7 @@ SHIFT = 0.117
 
 
 def training_rows():
-    return TaughtRows.of(lessons())
+    return TrainingRows.of(lessons())
 
 
 def without_errors(used, held):

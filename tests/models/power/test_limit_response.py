@@ -21,11 +21,11 @@ from forerun.models.power.limit_response import (
     NO_TDP,
     POWER,
     TIME,
-    CapResponse,
+    LimitResponse,
 )
 from forerun.models.power.limit_response_fit import CappedRuns, fit_response
 from forerun.models.prediction import Predictions
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.training.protocols.power.zeus_powercap import runs as zeus_runs
 from tests.contracts.power_runs import runs
 
@@ -78,7 +78,7 @@ def asked(limit_w, device=A100):
 @given(LIMITS, POWERS)
 def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, power):
     many = np.ones(len(limits))
-    watts, times = CapResponse().ratios(limits, power * many, 250.0 * many)
+    watts, times = LimitResponse().ratios(limits, power * many, 250.0 * many)
     assert (np.diff(watts) >= -1e-9).all()
     assert (np.diff(times) <= 1e-9).all()
     assert (watts <= 1.0 + 1e-12).all()
@@ -88,7 +88,7 @@ def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, pow
 @pytest.mark.slow
 @given(LIMITS, POWERS)
 def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits, power):
-    response, many = CapResponse(), np.ones(len(limits))
+    response, many = LimitResponse(), np.ones(len(limits))
     free = np.maximum(limits, min(250.0, 1.01 * response.onset * power))
     watts, times = response.ratios(free, power * many, 250.0 * many)
     np.testing.assert_allclose(watts, 1.0, rtol=1e-9)
@@ -96,7 +96,7 @@ def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits,
 
 
 def test_without_a_limit_answers_are_untouched():
-    free = Chosen((Hot(),)).predict([asked(None), asked(250.0)])
+    free = Router((Hot(),)).predict([asked(None), asked(250.0)])
     np.testing.assert_array_equal(free.values[POWER], 240.0)
     np.testing.assert_array_equal(free.values[TIME], 2.0)
     assert list(free.limits) == [(), ()]
@@ -106,13 +106,13 @@ def test_without_a_limit_answers_are_untouched():
 def test_a_governing_limit_is_answered_to_the_last_digit(limit):
     """60 W, not 59.99999999998: bisection leaves no residue in what people read."""
     power, tdp = np.array([240.0]), np.array([250.0])
-    watts, _ = CapResponse().ratios(np.array([limit]), power, tdp)
+    watts, _ = LimitResponse().ratios(np.array([limit]), power, tdp)
     assert (watts * power)[0] == pytest.approx(limit, rel=1e-14)
 
 
 @given(st.floats(90.0, 240.0))
 def test_capped_energy_is_capped_power_times_capped_time(limit):
-    answers = Chosen((Hot(),)).predict([asked(limit)])
+    answers = Router((Hot(),)).predict([asked(limit)])
     for column in (answers.values, answers.low, answers.high):
         assert column["energy_j"][0] == pytest.approx(column[POWER][0] * column[TIME][0] / 1e3)
     assert answers.low[POWER][0] <= answers.values[POWER][0] <= answers.high[POWER][0]
@@ -120,7 +120,7 @@ def test_capped_energy_is_capped_power_times_capped_time(limit):
 
 
 def test_a_binding_limit_holds_power_stretches_time_and_says_where_it_was_learnt():
-    answer = Chosen((Hot(),)).predict([asked(150.0)])[0]
+    answer = Router((Hot(),)).predict([asked(150.0)])[0]
     assert answer.estimates[POWER].value == pytest.approx(150.0, rel=0.05)
     assert answer.estimates[TIME].value > 2.0
     assert answer.limits == BORROWED
@@ -128,37 +128,37 @@ def test_a_binding_limit_holds_power_stretches_time_and_says_where_it_was_learnt
 
 
 def test_an_interval_around_capped_power_ends_near_the_limit():
-    answers = Chosen((Hot(),)).predict([asked(None), asked(150.0)])
+    answers = Router((Hot(),)).predict([asked(None), asked(150.0)])
     assert answers.high[POWER][0] == 300.0
     assert answers.high[POWER][1] <= 1.05 * 150.0 * (1 + 1e-9)
 
 
 def test_a_cool_workload_does_not_feel_the_limit():
-    answer = Chosen((Hot(60.0),)).predict([asked(150.0)])[0]
+    answer = Router((Hot(60.0),)).predict([asked(150.0)])[0]
     assert answer.estimates[POWER].value == 60.0
     assert answer.estimates[TIME].value == 2.0
 
 
 def test_far_below_what_was_measured_nothing_is_answered():
-    answer = Chosen((Hot(),)).predict([asked(50.0)])[0]
+    answer = Router((Hot(),)).predict([asked(50.0)])[0]
     assert not answer.estimates
     assert any("20% of the design power" in line for line in answer.limits)
 
 
 def test_a_limit_above_the_design_power_is_taken_as_none_and_it_is_said():
-    answer = Chosen((Hot(),)).predict([asked(900.0)])[0]
+    answer = Router((Hot(),)).predict([asked(900.0)])[0]
     assert answer.estimates[POWER].value == 240.0
     assert answer.limits == (NO_CUT.format(limit=900.0, tdp=250.0),)
 
 
 def test_no_limit_makes_a_run_faster_than_it_could_be_without():
-    answers = Chosen((Hot(),)).predict([asked(None), asked(235.0), asked(120.0)])
+    answers = Router((Hot(),)).predict([asked(None), asked(235.0), asked(120.0)])
     assert (answers.low[TIME] >= answers.low[TIME][0]).all()
 
 
 def test_a_device_without_a_design_power_keeps_its_answer_and_says_so():
     bare = A100.model_copy(update={"tdp_w": None})
-    answer = Chosen((Hot(),)).predict([asked(150.0, bare)])[0]
+    answer = Router((Hot(),)).predict([asked(150.0, bare)])[0]
     assert answer.estimates[TIME].value == 2.0
     assert answer.limits == (NO_TDP,)
 
@@ -170,20 +170,20 @@ def test_without_a_power_the_limit_is_left_out_and_it_is_said():
         def predict(self, queries):
             return Predictions({TIME: np.full(len(queries), 2.0)})
 
-    answer = Chosen((TimeOnly(),)).predict([asked(150.0)])[0]
+    answer = Router((TimeOnly(),)).predict([asked(150.0)])[0]
     assert answer.estimates[TIME].value == 2.0
     assert answer.limits == (NO_POWER,)
 
 
 def test_rows_of_one_answer_are_capped_each_by_its_own_limit():
-    answers = Chosen((Hot(),)).predict([asked(None), asked(200.0), asked(120.0)])
+    answers = Router((Hot(),)).predict([asked(None), asked(200.0), asked(120.0)])
     assert (np.diff(answers.values[POWER]) < 0).all()
     assert (np.diff(answers.values[TIME]) > 0).all()
 
 
 def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
     queries = [asked(150.0), asked(None), asked(400.0)]
-    predictor = Chosen((Learner(),))
+    predictor = Router((Learner(),))
     values = {TIME: np.array([9.0, 2.0, 2.0])}
     (part,) = predictor.adapt(Measurements(queries, values)).parts
     assert part.seen == (2.0, 2.0)
@@ -200,7 +200,7 @@ def test_a_device_that_taught_the_response_does_not_say_that_others_did():
 @pytest.mark.slow
 def test_a_response_written_down_is_the_same():
     response = fit_response(runs())
-    assert CapResponse.from_json(response.to_json()) == response
+    assert LimitResponse.from_json(response.to_json()) == response
 
 
 def test_runs_that_vary_in_nothing_but_the_limit_are_compared():

@@ -15,12 +15,12 @@ from forerun.data.workload import Kernel
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.power.limit_sweep import power_sweep
 from forerun.models.power.training_jobs import PowerCap
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from tests.contracts.power_runs import GPUS, query, runs
 
 CATALOG = DeviceCatalog.load()
 V100, T4 = CATALOG.get("v100-pcie-32gb"), CATALOG.get("t4")
-PREDICTOR = Chosen((PowerCap(calibrated=False).fit(runs(GPUS[:2], (16, 256))),))
+PREDICTOR = Router((PowerCap(calibrated=False).fit(runs(GPUS[:2], (16, 256))),))
 LIMITS = st.lists(st.floats(90.0, 320.0), min_size=1, max_size=15)
 
 

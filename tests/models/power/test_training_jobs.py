@@ -13,9 +13,9 @@ from forerun.data.workload import Benchmark
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.power import training_jobs_errors as power_cap_errors
-from forerun.models.power.limit_response import CapResponse
+from forerun.models.power.limit_response import LimitResponse
 from forerun.models.power.training_jobs import PowerCap
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from tests.contracts.power_runs import CATALOG, GPUS, JOBS, job, query, runs
 
 V100, A40 = CATALOG.get(GPUS[0]), CATALOG.get(GPUS[2])
@@ -148,10 +148,10 @@ def test_a_row_without_a_power_still_teaches_its_time():
 
 def test_what_was_taught_about_limits_serves_other_workloads():
     taught = fitted().response
-    assert taught != CapResponse()
+    assert taught != LimitResponse()
     assert len(taught.sheets) == 2
-    assert Chosen((fitted(),)).response == taught
-    assert Chosen(()).response == CapResponse()
+    assert Router((fitted(),)).response == taught
+    assert Router(()).response == LimitResponse()
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.models.contract import PredictorContract
 from forerun.models.processors.latency import ENOUGH_NETWORKS, CpuLatency
-from forerun.models.router import Chosen
-from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuExaminer, flops_line
+from forerun.models.router import Router
+from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols, flops_line
 from tests.models.recorded_cpu import OWN, built_graph, recorded
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cpu_latency")]
@@ -32,7 +32,7 @@ SHEETED = OWN.model_copy(
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     bundle = dataset("onnxruntime_cpu").pull(folder=tmp_path_factory.mktemp("b") / "cpu")
-    return OnnxruntimeCpuExaminer().teaching(bundle, DeviceCatalog.load())
+    return OnnxruntimeCpuProtocols().teaching(bundle, DeviceCatalog.load())
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_it_answers_before_tables_of_other_runtimes(adapted):
 
 
 def test_a_black_box_is_no_limit_where_no_sheet_is_used(trained):
-    chosen = Chosen((trained,)).adapt(recorded("quick"))
+    chosen = Router((trained,)).adapt(recorded("quick"))
     said = chosen.predict(recorded("judged").queries)[0]
     assert said.in_domain
     assert said.estimates["latency_ms"].coverage is not None

@@ -13,7 +13,7 @@ from forerun.data.query import Operation, Query
 from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.contract import PredictorContract
-from forerun.models.serving.features import told, untold
+from forerun.models.serving.features import gives_configuration, without_configuration
 from forerun.models.serving.power import ServingPower
 
 CATALOG = DeviceCatalog.load()
@@ -114,13 +114,13 @@ def test_facts_of_a_configuration_are_optional_and_change_the_answer():
     whole = replace(chat(20.0), total_parameters=1e11, architecture="experts")
     told_of = replace(whole, experts=128, experts_per_token=1, cache_bytes_per_token=1e5)
     bare, said = ask(whole), ask(told_of)
-    assert (told(bare), told(said)) == (False, True)
-    assert untold(said) == bare
+    assert (gives_configuration(bare), gives_configuration(said)) == (False, True)
+    assert without_configuration(said) == bare
     rate = FITTED.predict([bare, said]).values["tokens_per_s"]
     assert rate[0] != rate[1]
     picture = ask(draw(passes=1, pixels_per_token=32))
-    assert told(picture)
-    assert untold(picture) == ask(draw())
+    assert gives_configuration(picture)
+    assert without_configuration(picture) == ask(draw())
 
 
 def test_another_device_is_out_of_domain_and_wide():

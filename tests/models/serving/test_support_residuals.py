@@ -15,7 +15,7 @@ from forerun.models.serving.support_residuals import (
     NOISE,
     SMOOTH,
     TAUGHT_LEVEL,
-    ShownRuns,
+    SupportResiduals,
 )
 from tests.models.gaussian_process.reference_processes import (
     OnColumns,
@@ -46,7 +46,7 @@ def test_a_correction_and_what_stays_unsure_are_those_of_scikit_learns_process(k
     measured, asked = runs([device] * 8, 0, kind), runs([device] * 5 + [OTHER], 1, kind)
     errors = np.random.default_rng(2).normal(0.2, 0.3, (8, 2))
     known = KnownDevices.of([TRAINED])
-    few = ShownRuns.of(measured, errors, [device] * 8, known)
+    few = SupportResiduals.of(measured, errors, [device] * 8, known)
     added, left = few.correction(asked, [device] * 5 + [OTHER])
     level = TAUGHT_LEVEL if device is TRAINED else LEVEL
     rows = np.column_stack([measured.places(ALIKE[kind]), np.zeros(8)])

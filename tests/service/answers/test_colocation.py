@@ -11,7 +11,7 @@ from forerun.models.baselines.roofline import Roofline
 from forerun.models.colocation.booster import ColocationBoost
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal.intervals import LogQuantiles
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile
 
@@ -19,7 +19,7 @@ from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host
 @cache
 def taught():
     part = ColocationBoost(bags=1).fit(colocations())
-    return LoadedPredictor(Chosen((Roofline(), part)), "test", "2026-01-01", "")
+    return LoadedPredictor(Router((Roofline(), part)), "test", "2026-01-01", "")
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def undecided():
     width = LogQuantiles({"all": (-20.0, 20.0)})
     widths = {key: width if key[1] == "new" else one for key, one in part.widths.items()}
     errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in part.metrics}
-    return LoadedPredictor(Chosen((replace(part, widths=widths, errors=errors),)), "test", "", "")
+    return LoadedPredictor(Router((replace(part, widths=widths, errors=errors),)), "test", "", "")
 
 
 def test_an_interval_that_decides_nothing_is_a_class_with_its_error_rates(settings):

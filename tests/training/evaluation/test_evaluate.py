@@ -17,8 +17,8 @@ from forerun.data.workload import Kernel
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.constant import Constant
 from forerun.training.evaluation import evaluate as module
-from forerun.training.evaluation.evaluate import evaluate, sit_exams
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.evaluation.evaluate import evaluate, run_protocols
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 from forerun.training.tracking.record import TrainingRecord
 
 RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
@@ -32,7 +32,7 @@ def measured(values, device="a10") -> Measurements:
 
 
 @dataclass(frozen=True)
-class Toy(Examiner):
+class Toy(DatasetProtocols):
     """Two folds taught 1 ms and 2 ms, each judged on 2 ms; one device that nobody saw."""
 
     dataset = "toy"
@@ -43,12 +43,12 @@ class Toy(Examiner):
     def teaching(self, bundle, catalog):
         return measured([1.0, 2.0])
 
-    def exams(self, bundle, catalog) -> Iterator[Exam]:
+    def folds(self, bundle, catalog) -> Iterator[Fold]:
         for taught in (1.0, 2.0):
             task = Task("folds/x", "latency_ms", measured([2.0]), published={"them": np.ones(1)})
-            yield Exam("folds", measured([taught]), [task])
+            yield Fold("folds", measured([taught]), [task])
 
-    def judged_only(self, bundle, catalog, seen):
+    def evaluation_tasks(self, bundle, catalog, seen):
         rows = [("a10", [1.0]), ("t4", [4.0] * 10)]
         for device, values in rows:
             if device not in seen.get("device", ()):
@@ -57,7 +57,7 @@ class Toy(Examiner):
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path) -> Bundle:
-    monkeypatch.setattr(module, "examiner", lambda name: Toy())
+    monkeypatch.setattr(module, "protocols_of_dataset", lambda name: Toy())
     return Bundle.write(tmp_path / "toy", "toy", {"rows": pd.DataFrame({"x": [1.0]})})
 
 
@@ -107,7 +107,7 @@ def test_shots_adapt_and_are_not_scored(toy):
 
 
 def test_only_the_protocols_asked_for_are_run(toy):
-    assert list(sit_exams(Toy(), toy, protocols=["other"])) == []
+    assert list(run_protocols(Toy(), toy, protocols=["other"])) == []
 
 
 def test_a_protocol_that_there_is_not_is_refused_with_the_names_of_those_there_are(toy):

@@ -10,10 +10,10 @@ from forerun.features.tables.timm_bench import COLUMNS
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.training.evaluation.evaluate import evaluate
 from forerun.training.evaluation.own_rows import check_tables, nothing_evaluated
-from forerun.training.protocols import EXAMINERS, examiner
+from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.benchmark_suites.mlperf_rows import tokens_per_unit
 from forerun.training.protocols.joined_tables import REFERENCE, joined_table
 from forerun.training.tracking.record import TrainingRecord
@@ -36,7 +36,7 @@ BENCH = pd.DataFrame(
         "step_time_ms": [0.01, 0.02, 0.01, np.nan],
     }
 )
-CURRENT = LoadedPredictor(Chosen((Roofline(),)), "v1", "2026-01-01", "")
+CURRENT = LoadedPredictor(Router((Roofline(),)), "v1", "2026-01-01", "")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_rows_that_training_saw_are_counted_and_an_empty_result_says_so(tmp_path
 
 @pytest.mark.usefixtures("pulled")
 def test_what_no_predictor_answers_is_counted_by_task(tmp_path):
-    silent = LoadedPredictor(Chosen((Constant(),)), "v1", "2026-01-01", "")
+    silent = LoadedPredictor(Router((Constant(),)), "v1", "2026-01-01", "")
     result = evaluate(
         "timm_bench", current=silent, record=TrainingRecord(), data_dir=own(tmp_path / "mine")
     )
@@ -136,7 +136,7 @@ def test_a_table_is_joined_from_the_reference_where_nothing_was_pulled(tmp_path,
 def test_a_table_of_another_name_is_refused_with_the_right_one(tmp_path):
     mine = Bundle.open(own(tmp_path / "mine", name="benchmarks"), "timm_bench")
     with pytest.raises(MissingData, match=r"wants bench\.parquet .* Rename benchmarks to bench\?"):
-        check_tables(examiner("timm_bench"), mine)
+        check_tables(protocols_of_dataset("timm_bench"), mine)
 
 
 def test_a_column_of_another_name_is_refused_with_the_right_one(tmp_path):
@@ -145,7 +145,9 @@ def test_a_column_of_another_name_is_refused_with_the_right_one(tmp_path):
         run(own(tmp_path / "mine", wrong))
 
 
-@pytest.mark.parametrize("cls", [cls for cls in EXAMINERS if cls.reads], ids=lambda c: c.dataset)
+@pytest.mark.parametrize(
+    "cls", [cls for cls in DATASET_PROTOCOLS if cls.reads], ids=lambda c: c.dataset
+)
 def test_tables_that_are_read_exist_in_the_reference_bundle(cls, reference):
     if not (reference / cls.dataset).is_dir():
         pytest.skip(f"no reference bundle of {cls.dataset}")
@@ -157,7 +159,7 @@ def test_tables_that_are_read_exist_in_the_reference_bundle(cls, reference):
 
 
 def test_a_latency_task_computes_neither_memory_nor_power():
-    chosen = Chosen((Roofline(), Constant({"power_w": 3.0}), Constant({"peak_memory_mib": 9.0})))
+    chosen = Router((Roofline(), Constant({"power_w": 3.0}), Constant({"peak_memory_mib": 9.0})))
     assert [part.metrics for part in chosen.only(["latency_ms"]).parts] == [("latency_ms",)]
     assert len(chosen.only(["energy_j"]).parts) == 2
     assert chosen.only(["latency_ms"]).metrics == ("latency_ms",)

@@ -8,19 +8,19 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.errors import InputError, MissingData
 from forerun.training.evaluation import evaluate as evaluation
-from forerun.training.evaluation.evaluate import rows, sit_exams
+from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.leaderboard import runs as module
 from forerun.training.leaderboard.entries import Leaderboard
 from forerun.training.leaderboard.runs import Plan, run, track
 from forerun.training.leaderboard.store import ResultStore, stored
-from tests.training.leaderboard.toy_protocols import Mean, ToyExaminer
+from tests.training.leaderboard.toy_protocols import Mean, ToyProtocols
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A folder of bundles with the made-up dataset, and no fits yet."""
-    monkeypatch.setattr(module, "examiner", lambda name: ToyExaminer())
-    monkeypatch.setattr(module, "EXAMINERS", (ToyExaminer,))
+    monkeypatch.setattr(module, "protocols_of_dataset", lambda name: ToyProtocols())
+    monkeypatch.setattr(module, "DATASET_PROTOCOLS", (ToyProtocols,))
     monkeypatch.setattr(module.tracking, "code_state", lambda: "c" * 40)
     Mean.fits.clear()
     Bundle.write(tmp_path / "data" / "toy", "toy", {"rows": pd.DataFrame({"x": [1.0]})})
@@ -77,17 +77,17 @@ def test_shots_adapt_one_fit_and_are_not_scored(data, results):
 def test_what_was_finished_before_a_run_was_cut_off_is_not_fitted_again(data, results, monkeypatch):
     kept = []
 
-    def cut(self, sitting, entries):
+    def cut(self, evaluation_run, entries):
         if len(kept) == 2:
             raise KeyboardInterrupt
-        kept.append(sitting)
-        return keep(self, sitting, entries)
+        kept.append(evaluation_run)
+        return keep(self, evaluation_run, entries)
 
     keep = ResultStore.keep
     monkeypatch.setattr(ResultStore, "keep", cut)
     with pytest.raises(KeyboardInterrupt):
         run(Plan(data=data), results)
-    assert {sitting.protocol for sitting in kept} == {"whole"}
+    assert {evaluation_run.protocol for evaluation_run in kept} == {"whole"}
     monkeypatch.setattr(ResultStore, "keep", keep)
     Mean.fits.clear()
     lines = []
@@ -134,8 +134,8 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
         words = shlex.split(entry.command)
         assert words[:3] == ["forerun", "evaluate", "toy"]
         given = dict(zip(words[3::2], words[4::2], strict=True))
-        answered = sit_exams(
-            ToyExaminer(),
+        answered = run_protocols(
+            ToyProtocols(),
             bundle,
             int(given.get("--shots", 0)),
             int(given.get("--seeds", 1)),
@@ -169,8 +169,10 @@ def test_a_damaged_result_is_left_out(data, results):
 
 
 def test_evaluation_still_sits_the_exams_as_before(data, monkeypatch):
-    monkeypatch.setattr(evaluation, "examiner", lambda name: ToyExaminer())
-    answered = list(sit_exams(ToyExaminer(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2))
+    monkeypatch.setattr(evaluation, "protocols_of_dataset", lambda name: ToyProtocols())
+    answered = list(
+        run_protocols(ToyProtocols(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2)
+    )
     assert {a.shots for a in answered} == {3} and {a.seed for a in answered} == {0, 1}
 
 

@@ -12,7 +12,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.baselines.constant import Constant
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
 DEVICE = DeviceCatalog.load().get("a10")
@@ -52,7 +52,7 @@ class Seeded(Mean):
         return replace(found, means={m: v * more for m, v in found.means.items()})
 
 
-class ToyExaminer(Examiner):
+class ToyProtocols(DatasetProtocols):
     """`whole` is taught 2 ms in one exam; `folds` 1 ms and 2 ms in two; all are judged on 2 ms."""
 
     dataset = "toy"
@@ -66,12 +66,12 @@ class ToyExaminer(Examiner):
     def teaching(self, bundle, catalog):
         return measured([2.0])
 
-    def exams(self, bundle, catalog) -> Iterator[Exam]:
+    def folds(self, bundle, catalog) -> Iterator[Fold]:
         for protocol, taught in (("whole", 2.0), ("folds", 1.0), ("folds", 2.0)):
             published = {"them": np.ones(8)}
             judged = measured([2.0] * 8)
             task = Task(f"{protocol}/x", "latency_ms", judged, published=published)
-            yield Exam(protocol, measured([taught, taught]), [task])
+            yield Fold(protocol, measured([taught, taught]), [task])
 
-    def judged_only(self, bundle, catalog, seen):
+    def evaluation_tasks(self, bundle, catalog, seen):
         yield from ()

@@ -19,16 +19,16 @@ from forerun.models.artifact.loading import bundled
 from forerun.models.artifact.sealed_folder import check, load_part
 from forerun.models.baselines.constant import Constant
 from forerun.models.networks.latency import NetworkLatency
-from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchExaminer
-from forerun.training.protocols.networks.deepbench import DeepBenchExaminer
+from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
+from forerun.training.protocols.networks.deepbench import DeepBenchProtocols
 from forerun.training.release import fit
 from forerun.training.release.fit import (
     DEVICE_TIMES,
-    Course,
+    Recipe,
     _composed,
     _parts,
     composable,
-    courses_of,
+    recipes_of,
     train,
 )
 from forerun.training.release.pipeline import release
@@ -113,7 +113,7 @@ def test_ranges_of_memory_are_calibrated_anew_around_the_memory_of_an_artifact(b
 
 
 def names_of(names, composed=()):
-    return [course.predictor.name for course in courses_of(names, composed)]
+    return [recipe.predictor.name for recipe in recipes_of(names, composed)]
 
 
 def test_what_is_composed_of_a_predictor_is_fitted_with_it():
@@ -159,8 +159,8 @@ def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path
     for dataset in (DeepBench(), LambdaBench()):
         tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / f"{dataset.name}-upstream"))
         Bundle.write(tmp_path / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
-    both = Course(Constant(), DeepBenchExaminer(), (LambdaBenchExaminer(),))
-    monkeypatch.setattr(fit, "COURSES", (both,))
+    both = Recipe(Constant(), DeepBenchProtocols(), (LambdaBenchProtocols(),))
+    monkeypatch.setattr(fit, "RECIPES", (both,))
     folders = {name: tmp_path / name for name in ("deepbench", "lambda_bench")}
     made = train(tmp_path / "made", data=folders)
     assert set(made.record.rows) == set(made.record.digests) == set(folders)

@@ -9,7 +9,7 @@ from forerun.data.errors import PromotionRefused
 from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.service import cli
 from forerun.training.release import promotion
 from forerun.training.release.promotion import SEED_NOISE, differences
@@ -24,7 +24,7 @@ from forerun.training.release.registry import (
 from forerun.training.tracking.runs import connect, tracked
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
-BOTH = Chosen((Roofline(), Constant({"power_w": 3.0})))
+BOTH = Router((Roofline(), Constant({"power_w": 3.0})))
 
 
 def task(name="unseen/x", mape=10.0, coverage=90.0, n=1000, **more):
@@ -51,7 +51,7 @@ def test_a_predictor_loses_nothing_against_itself(tmp_path):
 
 
 def test_a_metric_that_is_no_longer_answered_is_lost(tmp_path):
-    one, two = sealed(tmp_path / "one"), sealed(tmp_path / "two", Chosen((Roofline(),)))
+    one, two = sealed(tmp_path / "one"), sealed(tmp_path / "two", Router((Roofline(),)))
     assert ("power_w", "answers") in lost(one, two)
     assert ("power_w of kernel on l4", "answers") in lost(one, two)
     assert not lost(two, one), "to answer more is no loss"
@@ -132,7 +132,7 @@ def versions(store, tmp_path):
     """Version 1 is whole; version 2 is the part for latency alone; version 3 is more accurate."""
     folders = (
         sealed(tmp_path / "whole", tasks=[task()]),
-        sealed(tmp_path / "part", Chosen((Roofline(),)), [task()]),
+        sealed(tmp_path / "part", Router((Roofline(),)), [task()]),
         sealed(tmp_path / "better", tasks=[task(mape=5.0)]),
     )
     for folder in folders:

@@ -23,7 +23,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
 from forerun.models.architectures.latency import ArchitectureLatency
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 Places = NDArray[np.intp]
 SHOTS: Final = 20
@@ -31,7 +31,7 @@ FEWEST_TAUGHT: Final = 400
 _KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "cpu", "fpga")
 
 
-class NasLatencyExaminer(Examiner):
+class NasLatencyProtocols(DatasetProtocols):
     """Latency of architectures, by device: each device is unseen but for its shots."""
 
     dataset = "nas_latency"
@@ -49,7 +49,7 @@ class NasLatencyExaminer(Examiner):
         ]
         return _joined(parts)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """NASFLAT's and HELP's device splits, then every device with all others as sources."""
         published = protocols_of(bundle)
         found = {space.space: space for space in spaces(bundle)}
@@ -74,7 +74,7 @@ class NasLatencyExaminer(Examiner):
             tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
             yield from _exam("every_other_device", space, whole, tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Every device that training did not see in that space."""
@@ -193,7 +193,7 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
 
 def _exam(
     protocol: str, space: SpaceRows, teachers: Collection[str], tasks: Sequence[Task]
-) -> Iterator[Exam]:
+) -> Iterator[Fold]:
     """Teachers give the architectures with ids below 900; nothing where one side is empty."""
     parts = [
         space.rows(device, ids[ids < TAUGHT])
@@ -202,7 +202,7 @@ def _exam(
         if (ids < TAUGHT).any()
     ]
     if parts and tasks:
-        yield Exam(protocol, _joined(parts), tasks)
+        yield Fold(protocol, _joined(parts), tasks)
 
 
 def _taught(ids: Places) -> Places:

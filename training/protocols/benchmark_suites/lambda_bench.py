@@ -19,12 +19,12 @@ from forerun.data.measurements import Measurements
 from forerun.features.tables.lambda_bench import lambda_benchmarks, lambda_networks
 from forerun.models.benchmark_suites.history import BenchmarkHistory
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
 
-class LambdaBenchExaminer(Examiner):
+class LambdaBenchProtocols(DatasetProtocols):
     """Throughput as benchmarks; steps of single GPUs as networks where graphs are given.
 
     Args:
@@ -44,7 +44,7 @@ class LambdaBenchExaminer(Examiner):
         """Throughput of each question: the median of its nodes."""
         return benchmark_measurements(bundle.table(THROUGHPUT), catalog)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`unseen_device`: each GPU held out, trained on the systems of all others."""
         rows = self.teaching(bundle, catalog)
         devices = rows.groups["device"]
@@ -52,9 +52,9 @@ class LambdaBenchExaminer(Examiner):
             out = devices == device
             if not out.all():
                 tasks = list(_tasks(rows.take(out), rows.take(~out)))
-                yield Exam("unseen_device", rows.take(~out), tasks)
+                yield Fold("unseen_device", rows.take(~out), tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """GPUs of no training row: steps of networks, and benchmarks where this suite trained."""

@@ -19,7 +19,7 @@ from forerun.models.benchmark_suites.history import BenchmarkHistory
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.benchmark_suites.earlier_rounds import earlier_rounds
 from forerun.training.protocols.benchmark_suites.mlperf_rows import ASKED, run_measurements
-from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 METRICS: Mapping[str, str] = {
     "latency": "latency_ms",
@@ -29,7 +29,7 @@ METRICS: Mapping[str, str] = {
 """Part of a task's name -> metric, beside throughput."""
 
 
-class MlperfInferenceExaminer(Examiner):
+class MlperfInferenceProtocols(DatasetProtocols):
     """Each later round, pooled; accelerators in five folds."""
 
     dataset = "mlperf_inference"
@@ -43,16 +43,16 @@ class MlperfInferenceExaminer(Examiner):
         """All rows of the closed division."""
         return run_measurements(bundle.table(CLOSED), catalog)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`later_rounds` and `unseen_accelerator`; rounds and folds are pooled."""
         rows = self.teaching(bundle, catalog)
         for split in MlperfInference().splits(bundle):
             if split.train.any():
                 protocol = split.protocol.split("/")[0]
                 train, judged = rows.take(split.train), rows.take(split.judged)
-                yield Exam(protocol, train, list(_tasks(protocol, train, judged)))
+                yield Fold(protocol, train, list(_tasks(protocol, train, judged)))
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Rounds never seen; what has a history is told by the questions that taught."""

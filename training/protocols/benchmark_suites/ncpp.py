@@ -17,7 +17,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 NUMBERS: Mapping[str, str] = {
     "SVR.CPU.Core(s) per Socket": "cores per socket",
@@ -31,7 +31,7 @@ NUMBERS: Mapping[str, str] = {
 CHOICES: Mapping[str, str] = {TEST[1]: "preset", TEST[2]: "test"}
 
 
-class NcppExaminer(Examiner):
+class NcppProtocols(DatasetProtocols):
     """Scores by suite; a suite that nothing teaches is not judged."""
 
     dataset = "ncpp"
@@ -45,7 +45,7 @@ class NcppExaminer(Examiner):
         """The rows of `train`."""
         return run_measurements(bundle.table("train"))
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each part of each table in turn, taught by rows of `train` from other parts.
 
         A part of `train` left out takes all that teaches its suites along: no exam comes of it.
@@ -60,9 +60,9 @@ class NcppExaminer(Examiner):
             judged = judged[judged[SUITE].isin(train[SUITE])]
             if len(judged):
                 tasks = list(_tasks(protocol, run_measurements(judged)))
-                yield Exam(protocol, run_measurements(train), tasks)
+                yield Fold(protocol, run_measurements(train), tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Runs on parts never seen."""

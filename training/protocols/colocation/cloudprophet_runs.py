@@ -30,7 +30,7 @@ from forerun.models.colocation.application_booster import (
     NeighbourBoost,
 )
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Column, Exam, Examiner, Task
+from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
 """The table says nothing of the server."""
@@ -41,7 +41,7 @@ SHARES: Final = np.linspace(0.0, 1.0, 201)
 of which everybody gets an equal part."""
 
 
-class CloudProphetExaminer(Examiner):
+class CloudProphetProtocols(DatasetProtocols):
     """Relative speed next to neighbours that change during a run."""
 
     dataset = "cloudprophet_runs"
@@ -60,7 +60,7 @@ class CloudProphetExaminer(Examiner):
         known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
         return run_measurements(runs, known).take(known)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each experiment, then each application left out.
 
         Experiments of a folder that the package does not hold are judged by a fit on the package.
@@ -80,7 +80,7 @@ class CloudProphetExaminer(Examiner):
             protocol = split.protocol.partition("/")[0]
             yield from _exams(protocol, runs, split.train, split.judged, split.train | split.judged)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Nothing: every folder is examined with fits of its own."""
@@ -89,7 +89,7 @@ class CloudProphetExaminer(Examiner):
 
 def _exams(
     protocol: str, runs: pd.DataFrame, train: Mask, judged: Mask, known: Mask
-) -> Iterator[Exam]:
+) -> Iterator[Fold]:
     by_application = protocol == "leave_one_application_out"
     rows = run_measurements(runs, known if by_application else train)
     usable = np.isfinite(rows.values[METRIC])
@@ -102,7 +102,7 @@ def _exams(
             baselines=rules(teaches, asked),
             repeats=asked.groups["run"],
         )
-        yield Exam(protocol, teaches, [task])
+        yield Fold(protocol, teaches, [task])
 
 
 def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:

@@ -21,7 +21,7 @@ from forerun.models.colocation.host_forecast import mixing_of, put_together
 from forerun.models.colocation.network import ColocationNetwork
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.colocation.contention_rules import rules
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ given without it. Two of 18 programs exceed it (0.63 and 0.49, memory that just 
 with other guests); the next has 0.22, so any value between selects the same."""
 
 
-class ContentionExaminer(Examiner):
+class ContentionProtocols(DatasetProtocols):
     """P in CPU and in wall time; each family, or each neighbour, is left out in turn."""
 
     dataset = "contention"
@@ -57,7 +57,7 @@ class ContentionExaminer(Examiner):
         rows = contention_measurements(bundle, profiled=True)
         return rows.take(np.isfinite(rows.values[TARGETS[0]]))
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a split; what is left out in turn is pooled.
 
         The fits of two protocols answer more: `leave_one_family_out_profiled` are runs of programs
@@ -84,9 +84,9 @@ class ContentionExaminer(Examiner):
                 for task in contention_tasks(name, train, judged)
             ]
             if len(train) and tasks:
-                yield Exam(protocol, train, tasks)
+                yield Fold(protocol, train, tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Runs of families never seen, else of neighbours never seen, else of other sessions."""

@@ -18,10 +18,10 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.training.protocols.colocation.contention import (
     GUEST,
-    ContentionExaminer,
+    ContentionProtocols,
     contention_tasks,
 )
-from forerun.training.protocols.protocol import Exam, Task
+from forerun.training.protocols.protocol import Fold, Task
 
 TABLE: Final = "pilot_runs"
 PROTOCOL: Final = "leave_one_corunner_out"
@@ -52,7 +52,7 @@ WORKING_SETS_MIB: Final[Mapping[str, float]] = {
 """By the programs' own description."""
 
 
-class ContentionPilotExaminer(ContentionExaminer):
+class ContentionPilotProtocols(ContentionProtocols):
     """P in CPU and wall time beside a co-runner that taught nothing."""
 
     dataset = "contention_pilot"
@@ -63,7 +63,7 @@ class ContentionPilotExaminer(ContentionExaminer):
         """All runs."""
         return pilot_measurements(bundle.table(TABLE))
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a co-runner; that without one is a co-runner too."""
         rows = pilot_measurements(bundle.table(TABLE))
         neighbours = rows.groups["neighbour"]
@@ -71,9 +71,9 @@ class ContentionPilotExaminer(ContentionExaminer):
             out = neighbours == name
             train, judged = rows.take(~out), rows.take(out)
             if len(train):
-                yield Exam(PROTOCOL, train, list(contention_tasks(PROTOCOL, train, judged)))
+                yield Fold(PROTOCOL, train, list(contention_tasks(PROTOCOL, train, judged)))
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Nothing: every folder is examined with fits of its own."""

@@ -19,7 +19,7 @@ from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import Column, Exam, Examiner, Task
+from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
 DEVICE = Device(name="xilinx-vcu1525", vendor="amd", kind="fpga")
 TOOLS: Mapping[str, Software] = {
@@ -29,7 +29,7 @@ TOOLS: Mapping[str, Software] = {
 SHOTS = 20
 
 
-class HLSynExaminer(Examiner):
+class HLSynProtocols(DatasetProtocols):
     """Five targets a design; the published score is the sum of their RMSE."""
 
     dataset = "hlsyn"
@@ -50,7 +50,7 @@ class HLSynExaminer(Examiner):
         kept = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(sorted(out))
         return design_measurements(designs[kept], bundle)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each published split; the inductive one before and after 20 designs of each program."""
         designs = bundle.table("designs")
         for split in HLSyn().splits(bundle):
@@ -58,9 +58,9 @@ class HLSynExaminer(Examiner):
                 continue
             train = design_measurements(designs[split.train], bundle)
             judged = design_measurements(designs[split.judged], bundle)
-            yield Exam(split.protocol, train, list(_tasks(split.protocol, judged)))
+            yield Fold(split.protocol, train, list(_tasks(split.protocol, judged)))
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Designs of programs never seen."""

@@ -19,7 +19,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 SUITE = "hls4ml dense layer"
 DEVICE = Device(name="xilinx-vu13p", vendor="amd", kind="fpga")
@@ -35,7 +35,7 @@ LABELS: Mapping[str, str] = {
 """Metric -> column."""
 
 
-class WaHls4mlExaminer(Examiner):
+class WaHls4mlProtocols(DatasetProtocols):
     """Five targets a layer; layers that failed to synthesise take no part."""
 
     dataset = "wa_hls4ml"
@@ -50,7 +50,7 @@ class WaHls4mlExaminer(Examiner):
         grid = bundle.table(TABLE)
         return layer_measurements(grid[grid["LUT"].notna()])
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a split; widths and folds are pooled."""
         grid = bundle.table(TABLE)
         for split in WaHls4ml().splits(bundle):
@@ -59,9 +59,9 @@ class WaHls4mlExaminer(Examiner):
             if split.train.any():
                 train = layer_measurements(grid[split.train], group)
                 judged = layer_measurements(grid[split.judged], group)
-                yield Exam(protocol, train, list(_tasks(protocol, judged)))
+                yield Fold(protocol, train, list(_tasks(protocol, judged)))
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Layers of output widths never seen."""

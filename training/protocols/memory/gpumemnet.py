@@ -27,7 +27,7 @@ from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK, Memory
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
@@ -38,7 +38,7 @@ VISION_SETUP: Final = TrainingSetup("momentum")
 script takes; one slot a weight fits (a free coefficient of further weights comes out at -0.1)."""
 
 
-class GpuMemNetExaminer(Examiner):
+class GpuMemNetProtocols(DatasetProtocols):
     """Device-level training peaks."""
 
     dataset = "gpumemnet"
@@ -72,7 +72,7 @@ class GpuMemNetExaminer(Examiner):
             whole = whole + part
         return whole
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Folds of each protocol, then one kind of network judged by what another taught."""
         vision, place = vision_peaks(bundle, catalog)
         mlp = mlp_peaks(bundle.table("mlp_step2"), catalog) if bundle.has("mlp_step2") else None
@@ -86,10 +86,10 @@ class GpuMemNetExaminer(Examiner):
                 judged = vision.take(place[split.judged & (place >= 0)])
                 task = _vision_task(protocol, judged)
             if len(train) and len(judged):
-                yield Exam(protocol, train, [task])
+                yield Fold(protocol, train, [task])
         yield from _across_kinds(vision)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Clean rows of vision models never seen, apart by whether their family was."""
@@ -243,7 +243,7 @@ def _accelerate_mib(network: object) -> float:
     return 4.0 * weights
 
 
-def _across_kinds(vision: Measurements) -> Iterator[Exam]:
+def _across_kinds(vision: Measurements) -> Iterator[Fold]:
     """Convolutional networks teach and transformers are judged, and the other way round."""
     if not len(vision):
         return
@@ -257,7 +257,7 @@ def _across_kinds(vision: Measurements) -> Iterator[Exam]:
     ):
         train, rows = vision.take(teaches & _usable(vision)), vision.take(judged & clean)
         if len(train) and len(rows):
-            yield Exam(protocol, train, [_vision_task(protocol, rows)])
+            yield Fold(protocol, train, [_vision_task(protocol, rows)])
 
 
 def _kind(network: object) -> str:

@@ -21,15 +21,15 @@ from forerun.models.artifact.loading import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.predictor import Predictor
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.training.protocols.memory.memory_rows import METRICS, left_out, memory_measurements
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 BIN_MIB: Final = 8000.0
 """Width of the bins of memory that an answer should hit, as of `gpumemnet`."""
 
 
-class PublishedMemoryExaminer(Examiner):
+class PublishedMemoryProtocols(DatasetProtocols):
     """Memory as measured: allocated, reserved or of the device, by source and kind of set-up."""
 
     dataset = "published_memory"
@@ -44,14 +44,14 @@ class PublishedMemoryExaminer(Examiner):
         """All rows that take part and have a graph."""
         return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`published`: ranges of `Memory`, without any of these rows; then those of a bundle that
         was calibrated without the family, or the source, of what is judged.
         """
         table = bundle.table("table")
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
         nothing = measured.take(np.array([], dtype=np.intp))
-        yield Exam("published", nothing, list(_tasks(measured, "published")))
+        yield Fold("published", nothing, list(_tasks(measured, "published")))
         place = np.full(len(table), -1)
         place[kept] = np.arange(len(kept))
         for split in PublishedMemory().splits(bundle):
@@ -60,9 +60,9 @@ class PublishedMemoryExaminer(Examiner):
             judged = place[split.judged & (place >= 0)]
             if len(train) and len(judged):
                 tasks = list(_tasks(measured.take(judged), protocol))
-                yield Exam(protocol, measured.take(train), tasks)
+                yield Fold(protocol, measured.take(train), tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Rows that no predictor in use was trained on, by what is new in them."""
@@ -102,7 +102,7 @@ def bundled_memory() -> Memory:
         BadArtifact: the installation is damaged, or bundles no such predictor.
     """
     predictor = bundled().predictor
-    parts = predictor.parts if isinstance(predictor, Chosen) else (predictor,)
+    parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
     for part in parts:
         if isinstance(part, Memory):
             return part

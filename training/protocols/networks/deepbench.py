@@ -28,7 +28,7 @@ from forerun.features.tables.deepbench import (
 )
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 CLASSES: Mapping[str, tuple[str, str]] = {
     "gemm": ("gemm", "latency_ms"),
@@ -46,7 +46,7 @@ KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
 rows as batch and steps, so its rows would make linear layers slow."""
 
 
-class DeepBenchExaminer(Examiner):
+class DeepBenchProtocols(DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, each precision and device by itself.
 
     Args:
@@ -75,7 +75,7 @@ class DeepBenchExaminer(Examiner):
         kept = [not wanted or query.run.precision in wanted for query in rows.queries]
         return rows.take(np.array(kept, dtype=np.bool_))
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`unseen_device` and `unseen_generation`; each trains on the other devices' rows."""
         rows = kernel_measurements(bundle, catalog)
         for protocol, key in (("unseen_device", "device"), ("unseen_generation", "generation")):
@@ -85,9 +85,9 @@ class DeepBenchExaminer(Examiner):
                 if not out.all():
                     tasks = list(_tasks(rows.take(out), protocol))
                     train = _of_classes(rows.take(~out), KERNELS_TO_TRAIN)
-                    yield Exam(protocol, train, tasks)
+                    yield Fold(protocol, train, tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Kernels of devices whose rows of this dataset did not train the predictor."""

@@ -21,7 +21,7 @@ from forerun.features.tables.bundles import neusight_graphs, neusight_kernels
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 GraphKey = tuple[str, str, int, int, str]
 SIZES = ("batch", "m", "n", "k", "h")
@@ -29,7 +29,7 @@ KEY = ("model", "mode", "seqlen", "batch", "option")
 PUBLISHED = ("neusight", "roofline", "habitat", "lietal")
 
 
-class NeuSightExaminer(Examiner):
+class NeuSightProtocols(DatasetProtocols):
     """Operator level by class, and end to end as the sum of operators."""
 
     dataset = "neusight"
@@ -49,7 +49,7 @@ class NeuSightExaminer(Examiner):
         """All operators of all devices; end-to-end rows never teach."""
         return _taught(bundle.table("ops"), bundle, catalog)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each published or leave-one-GPU-out split of the operator table.
 
         End-to-end rows are judged beside the published split, since no end-to-end row teaches;
@@ -67,9 +67,9 @@ class NeuSightExaminer(Examiner):
             if protocol == "leave_one_gpu_out":
                 left_out = catalog.get(split.protocol.partition("/")[2]).name
                 tasks += _left_out_networks(bundle, catalog, left_out)
-            yield Exam(protocol, train, tasks)
+            yield Fold(protocol, train, tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Operators of devices never seen, and every end-to-end row (none ever teaches)."""

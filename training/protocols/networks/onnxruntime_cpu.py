@@ -14,12 +14,12 @@ from forerun.features.tables.onnxruntime_cpu import processor_measurements
 from forerun.models.prediction import Column
 from forerun.models.predictor import Predictor
 from forerun.models.processors.latency import CpuLatency
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 METRICS = ("latency_ms", "peak_memory_mib")
 
 
-class OnnxruntimeCpuExaminer(Examiner):
+class OnnxruntimeCpuProtocols(DatasetProtocols):
     """Networks left out in five folds; two threads from one."""
 
     dataset = "onnxruntime_cpu"
@@ -32,15 +32,15 @@ class OnnxruntimeCpuExaminer(Examiner):
         """All rows."""
         return processor_measurements(bundle.table("runs"))
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a split; folds of one protocol are pooled."""
         rows = self.teaching(bundle, catalog)
         for split in OnnxruntimeCpu().splits(bundle):
             train, judged = rows.take(split.train), rows.take(split.judged)
             protocol = split.protocol.partition("/")[0]
-            yield Exam(protocol, train, list(_tasks(protocol, train, judged)))
+            yield Fold(protocol, train, list(_tasks(protocol, train, judged)))
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Networks of devices never seen."""

@@ -14,12 +14,12 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.artifact.loading import bundled
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.predictor import Predictor
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.training.protocols.networks.published_rows import published_measurements
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 
-class PublishedNetworksExaminer(Examiner):
+class PublishedNetworksProtocols(DatasetProtocols):
     """Latency of whole networks, by runtime, phase, precision and batch band; none is mixed."""
 
     dataset = "published_networks"
@@ -37,7 +37,7 @@ class PublishedNetworksExaminer(Examiner):
         """All rows that take part and have a graph."""
         return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a family and one a chip left out; tasks of one protocol are pooled by name."""
         table = bundle.table("table")
         measured, kept = published_measurements(table, graphs_of(bundle), catalog)
@@ -49,9 +49,9 @@ class PublishedNetworksExaminer(Examiner):
             judged = place[split.judged & (place >= 0)]
             if len(train) and len(judged):
                 tasks = list(_tasks(measured.take(judged), protocol))
-                yield Exam(protocol, measured.take(train), tasks)
+                yield Fold(protocol, measured.take(train), tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Rows by what is new in them: the GPU's chip, the architecture family, or both."""
@@ -91,7 +91,7 @@ def bundled_latency() -> NetworkLatency:
         BadArtifact: the installation is damaged, or bundles no predictor of networks.
     """
     predictor = bundled().predictor
-    parts = predictor.parts if isinstance(predictor, Chosen) else (predictor,)
+    parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
     for part in parts:
         if isinstance(part, NetworkLatency):
             return part.without_published()

@@ -23,7 +23,7 @@ from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.networks.few_models import PROTOCOL as FEW_MODELS
 from forerun.training.protocols.networks.few_models import few_models_tasks
-from forerun.training.protocols.protocol import Exam, Examiner, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
@@ -31,7 +31,7 @@ OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
 """Columns that a table of one's own may leave out, and what is taken for them."""
 
 
-class TimmBenchExaminer(Examiner):
+class TimmBenchProtocols(DatasetProtocols):
     """Latency of whole networks, by runtime and precision."""
 
     dataset = "timm_bench"
@@ -58,7 +58,7 @@ class TimmBenchExaminer(Examiner):
         """All rows with an operator graph."""
         return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)[0]
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a split; folds of one protocol are pooled by their tasks' names."""
         bench = bundle.table("bench")
         measured, kept = network_measurements(bench, _graphs(bundle), catalog)
@@ -70,12 +70,12 @@ class TimmBenchExaminer(Examiner):
             judged = place[split.judged & (place >= 0)]
             if len(train) and len(judged):
                 tasks = list(_tasks(measured.take(judged), protocol))
-                yield Exam(protocol, measured.take(train), tasks)
+                yield Fold(protocol, measured.take(train), tasks)
                 few = list(few_models_tasks(measured.take(judged)))
                 if protocol == "unseen_device" and few:
-                    yield Exam(FEW_MODELS, measured.take(train), few)
+                    yield Fold(FEW_MODELS, measured.take(train), few)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Rows by what is new in them: the device, the family, the model, or several of these."""

@@ -22,10 +22,10 @@ from forerun.data.workload import (
 )
 from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.predictor import Predictor
-from forerun.models.serving.features import generative, untold
+from forerun.models.serving.features import generative, without_configuration
 from forerun.models.serving.power import ServingPower
 from forerun.training.protocols.power.mlenergy_facts import DIFFUSION_FACTS, LLM_FACTS
-from forerun.training.protocols.protocol import Column, Exam, Examiner, Task
+from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
 REQUESTS: Final[Mapping[str, RequestKind]] = MappingProxyType(
     {
@@ -51,7 +51,7 @@ JUDGED: Final = (
 )
 
 
-class MlEnergyExaminer(Examiner):
+class MlEnergyProtocols(DatasetProtocols):
     """Watts a device, joules a token or picture, tokens a second, milliseconds a batch."""
 
     dataset = "mlenergy"
@@ -65,7 +65,7 @@ class MlEnergyExaminer(Examiner):
         """All runs."""
         return serving_runs(bundle.table(RUNS), catalog)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a split; models of one protocol are pooled.
 
         Language models are not taught by diffusion models, nor those by these: a model left out is
@@ -78,14 +78,14 @@ class MlEnergyExaminer(Examiner):
             train = runs.take(split.train & alike)
             if len(train):
                 protocol = split.protocol.partition("/")[0]
-                bare = replace(judged, queries=[untold(q) for q in judged.queries])
+                bare = replace(judged, queries=[without_configuration(q) for q in judged.queries])
                 tasks = [
                     *_tasks(judged, protocol, train),
                     *_tasks(bare, f"{protocol}_without_facts", train, parts=False),
                 ]
-                yield Exam(protocol, train, tasks)
+                yield Fold(protocol, train, tasks)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Models never seen, on devices seen and on others."""

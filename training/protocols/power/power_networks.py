@@ -26,8 +26,8 @@ from forerun.data.software import Software
 from forerun.data.workload import Network, NumberFormat, Phase
 from forerun.features.published.powered import CIFAR, SQUAD, TWEETS
 from forerun.features.published.zoo import read_graphs
-from forerun.training.protocols.power.mlenergy import MlEnergyExaminer, serving_runs
-from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapExaminer, board
+from forerun.training.protocols.power.mlenergy import MlEnergyProtocols, serving_runs
+from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, board
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ def _measured(
     return Measurements(queries, {"power_w": np.array(watts, dtype=np.float64)}, groups)
 
 
-class ZeusNetworkPower(ZeusPowerCapExaminer):
+class ZeusNetworkPower(ZeusPowerCapProtocols):
     """Zeus's jobs as networks at the GPU's own limit: training rows of `OperatorPower`."""
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -128,7 +128,7 @@ class ZeusNetworkPower(ZeusPowerCapExaminer):
         return zeus_networks(bundle.table(TRACE), catalog)
 
 
-class DiffusionPower(MlEnergyExaminer):
+class DiffusionPower(MlEnergyProtocols):
     """Diffusion models that fill one GPU: training rows of `OperatorPower`."""
 
     def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:

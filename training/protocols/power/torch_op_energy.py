@@ -31,14 +31,14 @@ from forerun.training.protocols.power.power_networks import (
     whole_models,
     zeus_networks,
 )
-from forerun.training.protocols.protocol import Column, Exam, Examiner, Task, counted
+from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task, counted
 
 NETWORK_FOLDS: Final = 5
 CONSTANT_SHARE: Final = 0.9
 """Of the design power: a baseline that knows nothing of the run."""
 
 
-class TorchOpEnergyExaminer(Examiner):
+class TorchOpEnergyProtocols(DatasetProtocols):
     """Average power of operators in a loop and of networks."""
 
     dataset = "torch_op_energy"
@@ -56,7 +56,7 @@ class TorchOpEnergyExaminer(Examiner):
             rows = rows + whole_models(bundle.table("full_models"), catalog)
         return rows
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Operators left out on devices that stay, then each GPU left out; folds are pooled.
 
         Networks, and runs of other datasets, train as far as their device is not judged.
@@ -74,12 +74,12 @@ class TorchOpEnergyExaminer(Examiner):
             if len(train) and len(judged):
                 new = np.isin(others.groups["op_shape"], judged.groups["op_shape"])
                 tasks = list(_tasks(judged, f"{protocol}/power"))
-                yield Exam(protocol, train + others.take(~new), tasks)
+                yield Fold(protocol, train + others.take(~new), tasks)
         whole = measured + others
         yield from _unseen_networks(whole)
         yield from _unseen_devices(whole)
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Operators of devices never seen."""
@@ -158,7 +158,7 @@ def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     return rows
 
 
-def _unseen_networks(rows: Measurements) -> Iterator[Exam]:
+def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
     """Networks in folds by name, on devices that stay; operators and other networks train."""
     part = np.array([_part(query) for query in rows.queries])
     networks = np.isin(part, ("inference", "training"))
@@ -170,10 +170,10 @@ def _unseen_networks(rows: Measurements) -> Iterator[Exam]:
         for name in np.unique(part[held]):
             judged, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
             tasks += list(_tasks(judged, f"unseen_network/{name}", _baselines(judged, alike)))
-        yield Exam("unseen_network", train, tasks)
+        yield Fold("unseen_network", train, tasks)
 
 
-def _unseen_devices(rows: Measurements) -> Iterator[Exam]:
+def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
     """Each GPU left out whole: its operators, networks and diffusion models."""
     part = np.array([_part(query) for query in rows.queries])
     for device in np.unique(rows.groups["device"]):
@@ -189,7 +189,7 @@ def _unseen_devices(rows: Measurements) -> Iterator[Exam]:
             alike = train.take(part[~here] == name)
             baselines = _baselines(judged, alike) | booster(judged)
             tasks += list(_tasks(judged, f"unseen_device/{name}", baselines))
-        yield Exam("unseen_device", train, tasks)
+        yield Fold("unseen_device", train, tasks)
 
 
 def _part(query: Query) -> str:

@@ -16,7 +16,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.power.training_jobs_law import SUITE
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import Exam, Examiner, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 from forerun.training.scores.choices import Alternatives
 
 BOARDS: Final[Mapping[str, str]] = {
@@ -31,7 +31,7 @@ Turing board, for the trace is older than the others of that name."""
 PARTS: Final = {"power": "power_w", "time": "latency_ms", "energy": "energy_j"}
 
 
-class ZeusPowerCapExaminer(Examiner):
+class ZeusPowerCapProtocols(DatasetProtocols):
     """Power, time per epoch and energy of jobs at limits."""
 
     dataset = "zeus_powercap"
@@ -45,7 +45,7 @@ class ZeusPowerCapExaminer(Examiner):
         """All rows of the trace."""
         return runs(bundle.table(TRACE), catalog)
 
-    def exams(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Exam]:
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each GPU in turn, taught by the others."""
         for split in ZeusPowerCap().splits(bundle):
             if split.table != TRACE or not split.train.any():
@@ -53,9 +53,9 @@ class ZeusPowerCapExaminer(Examiner):
             whole = runs(bundle.table(TRACE), catalog)
             judged = whole.take(split.judged)
             train = whole.take(split.train)
-            yield Exam(split.protocol, train, list(_tasks("unseen_device", judged, train)))
+            yield Fold(split.protocol, train, list(_tasks("unseen_device", judged, train)))
 
-    def judged_only(
+    def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """GPUs never seen."""

@@ -8,8 +8,8 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.architectures.nas_latency import CHOICES, published_protocols
 from forerun.data.device import DeviceCatalog
 from forerun.features.nas_cells import features_of, random_codes
-from forerun.training.evaluation.evaluate import rows, sit_exams
-from forerun.training.protocols.architectures.nas_latency import NasLatencyExaminer, spaces
+from forerun.training.evaluation.evaluate import rows, run_protocols
+from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols, spaces
 
 CATALOG = DeviceCatalog.load()
 
@@ -35,31 +35,31 @@ def bundle(tmp_path_factory) -> Bundle:
 
 
 def test_no_judged_device_teaches(bundle):
-    exams = list(NasLatencyExaminer().exams(bundle, CATALOG))
-    assert {e.protocol for e in exams} >= {"nasflat_nb201", "help_nb201", "every_other_device"}
-    for exam in exams:
-        taught = set(exam.train.groups["device"])
+    folds = list(NasLatencyProtocols().folds(bundle, CATALOG))
+    assert {e.protocol for e in folds} >= {"nasflat_nb201", "help_nb201", "every_other_device"}
+    for fold in folds:
+        taught = set(fold.train.groups["device"])
         assert taught
-        for task in exam.tasks:
+        for task in fold.tasks:
             assert set(task.judged.groups["device"]) == {task.device}
             assert task.device not in taught
 
 
 def test_only_the_first_900_architectures_teach(bundle):
     (space,) = spaces(bundle)
-    for exam in NasLatencyExaminer().exams(bundle, CATALOG):
-        names, counts = np.unique(exam.train.groups["device"], return_counts=True)
+    for fold in NasLatencyProtocols().folds(bundle, CATALOG):
+        names, counts = np.unique(fold.train.groups["device"], return_counts=True)
         assert set(counts) == {900}
-        assert exam.train.queries[0].device.name in names
-        taught = [q.workload for q in exam.train.queries[:900]]
+        assert fold.train.queries[0].device.name in names
+        taught = [q.workload for q in fold.train.queries[:900]]
         assert taught == list(space.architectures[:900])
 
 
 def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle):
-    helps = [e for e in NasLatencyExaminer().exams(bundle, CATALOG) if e.protocol == "help_nb201"]
-    (exam,) = helps
-    assert len(exam.tasks) == 2
-    for task in exam.tasks:
+    helps = [e for e in NasLatencyProtocols().folds(bundle, CATALOG) if e.protocol == "help_nb201"]
+    (fold,) = helps
+    assert len(fold.tasks) == 2
+    for task in fold.tasks:
         assert task.shots == 10
         times = task.pool.values["latency_ms"]
         assert 600 < len(times) < 760
@@ -72,9 +72,9 @@ def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle)
 
 
 def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):
-    judge = NasLatencyExaminer()
+    judge = NasLatencyProtocols()
     seen = {"space_device": ["nb201/1080ti-1", "fbnet/fpga"]}
-    devices = {t.device for t in judge.judged_only(bundle, CATALOG, seen)}
+    devices = {t.device for t in judge.evaluation_tasks(bundle, CATALOG, seen)}
     assert "1080ti-1" not in devices
     assert len(devices) == 5
     everything = judge.teaching(bundle, CATALOG)
@@ -84,7 +84,7 @@ def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):
 
 
 def test_shots_make_the_answers_good(bundle):
-    answered = sit_exams(NasLatencyExaminer(), bundle, protocols=["nasflat_nb201"])
+    answered = run_protocols(NasLatencyProtocols(), bundle, protocols=["nasflat_nb201"])
     found = [row for row in rows(list(answered)) if row["task"] == "nasflat_nb201/ND"]
     assert len(found) == 2
     for row in found:

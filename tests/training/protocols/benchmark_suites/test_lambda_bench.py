@@ -9,7 +9,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.tables.lambda_bench import GRAPHS
 from forerun.training.protocols.benchmark_suites.lambda_bench import (
-    LambdaBenchExaminer,
+    LambdaBenchProtocols,
     benchmark_measurements,
     scaled_by_peak,
     step_measurements,
@@ -27,18 +27,18 @@ def bundle(tmp_path):
 
 
 def test_the_judged_gpu_trains_in_no_number(bundle):
-    exams = list(LambdaBenchExaminer().exams(bundle, CATALOG))
-    assert {task.device for exam in exams for task in exam.tasks} == {
+    folds = list(LambdaBenchProtocols().folds(bundle, CATALOG))
+    assert {task.device for fold in folds for task in fold.tasks} == {
         *("h100-sxm-80gb", "rtx-3090", "v100-sxm2-16gb")
     }
-    for exam in exams:
-        trained = {query.device.name for query in exam.train.queries}
-        assert trained.isdisjoint({task.device for task in exam.tasks})
+    for fold in folds:
+        trained = {query.device.name for query in fold.train.queries}
+        assert trained.isdisjoint({task.device for task in fold.tasks})
 
 
 def test_systems_of_one_gpu_are_judged_apart_from_those_of_several(bundle):
-    for exam in LambdaBenchExaminer().exams(bundle, CATALOG):
-        for task in exam.tasks:
+    for fold in LambdaBenchProtocols().folds(bundle, CATALOG):
+        for task in fold.tasks:
             counts = {query.operation.device_count for query in task.judged.queries}
             assert (counts == {1}) == task.name.startswith("unseen_device/throughput_1_")
 
@@ -76,15 +76,15 @@ def test_steps_of_single_gpus_are_judged_where_graphs_are_given(bundle):
 
 
 def test_a_folder_is_judged_by_steps_alone_where_no_row_of_the_suite_trained(bundle):
-    examiner = LambdaBenchExaminer({GRAPHS["resnet50"]: GRAPH})
-    names = {task.name for task in examiner.judged_only(bundle, CATALOG, {})}
+    protocols_of_dataset = LambdaBenchProtocols({GRAPHS["resnet50"]: GRAPH})
+    names = {task.name for task in protocols_of_dataset.evaluation_tasks(bundle, CATALOG, {})}
     assert names == {"unseen_device/step_fp16", "unseen_device/step_fp32"}
-    assert not list(LambdaBenchExaminer().judged_only(bundle, CATALOG, {}))
+    assert not list(LambdaBenchProtocols().evaluation_tasks(bundle, CATALOG, {}))
 
 
 def test_training_gpus_are_left_out_of_a_folder(bundle):
     seen = {"device": ["rtx-3090", "v100-sxm2-16gb"]}
-    tasks = list(LambdaBenchExaminer().judged_only(bundle, CATALOG, seen))
+    tasks = list(LambdaBenchProtocols().evaluation_tasks(bundle, CATALOG, seen))
     assert {task.device for task in tasks} == {"h100-sxm-80gb"}
     assert {task.metric for task in tasks} == {"samples_per_s"}
 

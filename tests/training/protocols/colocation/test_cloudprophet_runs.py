@@ -6,8 +6,8 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.colocation.cloudprophet_runs import NEIGHBOUR_COLUMNS, RESULTS
 from forerun.data.device import DeviceCatalog
-from forerun.training.evaluation.evaluate import rows, sit_exams
-from forerun.training.protocols import examiner
+from forerun.training.evaluation.evaluate import rows, run_protocols
+from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.colocation.cloudprophet_runs import (
     NOBODY,
     fair_share,
@@ -44,20 +44,20 @@ def test_no_result_of_a_run_is_part_of_its_question():
 def test_no_protocol_trains_on_what_it_judges(packaged):
     keys = {"leave_one_experiment_out": "experiment", "leave_one_application_out": "application"}
     seen = set()
-    for exam in examiner("cloudprophet_runs").exams(packaged, CATALOG):
-        key = keys[exam.protocol]
-        seen.add(exam.protocol)
-        for task in exam.tasks:
-            assert not set(exam.train.groups[key]) & set(task.judged.groups[key])
+    for fold in protocols_of_dataset("cloudprophet_runs").folds(packaged, CATALOG):
+        key = keys[fold.protocol]
+        seen.add(fold.protocol)
+        for task in fold.tasks:
+            assert not set(fold.train.groups[key]) & set(task.judged.groups[key])
     assert seen == set(keys)
 
 
 def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
     runs = packaged.table("runs")
-    judge = examiner("cloudprophet_runs")
+    judge = protocols_of_dataset("cloudprophet_runs")
     before = {
         str(e.tasks[0].judged.groups["experiment"][0]): e
-        for e in judge.exams(packaged, CATALOG)
+        for e in judge.folds(packaged, CATALOG)
         if e.protocol == "leave_one_experiment_out"
     }
     out = runs["exp"] == "exp_v10"
@@ -72,11 +72,13 @@ def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
 def test_an_experiment_that_the_package_lacks_is_judged_by_a_fit_on_the_package(tmp_path):
     table = cloudprophet_table(("exp_new",)).assign(app="redis", vm=1, load_param=np.nan)
     bundle = Bundle.write(tmp_path / "b", "cloudprophet_runs", {"runs": table})
-    (exam,) = examiner("cloudprophet_runs").exams(bundle, CATALOG)
-    assert exam.protocol == "leave_one_experiment_out"
-    assert len(exam.train) == 2463
-    assert set(exam.tasks[0].judged.groups["experiment"]) == {"exp_new"}
-    assert list(examiner("cloudprophet_runs").judged_only(bundle, CATALOG, {})) == []
+    (fold,) = protocols_of_dataset("cloudprophet_runs").folds(bundle, CATALOG)
+    assert fold.protocol == "leave_one_experiment_out"
+    assert len(fold.train) == 2463
+    assert set(fold.tasks[0].judged.groups["experiment"]) == {"exp_new"}
+    assert (
+        list(protocols_of_dataset("cloudprophet_runs").evaluation_tasks(bundle, CATALOG, {})) == []
+    )
 
 
 def test_rules_are_fitted_on_the_training_rows_alone():
@@ -123,7 +125,11 @@ def test_the_main_neighbour_is_the_one_that_ran_longest():
 @pytest.mark.slow
 def test_the_evaluation_reports_the_rules(packaged):
     found = list(
-        sit_exams(examiner("cloudprophet_runs"), packaged, protocols=("leave_one_experiment_out",))
+        run_protocols(
+            protocols_of_dataset("cloudprophet_runs"),
+            packaged,
+            protocols=("leave_one_experiment_out",),
+        )
     )
     (row,) = rows(found)
     assert row["task"] == "leave_one_experiment_out/p_wall"
@@ -136,13 +142,13 @@ def test_the_evaluation_reports_the_rules(packaged):
 @pytest.mark.slow
 def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
     """The leakage test: what is passed over would answer, so that it is passed over matters."""
-    judge = examiner("cloudprophet_runs")
-    exam = next(
-        e for e in judge.exams(packaged, CATALOG) if e.protocol == "leave_one_experiment_out"
+    judge = protocols_of_dataset("cloudprophet_runs")
+    fold = next(
+        e for e in judge.folds(packaged, CATALOG) if e.protocol == "leave_one_experiment_out"
     )
 
     def error(smuggle):
-        train, judged = (with_answer(part, smuggle) for part in (exam.train, exam.tasks[0].judged))
+        train, judged = (with_answer(part, smuggle) for part in (fold.train, fold.tasks[0].judged))
         answers = judge.predictor().fit(train).predict(judged.queries).values["p_wall"]
         return np.abs(answers - judged.values["p_wall"]).mean()
 

@@ -15,8 +15,8 @@ from forerun.features.host_windows import HOST_METRICS
 from forerun.features.tables.contention import colocations, equal_seconds
 from forerun.models.colocation import booster as colocation
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
-from forerun.training.evaluation.evaluate import rows, sit_exam
-from forerun.training.protocols import examiner
+from forerun.training.evaluation.evaluate import rows, run_fold
+from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.colocation.contention import contention_measurements, steadiness
 from forerun.training.protocols.colocation.contention_pilot import PILOT_METRICS
 from forerun.training.scores.relative_speed import (
@@ -130,9 +130,9 @@ def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
 def all_tasks(bundle):
     """Protocol of each task -> what teaches, and the task."""
     found = {}
-    for exam in examiner("contention").exams(bundle, CATALOG):
-        for task in exam.tasks:
-            found.setdefault(task.name.partition("/")[0], []).append((exam.train, task))
+    for fold in protocols_of_dataset("contention").folds(bundle, CATALOG):
+        for task in fold.tasks:
+            found.setdefault(task.name.partition("/")[0], []).append((fold.train, task))
     return found
 
 
@@ -180,7 +180,7 @@ def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
 
 def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
     seen = {"family": ["compute"], "neighbour": ["cpu"], "session": []}
-    tasks = list(examiner("contention").judged_only(made_up, CATALOG, seen))
+    tasks = list(protocols_of_dataset("contention").evaluation_tasks(made_up, CATALOG, seen))
     assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
     for task in tasks:
         assert {q.workload.profile.p_cpu_beside_cache for q in task.judged.queries} == {None}
@@ -228,22 +228,24 @@ def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
 def pilot_exam(request):
     """The exam of the pilot that leaves the cache co-runner out."""
     folder = Path(request.getfixturevalue("reference")) / "contention_pilot"
-    exams = examiner("contention_pilot").exams(Bundle.open(folder, "contention_pilot"), CATALOG)
-    return next(e for e in exams if set(e.tasks[0].judged.groups["neighbour"]) == {"cache_other"})
+    folds = protocols_of_dataset("contention_pilot").folds(
+        Bundle.open(folder, "contention_pilot"), CATALOG
+    )
+    return next(e for e in folds if set(e.tasks[0].judged.groups["neighbour"]) == {"cache_other"})
 
 
-def cpu_only(exam):
+def cpu_only(fold):
     """The exam's task of CPU time alone."""
-    values = {"p_cpu": exam.train.values["p_cpu"]}
-    return replace(exam, train=replace(exam.train, values=values), tasks=exam.tasks[:1])
+    values = {"p_cpu": fold.train.values["p_cpu"]}
+    return replace(fold, train=replace(fold.train, values=values), tasks=fold.tasks[:1])
 
 
 @pytest.mark.reference
 def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    judge = examiner("contention_pilot")
-    answered = list(sit_exam(judge, cpu_only(pilot_exam), predictors=("colocation_boost",)))
+    judge = protocols_of_dataset("contention_pilot")
+    answered = list(run_fold(judge, cpu_only(pilot_exam), predictors=("colocation_boost",)))
     (row,) = rows(answered)
     assert row["task"] == "leave_one_corunner_out/p_cpu"
     assert row["mae"] < row["mae_program_mean"]
@@ -255,8 +257,8 @@ def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monke
 def test_shots_of_the_judged_rows_are_not_scored(pilot_exam, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 20)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    judge = examiner("contention_pilot")
-    answered = list(sit_exam(judge, cpu_only(pilot_exam), (8,), predictors=("colocation_boost",)))
+    judge = protocols_of_dataset("contention_pilot")
+    answered = list(run_fold(judge, cpu_only(pilot_exam), (8,), predictors=("colocation_boost",)))
     (row,) = rows(answered)
     assert row["n"] == len(pilot_exam.tasks[0].judged) - 8
 
@@ -276,12 +278,12 @@ def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, mo
     """They give the duration away: by their names they are passed over, smuggled in they win."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    exam = cpu_only(pilot_exam)
-    judged = exam.tasks[0].judged
-    mean = ProgramMean().fit(exam.train).predict(judged.queries).values["p_cpu"]
+    fold = cpu_only(pilot_exam)
+    judged = fold.tasks[0].judged
+    mean = ProgramMean().fit(fold.train).predict(judged.queries).values["p_cpu"]
 
     def error(names):
-        counted = [with_windows(part, trap(part, names)) for part in (exam.train, judged)]
+        counted = [with_windows(part, trap(part, names)) for part in (fold.train, judged)]
         answers = ColocationBoost(bags=1).fit(counted[0]).predict(counted[1].queries)
         return float(np.abs(answers.values["p_cpu"] - judged.values["p_cpu"]).mean())
 

@@ -12,11 +12,11 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.gpumemnet import mlp_graph
-from forerun.models.memory.affine_map import MemoryMap
+from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import Answered
-from forerun.training.protocols.memory.gpumemnet import GpuMemNetExaminer, mlp_peaks, vision_peaks
+from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols, mlp_peaks, vision_peaks
 from forerun.training.protocols.protocol import Task
 from forerun.training.scores.errors import capacity_scores
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -58,21 +58,21 @@ def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
 
 
 def test_exams_judge_measured_rows_that_did_not_teach(bundle):
-    exams = list(GpuMemNetExaminer().exams(bundle, CATALOG))
-    assert {e.protocol for e in exams} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
-    for exam in exams:
-        for task in exam.tasks:
+    folds = list(GpuMemNetProtocols().folds(bundle, CATALOG))
+    assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
+    for fold in folds:
+        for task in fold.tasks:
             assert not np.isnan(task.judged.values[PEAK]).any()
-            assert not set(task.judged.groups["model"]) & set(exam.train.groups["model"])
+            assert not set(task.judged.groups["model"]) & set(fold.train.groups["model"])
 
 
 def test_what_is_taught_is_not_judged_again(bundle):
-    examiner = GpuMemNetExaminer()
-    taught = examiner.teaching(bundle, CATALOG)
+    protocols_of_dataset = GpuMemNetProtocols()
+    taught = protocols_of_dataset.teaching(bundle, CATALOG)
     seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
-    assert not list(examiner.judged_only(bundle, CATALOG, seen))
+    assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]
-    (task,) = examiner.judged_only(bundle, CATALOG, seen)
+    (task,) = protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen)
     assert task.name == "unseen_model/training_peak"
     assert set(task.judged.groups["model"]) == {"resnet50"}
 
@@ -108,7 +108,7 @@ def test_the_plan_and_one_constant_answer_for_perceptrons_within_a_percent(refer
     peak = measured.values[PEAK]
     taught = np.arange(len(peak)) < 50
     nothing = np.full(taught.sum(), np.nan)
-    found = MemoryMap.fit(plans[: taught.sum()], peak[taught], nothing)
+    found = AffineMap.fit(plans[: taught.sum()], peak[taught], nothing)
     answer = np.array([found.peak(plan) for plan in plans])[~taught]
     error = np.abs(answer / peak[~taught] - 1.0)
     assert error.mean() < 0.008

@@ -25,7 +25,7 @@ from forerun.training.protocols.memory.memory_rows import (
     out_of_memory,
 )
 from forerun.training.protocols.memory.memory_setups import Described, described, optimizer
-from forerun.training.protocols.memory.published_memory import PublishedMemoryExaminer, graphs_of
+from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols, graphs_of
 from tests.contracts.tiny_published_memory import (
     SEGMENT,
     USUAL,
@@ -193,22 +193,22 @@ def test_optimizers_are_read_as_written(written, expected):
 
 def test_nothing_is_fitted_for_published_and_no_family_or_source_leaks(packaged, tmp_path):
     bundle = Bundle.write(tmp_path / "all", "published_memory", packaged)
-    exams = list(PublishedMemoryExaminer().exams(bundle, CATALOG))
-    assert {e.protocol for e in exams} == {"published", "unseen_model", "unseen_source"}
-    assert [len(e.train) for e in exams if e.protocol == "published"] == [0]
-    for exam in exams[1:]:
-        key = "family" if exam.protocol == "unseen_model" else "source"
-        for task in exam.tasks:
-            assert not set(task.judged.groups[key]) & set(exam.train.groups[key])
-            assert not set(task.judged.groups["row"]) & set(exam.train.groups["row"])
+    folds = list(PublishedMemoryProtocols().folds(bundle, CATALOG))
+    assert {e.protocol for e in folds} == {"published", "unseen_model", "unseen_source"}
+    assert [len(e.train) for e in folds if e.protocol == "published"] == [0]
+    for fold in folds[1:]:
+        key = "family" if fold.protocol == "unseen_model" else "source"
+        for task in fold.tasks:
+            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
+            assert not set(task.judged.groups["row"]) & set(fold.train.groups["row"])
             assert len(set(task.judged.groups["phase"])) == 1
             assert np.isfinite(task.judged.values[task.metric]).all()
 
 
 def test_fitting_ranges_changes_no_estimate(bundle, monkeypatch):
     monkeypatch.setattr(published_memory, "bundled_memory", Memory)
-    rows = PublishedMemoryExaminer().teaching(bundle, CATALOG)
-    unfitted = PublishedMemoryExaminer().predictor()
+    rows = PublishedMemoryProtocols().teaching(bundle, CATALOG)
+    unfitted = PublishedMemoryProtocols().predictor()
     before, after = unfitted.predict(rows.queries), unfitted.fit(rows).predict(rows.queries)
     for metric in unfitted.metrics:
         np.testing.assert_array_equal(before.values[metric], after.values[metric])
@@ -221,7 +221,7 @@ def test_the_bundled_predictor_of_memory_is_the_calibrated_one_and_is_not_judged
     ]
     assert isinstance(part, CalibratedMemory)
     assert set(part.ranges.widths) == {"training", "inference", "several"}
-    assert PublishedMemoryExaminer().predictor().ranges.widths == {}
+    assert PublishedMemoryProtocols().predictor().ranges.widths == {}
     assert published_memory.bundled_memory().training == part.base.training
 
 
@@ -248,14 +248,14 @@ def test_bundled_ranges_hold_nearly_all_upper_ends_of_families_and_sources_left_
 def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
     tables = {"table": memory_table({}, SEGMENT)}
     bundle = Bundle.write(tmp_path / "own", "published_memory", tables)
-    tasks = list(PublishedMemoryExaminer().judged_only(bundle, CATALOG, {}))
+    tasks = list(PublishedMemoryProtocols().evaluation_tasks(bundle, CATALOG, {}))
     assert sum(len(task.judged) for task in tasks) == 2
     assert {task.name.partition("/")[0] for task in tasks} == {"unseen_model_and_source"}
 
 
 def test_what_training_saw_is_not_judged_again(bundle):
     seen = {"family": ["bert"], "source": ["transformers"]}
-    tasks = list(PublishedMemoryExaminer().judged_only(bundle, CATALOG, seen))
+    tasks = list(PublishedMemoryProtocols().evaluation_tasks(bundle, CATALOG, seen))
     protocols = {task.name.partition("/")[0]: task for task in tasks}
     assert set(protocols) == {"unseen_model", "unseen_model_and_source"}
     assert set(protocols["unseen_model"].judged.groups["family"]) == {"gpt"}

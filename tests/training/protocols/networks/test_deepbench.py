@@ -8,15 +8,15 @@ from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.device import DeviceCatalog
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Chosen
+from forerun.models.router import Router
 from forerun.training.evaluation.evaluate import evaluate
 from forerun.training.protocols.networks.deepbench import (
     CONVOLUTIONS,
-    DeepBenchExaminer,
+    DeepBenchProtocols,
     kernel_measurements,
     unanswerable,
 )
-from forerun.training.release.fit import COURSES
+from forerun.training.release.fit import RECIPES
 from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
@@ -31,40 +31,42 @@ def bundle(tmp_path):
 
 @pytest.mark.slow
 def test_no_row_of_the_judged_gpu_trains(bundle):
-    exams = [e for e in DeepBenchExaminer().exams(bundle, CATALOG) if e.protocol == "unseen_device"]
-    assert len(exams) == 3
-    for exam in exams:
-        trained = {query.device.name for query in exam.train.queries}
-        judged = {query.device.name for task in exam.tasks for query in task.judged.queries}
+    folds = [
+        e for e in DeepBenchProtocols().folds(bundle, CATALOG) if e.protocol == "unseen_device"
+    ]
+    assert len(folds) == 3
+    for fold in folds:
+        trained = {query.device.name for query in fold.train.queries}
+        judged = {query.device.name for task in fold.tasks for query in task.judged.queries}
         assert len(judged) == 1
         assert not trained & judged
 
 
 def test_an_architecture_is_judged_whole(bundle):
-    exams = {
-        exam.tasks[0].judged.groups["generation"][0]: exam
-        for exam in DeepBenchExaminer().exams(bundle, CATALOG)
-        if exam.protocol == "unseen_generation"
+    folds = {
+        fold.tasks[0].judged.groups["generation"][0]: fold
+        for fold in DeepBenchProtocols().folds(bundle, CATALOG)
+        if fold.protocol == "unseen_generation"
     }
-    maxwell = exams["maxwell"]
+    maxwell = folds["maxwell"]
     assert {task.device for task in maxwell.tasks} == {"gtx-titan-x", "tesla-m40"}
     assert {query.device.name for query in maxwell.train.queries} == {"v100-sxm2-16gb"}
 
 
 def test_tasks_are_one_class_in_one_precision_on_one_device(bundle):
-    for exam in DeepBenchExaminer().exams(bundle, CATALOG):
-        for task in exam.tasks:
+    for fold in DeepBenchProtocols().folds(bundle, CATALOG):
+        for task in fold.tasks:
             assert len(set(task.judged.groups["kernel_class"])) == 1
             assert len({query.run.precision for query in task.judged.queries}) == 1
             assert set(task.judged.groups["device"]) == {task.device}
 
 
 def test_recurrent_layers_are_judged_and_do_not_train(bundle):
-    for exam in DeepBenchExaminer().exams(bundle, CATALOG):
-        assert {query.run.operator.kind for query in exam.train.queries} <= {
+    for fold in DeepBenchProtocols().folds(bundle, CATALOG):
+        assert {query.run.operator.kind for query in fold.train.queries} <= {
             *("linear", "conv", "conv_transpose")
         }
-        assert any("recurrent" in task.name for task in exam.tasks)
+        assert any("recurrent" in task.name for task in fold.tasks)
 
 
 def test_times_are_those_of_the_pass_asked(bundle):
@@ -91,7 +93,7 @@ def test_what_cannot_be_asked_is_counted_with_its_reason(bundle):
 
 
 def test_a_folder_of_new_gpus_is_judged_by_the_predictor_in_use(bundle, tmp_path):
-    current = LoadedPredictor(Chosen((Roofline(),)), "1", "2000-01-01", "")
+    current = LoadedPredictor(Router((Roofline(),)), "1", "2000-01-01", "")
     found = evaluate("deepbench", current=current, record=TrainingRecord(), data_dir=bundle.folder)
     names = {row["task"].partition("/")[0] for row in found["tasks"]}
     assert names == {"unseen_device"}
@@ -100,26 +102,26 @@ def test_a_folder_of_new_gpus_is_judged_by_the_predictor_in_use(bundle, tmp_path
 
 def test_training_devices_are_left_out_of_a_folder(bundle):
     seen = {"device": ["v100-sxm2-16gb", "tesla-m40"]}
-    tasks = list(DeepBenchExaminer().judged_only(bundle, CATALOG, seen))
+    tasks = list(DeepBenchProtocols().evaluation_tasks(bundle, CATALOG, seen))
     assert {task.device for task in tasks} == {"gtx-titan-x"}
 
 
 def test_only_the_training_classes_train_the_predictors_in_use(bundle):
-    rows = DeepBenchExaminer(CONVOLUTIONS).teaching(bundle, CATALOG)
+    rows = DeepBenchProtocols(CONVOLUTIONS).teaching(bundle, CATALOG)
     assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
-    assert "recurrent" not in DeepBenchExaminer().teaching(bundle, CATALOG).groups["kernel_class"]
+    assert "recurrent" not in DeepBenchProtocols().teaching(bundle, CATALOG).groups["kernel_class"]
 
 
 def test_convolutions_train_operators_together_with_neusight():
-    (course,) = [course for course in COURSES if course.predictor.name == "operator_boost"]
-    first, second = course.examiners
+    (recipe,) = [recipe for recipe in RECIPES if recipe.predictor.name == "operator_boost"]
+    first, second = recipe.all_protocols
     assert (first.dataset, second.dataset) == ("neusight", "deepbench")
-    assert isinstance(second, DeepBenchExaminer)
+    assert isinstance(second, DeepBenchProtocols)
     assert (second.training_classes, second.training_precisions) == (CONVOLUTIONS, ("fp32",))
 
 
 def test_only_the_training_precisions_train_the_predictors_in_use(bundle):
-    rows = DeepBenchExaminer(training_precisions=("fp32",)).teaching(bundle, CATALOG)
+    rows = DeepBenchProtocols(training_precisions=("fp32",)).teaching(bundle, CATALOG)
     assert {query.run.precision for query in rows.queries} == {"fp32"}
-    every = DeepBenchExaminer().teaching(bundle, CATALOG)
+    every = DeepBenchProtocols().teaching(bundle, CATALOG)
     assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}

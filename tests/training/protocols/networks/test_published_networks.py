@@ -11,7 +11,7 @@ from forerun.models.baselines.roofline import Roofline
 from forerun.training.leaderboard.store import shipped
 from forerun.training.protocols.networks import published_networks
 from forerun.training.protocols.networks.published_networks import (
-    PublishedNetworksExaminer,
+    PublishedNetworksProtocols,
     graphs_of,
 )
 from forerun.training.protocols.networks.published_rows import (
@@ -135,12 +135,12 @@ def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, mea
 
 def test_a_family_and_a_chip_are_judged_by_what_others_taught(packaged, tmp_path):
     bundle = Bundle.write(tmp_path / "all", "published_networks", packaged)
-    exams = list(PublishedNetworksExaminer().exams(bundle, CATALOG))
-    assert {exam.protocol for exam in exams} == {"unseen_model", "unseen_device"}
-    for exam in exams:
-        key = "family" if exam.protocol == "unseen_model" else "chip"
-        for task in exam.tasks:
-            assert not set(task.judged.groups[key]) & set(exam.train.groups[key])
+    folds = list(PublishedNetworksProtocols().folds(bundle, CATALOG))
+    assert {fold.protocol for fold in folds} == {"unseen_model", "unseen_device"}
+    for fold in folds:
+        key = "family" if fold.protocol == "unseen_model" else "chip"
+        for task in fold.tasks:
+            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
             assert len(set(task.judged.groups["part"])) == 1
             assert {q.software.runtime for q in task.judged.queries} == {
                 task.name.partition("/")[2].partition("_")[0]
@@ -150,14 +150,14 @@ def test_a_family_and_a_chip_are_judged_by_what_others_taught(packaged, tmp_path
 def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
     table = published_table({}, {**V100, "model": "EfficientNet-B0"})
     bundle = Bundle.write(tmp_path / "own", "published_networks", {"table": table})
-    tasks = list(PublishedNetworksExaminer().judged_only(bundle, CATALOG, {}))
+    tasks = list(PublishedNetworksProtocols().evaluation_tasks(bundle, CATALOG, {}))
     assert sum(len(task.judged) for task in tasks) == 2
     assert {task.name.partition("/")[0] for task in tasks} == {"unseen_device_and_model"}
 
 
 def test_what_training_saw_is_not_judged_again(bundle):
     seen = {"chip": ["a100"], "family": ["resnet"]}
-    tasks = list(PublishedNetworksExaminer().judged_only(bundle, CATALOG, seen))
+    tasks = list(PublishedNetworksProtocols().evaluation_tasks(bundle, CATALOG, seen))
     found = {task.name.partition("/")[0]: task for task in tasks}
     assert set(found) == {"unseen_device", "unseen_device_and_model", "unseen_model"}
     assert set(found["unseen_model"].judged.groups["chip"]) == {"a100"}
@@ -184,4 +184,6 @@ def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypat
 
 
 def test_the_name_known_without_loading_is_the_predictors():
-    assert PublishedNetworksExaminer().predictor().name == PublishedNetworksExaminer.predictor_name
+    assert (
+        PublishedNetworksProtocols().predictor().name == PublishedNetworksProtocols.predictor_name
+    )

@@ -7,7 +7,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.mlenergy import RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
 from forerun.data.workload import Diffusion, LlmServing
-from forerun.training.protocols.power.mlenergy import VALUES, MlEnergyExaminer, serving_runs
+from forerun.training.protocols.power.mlenergy import VALUES, MlEnergyProtocols, serving_runs
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -51,24 +51,24 @@ def test_sizes_of_pictures_and_layouts_are_read(bundle):
 
 
 def test_models_that_are_judged_do_not_teach(bundle):
-    exams = list(MlEnergyExaminer().exams(bundle, CATALOG))
-    assert len(exams) == 6 + 2
-    for exam in exams:
-        key = "model" if exam.protocol == "leave_one_model_out" else "device"
-        for task in exam.tasks:
-            assert not set(task.judged.groups[key]) & set(exam.train.groups[key])
+    folds = list(MlEnergyProtocols().folds(bundle, CATALOG))
+    assert len(folds) == 6 + 2
+    for fold in folds:
+        key = "model" if fold.protocol == "leave_one_model_out" else "device"
+        for task in fold.tasks:
+            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
             assert not np.isnan(task.judged.values[task.metric]).any()
 
 
 def test_only_models_or_devices_never_seen_are_judged_without_fitting(bundle):
-    examiner = MlEnergyExaminer()
-    taught = examiner.teaching(bundle, CATALOG)
+    protocols_of_dataset = MlEnergyProtocols()
+    taught = protocols_of_dataset.teaching(bundle, CATALOG)
     seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
-    assert not list(examiner.judged_only(bundle, CATALOG, seen))
+    assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"].remove("b/Many-12B")
-    tasks = list(examiner.judged_only(bundle, CATALOG, seen))
+    tasks = list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
     assert {t.name for t in tasks} >= {"unseen_model/power_w", "unseen_model/power_w/moe"}
     assert {m for t in tasks for m in t.judged.groups["model"]} == {"b/Many-12B"}
     seen["device"].remove("b200-sxm-180gb")
-    names = {t.name for t in examiner.judged_only(bundle, CATALOG, seen)}
+    names = {t.name for t in protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen)}
     assert "unseen_device/latency_ms" in names

@@ -7,7 +7,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.workload import Diffusion, Kernel, Network
-from forerun.training.protocols import examiner
+from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.power.power_networks import (
     JOBS,
@@ -17,13 +17,13 @@ from forerun.training.protocols.power.power_networks import (
     zeus_networks,
 )
 from forerun.training.protocols.power.torch_op_energy import (
-    TorchOpEnergyExaminer,
+    TorchOpEnergyProtocols,
     trained_operators,
 )
-from forerun.training.release.fit import COURSES
+from forerun.training.release.fit import RECIPES
 
 CATALOG = DeviceCatalog.load()
-EXAMINER = TorchOpEnergyExaminer()
+EXAMINER = TorchOpEnergyProtocols()
 
 
 def trace() -> pd.DataFrame:
@@ -72,40 +72,40 @@ def bundle(tmp_path) -> Bundle:
 
 
 def test_a_gpu_is_left_out_with_all_its_runs(bundle):
-    exams = [e for e in EXAMINER.exams(bundle, CATALOG) if e.protocol == "unseen_device"]
-    judged = {task.device: {t.name for t in e.tasks} for e in exams for task in e.tasks}
+    folds = [e for e in EXAMINER.folds(bundle, CATALOG) if e.protocol == "unseen_device"]
+    judged = {task.device: {t.name for t in e.tasks} for e in folds for task in e.tasks}
     assert judged["a30"] == {f"unseen_device/{p}" for p in ("power", "training", "inference")}
     assert judged["a40"] == {"unseen_device/training"}
-    for exam in exams:
-        assert {t.device for t in exam.tasks}.isdisjoint(exam.train.groups["device"])
-        assert len(exam.train) > 20
+    for fold in folds:
+        assert {t.device for t in fold.tasks}.isdisjoint(fold.train.groups["device"])
+        assert len(fold.train) > 20
 
 
 def test_baselines_stand_beside_every_gpu_left_out(bundle):
-    for exam in EXAMINER.exams(bundle, CATALOG):
-        if exam.protocol == "unseen_device":
-            for task in exam.tasks:
+    for fold in EXAMINER.folds(bundle, CATALOG):
+        if fold.protocol == "unseen_device":
+            for task in fold.tasks:
                 tdp = np.array([q.device.tdp_w for q in task.judged.queries])
                 assert task.baselines["constant_share"] == pytest.approx(0.9 * tdp)
                 assert len(task.baselines["operator_boosters"]) == len(tdp)
 
 
 def test_a_network_left_out_does_not_train(bundle):
-    exams = [e for e in EXAMINER.exams(bundle, CATALOG) if e.protocol == "unseen_network"]
+    folds = [e for e in EXAMINER.folds(bundle, CATALOG) if e.protocol == "unseen_network"]
     names = set()
-    for exam in exams:
-        judged = {name for task in exam.tasks for name in task.judged.groups["op_shape"]}
-        assert judged.isdisjoint(exam.train.groups["op_shape"])
+    for fold in folds:
+        judged = {name for task in fold.tasks for name in task.judged.groups["op_shape"]}
+        assert judged.isdisjoint(fold.train.groups["op_shape"])
         names |= judged
     assert names == {*JOBS.values(), "resnet18"}
 
 
 def test_an_operator_left_out_does_not_train_with_its_backward_pass(bundle):
-    exams = [e for e in EXAMINER.exams(bundle, CATALOG) if e.protocol == "unseen_operator"]
-    assert exams
-    for exam in exams:
-        judged = {shape for task in exam.tasks for shape in task.judged.groups["op_shape"]}
-        assert judged.isdisjoint(exam.train.groups["op_shape"])
+    folds = [e for e in EXAMINER.folds(bundle, CATALOG) if e.protocol == "unseen_operator"]
+    assert folds
+    for fold in folds:
+        judged = {shape for task in fold.tasks for shape in task.judged.groups["op_shape"]}
+        assert judged.isdisjoint(fold.train.groups["op_shape"])
 
 
 def test_without_the_other_datasets_its_own_rows_are_judged(tmp_path, monkeypatch):
@@ -113,7 +113,7 @@ def test_without_the_other_datasets_its_own_rows_are_judged(tmp_path, monkeypatc
     monkeypatch.delenv("FORERUN_REFERENCE", raising=False)
     alone = Bundle.write(tmp_path / "alone" / "torch_op_energy", "torch_op_energy", {"ops": ops()})
     assert companion(alone, "zeus_powercap") is None
-    devices = {t.device for e in EXAMINER.exams(alone, CATALOG) for t in e.tasks}
+    devices = {t.device for e in EXAMINER.folds(alone, CATALOG) for t in e.tasks}
     assert devices == {"a30", "rtx-2080-ti"}
 
 
@@ -139,10 +139,10 @@ def test_every_job_has_a_graph():
 
 
 def test_three_datasets_train_the_predictor_of_power(reference):
-    course = next(c for c in COURSES if c.predictor.name == "operator_power")
-    assert [type(e) for e in course.others] == [ZeusNetworkPower, DiffusionPower]
+    recipe = next(c for c in RECIPES if c.predictor.name == "operator_power")
+    assert [type(e) for e in recipe.others] == [ZeusNetworkPower, DiffusionPower]
     queries = []
-    for one in course.examiners:
+    for one in recipe.all_protocols:
         rows = one.teaching(Bundle.open(reference / one.dataset, one.dataset), CATALOG)
         assert np.isfinite(rows.values["power_w"]).all()
         queries += list(rows.queries)
@@ -157,12 +157,12 @@ the A30 was 5 % off, P100 and V100 11 and 13 %."""
 
 def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):
     bundle = Bundle.open(reference / "torch_op_energy", "torch_op_energy")
-    judge = examiner("torch_op_energy")
-    for exam in judge.exams(bundle, CATALOG):
-        for task in exam.tasks:
+    judge = protocols_of_dataset("torch_op_energy")
+    for fold in judge.folds(bundle, CATALOG):
+        for task in fold.tasks:
             if task.name == "unseen_device/training":
                 fitted = judge.predictor()
-                plain = type(fitted)(calibrated=False).fit(exam.train)
+                plain = type(fitted)(calibrated=False).fit(fold.train)
                 value = plain.predict(task.judged.queries).values["power_w"]
                 truth = task.judged.values["power_w"]
                 error = np.mean(np.abs(value / truth - 1))

@@ -8,16 +8,16 @@ from forerun.data.datasets.power.zeus_powercap import TRACE, ZeusPowerCap
 from forerun.data.device import DeviceCatalog
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.power.training_jobs import PowerCap
-from forerun.models.router import Chosen
-from forerun.training.evaluation.evaluate import evaluate, rows, sit_exam
-from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapExaminer, best_share, board
+from forerun.models.router import Router
+from forerun.training.evaluation.evaluate import evaluate, rows, run_fold
+from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, best_share, board
 from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
 
 
-class Quick(ZeusPowerCapExaminer):
+class Quick(ZeusPowerCapProtocols):
     """Without intervals, which take most of the time."""
 
     def predictor(self, seed=0):
@@ -31,18 +31,18 @@ def bundle(tmp_path):
 
 
 def test_each_gpu_is_judged_by_what_the_others_taught(bundle):
-    exams = list(ZeusPowerCapExaminer().exams(bundle, CATALOG))
-    assert [exam.protocol.partition("/")[2] for exam in exams] == ["A40", "P100", "V100"]
-    for exam in exams:
-        for task in exam.tasks:
-            taught = {query.device.name for query in exam.train.queries}
+    folds = list(ZeusPowerCapProtocols().folds(bundle, CATALOG))
+    assert [fold.protocol.partition("/")[2] for fold in folds] == ["A40", "P100", "V100"]
+    for fold in folds:
+        for task in fold.tasks:
+            taught = {query.device.name for query in fold.train.queries}
             assert {q.device.name for q in task.judged.queries} == {task.device}
             assert task.device not in taught
             assert len(taught) == 2
 
 
 def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bundle):
-    table, found = bundle.table(TRACE), ZeusPowerCapExaminer().teaching(bundle, CATALOG)
+    table, found = bundle.table(TRACE), ZeusPowerCapProtocols().teaching(bundle, CATALOG)
     np.testing.assert_allclose(found.values["latency_ms"], 1e3 * table["time_per_epoch"])
     product = table["time_per_epoch"] * table["average_power"]
     np.testing.assert_allclose(found.values["energy_j"], product)
@@ -51,7 +51,7 @@ def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bund
 
 
 def test_names_and_devices_are_keys_and_no_settings(bundle):
-    found = ZeusPowerCapExaminer().teaching(bundle, CATALOG)
+    found = ZeusPowerCapProtocols().teaching(bundle, CATALOG)
     settings = {name for query in found.queries for name, _ in query.workload.settings}
     assert settings == {"dataset", "network", "optimizer", "batch_size"}
     assert set(found.groups) == {"device", "job"}
@@ -64,8 +64,8 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
 
 def test_the_choice_of_a_limit_is_judged_beside_the_energy(bundle):
     judge = Quick()
-    exam = next(judge.exams(bundle, CATALOG))
-    found = {row["metric"]: row for row in rows(list(sit_exam(judge, exam, shots=(6,))))}
+    fold = next(judge.folds(bundle, CATALOG))
+    found = {row["metric"]: row for row in rows(list(run_fold(judge, fold, shots=(6,))))}
     assert found["energy_j"]["choices"] == 3
     assert set(found["energy_j"]["chosen_by_rule"]) == {"largest_limit", "taught_share"}
     assert "choices" not in found["power_w"]
@@ -73,7 +73,7 @@ def test_the_choice_of_a_limit_is_judged_beside_the_energy(bundle):
 
 
 def test_the_share_that_saves_most_is_found(bundle):
-    rows_ = ZeusPowerCapExaminer().teaching(bundle, CATALOG)
+    rows_ = ZeusPowerCapProtocols().teaching(bundle, CATALOG)
     share = best_share(rows_)
     assert 0.4 <= share <= 0.5
 
@@ -84,7 +84,7 @@ def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_pa
     judge = Quick()
     rows_ = judge.teaching(taught, CATALOG)
     record = TrainingRecord().with_rows(taught, rows_)
-    loaded = LoadedPredictor(Chosen((judge.predictor().fit(rows_),)), "1", "2000-01-01", "")
+    loaded = LoadedPredictor(Router((judge.predictor().fit(rows_),)), "1", "2000-01-01", "")
     new = Bundle.write(
         tmp_path / "n",
         "zeus_powercap",
@@ -100,4 +100,4 @@ def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_pa
         assert {row["device"] for row in found["tasks"]} == {"quadro-rtx-6000"}
         assert {row["n"] for row in found["tasks"]} == {24 - shots}
     seen = {"device": ["quadro-rtx-6000"]}
-    assert not list(judge.judged_only(new, CATALOG, seen))
+    assert not list(judge.evaluation_tasks(new, CATALOG, seen))
