@@ -1,1 +1,8 @@
-"""Latency and memory of networks run by onnxruntime on a processor."""
+"""Latency and peak memory of networks that onnxruntime runs on a processor.
+
+Time is a sum over the executed nodes at rates that are inferred from measurements.
+"""
+
+from forerun.models.processors.latency import CpuLatency
+
+__all__ = ["CpuLatency"]

@@ -1,1 +1,5 @@
-"""Power, rate and energy of generative models that serve requests."""
+"""Power, rate and energy of generative models (language, diffusion) that serve requests."""
+
+from forerun.models.serving.power import ServingPower
+
+__all__ = ["ServingPower"]

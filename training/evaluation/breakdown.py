@@ -199,7 +199,7 @@ def _mean(groups: Sequence[dict[str, Any]], name: str) -> float | None:
 
 
 def _tasks(answered: Sequence[Answered]) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
-    """What is scored together, as in `forerun.training.evaluation.evaluate.rows`: all folds and seeds."""
+    """Answers that are scored together, over all folds and seeds, as in `evaluate.rows`."""
     parts: dict[tuple[str, str | None, str, str], list[Answered]] = {}
     for one in answered:
         if one.judged is not None:

@@ -1,4 +1,6 @@
-"""Collects measurements on an NVIDIA GPU; also alone: `python -m forerun.data.collectors.latency.gpu`.
+"""Collects measurements on an NVIDIA GPU.
+
+Also a program: `python -m forerun.data.collectors.latency.gpu`.
 
 Alone it needs torch and nvidia-ml-py, and pandas with pyarrow for the table (without them the rows
 stay in the journal, as JSON lines). Networks stand in the table by their names in the zoo;

@@ -68,8 +68,8 @@ def _datasheet(rows: "pd.DataFrame", frames: "Sequence[pd.DataFrame]") -> str:
         f"range of its runs over that ({spread:.3f} in the middle), `others_share` what others "
         f"took of the processors meanwhile ({others:.2f} in the middle: the machine is shared). "
         "`peak_memory_mib` is the process's peak over what it held before the network was loaded. "
-        "Networks are those of `forerun.data.collectors.workloads.onnx_networks`; `workload` is the digest "
-        "of their graph. No network that people publish is among them.",
+        "Networks are those of `forerun.data.collectors.workloads.onnx_networks`; `workload` is "
+        "the digest of their graph. No network that people publish is among them.",
     ]
     return "\n".join(lines) + "\n"
 
