@@ -19,7 +19,8 @@
     ├── MissingExtra
     ├── MissingTool
     ├── FailedProgram
-    └── BadArtifact
+    ├── BadArtifact
+    └── BrokenPlugin
 
 The same object becomes the command line's one line and the service's problem+json. Anything that
 does not derive from `InputError` is our fault and says so.
@@ -201,3 +202,16 @@ class BadArchitecture(InputError):
     """An architecture's choices do not belong to its search space."""
 
     slug = "bad-architecture"
+
+
+class BrokenPlugin(InputError):
+    """An installed package declares a class that cannot be loaded."""
+
+    slug, status = "broken-plugin", 500
+
+    def __init__(self, group: str, name: str, value: str, why: str) -> None:
+        """An entry point's group, name and value, and what went wrong when it was loaded."""
+        super().__init__(
+            f"The entry point {name!r} of {group} ({value}) cannot be loaded: {why}. "
+            "Mend or remove the package that declares it."
+        )

@@ -21,6 +21,7 @@ from forerun.data.datasets.power.mlenergy import MlEnergy
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
 from forerun.data.errors import UnknownDataset
+from forerun.data.plugins import plugins
 
 DATASETS: tuple[type[Dataset], ...] = (
     CloudProphetRuns,
@@ -44,16 +45,25 @@ DATASETS: tuple[type[Dataset], ...] = (
 )
 
 
+def all_datasets() -> tuple[type[Dataset], ...]:
+    """`DATASETS`, and those that installed packages add (`forerun.data.plugins`).
+
+    Raises:
+        BrokenPlugin: a class of another package cannot be loaded.
+    """
+    return (*DATASETS, *plugins("forerun.datasets"))
+
+
 def dataset(name: str) -> Dataset:
     """The dataset of that name.
 
     Raises:
         UnknownDataset: there is none.
     """
-    for cls in DATASETS:
-        if cls.name == name:
-            return cls()
-    raise UnknownDataset(name, [cls.name for cls in DATASETS])
+    known = {cls.name: cls for cls in all_datasets()}
+    if name not in known:
+        raise UnknownDataset(name, list(known))
+    return known[name]()
 
 
 def pull(name: str) -> Bundle:
@@ -66,4 +76,4 @@ def pull(name: str) -> Bundle:
     return dataset(name).pull()
 
 
-__all__ = ["DATASETS", "Dataset", "dataset", "pull"]
+__all__ = ["DATASETS", "Dataset", "all_datasets", "dataset", "pull"]

@@ -1,13 +1,17 @@
 """Readers: from files, modules and tables to operator graphs.
 
-A new file format is one file here with a class like those in `READERS`, and its line there.
+A new file format is one file here with a class like those in `READERS`, and its line there, or a
+class of another package that it declares as an entry point (`forerun.data.plugins`).
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
 from forerun.data.graph import OperatorGraph
+from forerun.data.plugins import plugins
 from forerun.features.readers.huggingface import HuggingFaceReader
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.operator_json import OperatorJsonReader, check_graph
@@ -69,7 +73,7 @@ def read_graph(
     where = source.name if isinstance(source, Path) else "the upload"
     _check_numbers(where, batch_size, sequence_length)
     path, head = _head(source, where, max_bytes)
-    for reader in READERS:
+    for reader in chain(READERS, _of_other_packages()):
         if reader().accepts(path, head):
             try:
                 graph = reader().read(
@@ -85,6 +89,11 @@ def read_graph(
         "it is neither an ONNX model, a .pt2 program, a Hugging Face config.json "
         "nor an operator graph in JSON.",
     )
+
+
+def _of_other_packages() -> Iterator[type[GraphReader]]:
+    """Readers that installed packages add, looked up when no reader of `READERS` takes a file."""
+    yield from plugins("forerun.readers")
 
 
 def _check_numbers(where: str, batch_size: int, sequence_length: int | None) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.errors import BadArtifact
+from forerun.models.catalog import predictor_class
 from forerun.models.predictor import Predictor
 
 FORMAT = "forerun.predictor/1"
@@ -71,19 +72,18 @@ def load_part(folder: Path) -> Predictor:
     Raises:
         BadArtifact: the folder is damaged, or no predictor has that name.
     """
-    from forerun.models import PREDICTORS
-
     name = _content(folder)["name"]
-    for cls in PREDICTORS:
-        if cls.name == name:
-            try:
-                return cls.load(folder)
-            except KeyError as error:
-                raise BadArtifact(
-                    f"{folder} was written by another version of forerun: {error} is not in it; "
-                    "fit it again."
-                ) from error
-    raise BadArtifact(f"{folder} holds {name!r}, which this version of forerun does not know.")
+    try:
+        cls = predictor_class(name)
+    except BadArtifact as error:
+        raise BadArtifact(f"{folder} holds {name!r}, and {error}") from error
+    try:
+        return cls.load(folder)
+    except KeyError as error:
+        raise BadArtifact(
+            f"{folder} was written by another version of forerun: {error} is not in it; "
+            "fit it again."
+        ) from error
 
 
 def load_predictor(folder: Path) -> Predictor:

@@ -20,7 +20,7 @@ def list_datasets(
 ) -> None:
     """Datasets that can be pulled, and which are here."""
     from forerun.data.bundle import bundle_folder
-    from forerun.data.datasets import DATASETS
+    from forerun.data.datasets import all_datasets
 
     rows = [
         {
@@ -29,7 +29,7 @@ def list_datasets(
             "licence": cls.licence,
             "here": bundle_folder(cls.name).is_dir(),
         }
-        for cls in DATASETS
+        for cls in all_datasets()
     ]
     if json:
         print_json({"datasets": rows})

@@ -1,6 +1,7 @@
 """Datasets as exams: what may teach, what is judged, what others published."""
 
 from forerun.data.errors import UnknownDataset
+from forerun.data.plugins import plugins
 from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
 from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
 from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
@@ -45,16 +46,32 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
 )
 
 
+def all_protocols() -> tuple[type[DatasetProtocols], ...]:
+    """`DATASET_PROTOCOLS`, and those that installed packages add (`forerun.data.plugins`).
+
+    Raises:
+        BrokenPlugin: a class of another package cannot be loaded.
+    """
+    return (*DATASET_PROTOCOLS, *plugins("forerun.protocols"))
+
+
 def protocols_of_dataset(dataset: str) -> DatasetProtocols:
     """The examiner of a dataset.
 
     Raises:
         UnknownDataset: no protocol is written for a dataset of that name.
     """
-    for cls in DATASET_PROTOCOLS:
-        if cls.dataset == dataset:
-            return cls()
-    raise UnknownDataset(dataset, [cls.dataset for cls in DATASET_PROTOCOLS])
+    known = {cls.dataset: cls for cls in all_protocols()}
+    if dataset not in known:
+        raise UnknownDataset(dataset, list(known))
+    return known[dataset]()
 
 
-__all__ = ["DATASET_PROTOCOLS", "DatasetProtocols", "Fold", "Task", "protocols_of_dataset"]
+__all__ = [
+    "DATASET_PROTOCOLS",
+    "DatasetProtocols",
+    "Fold",
+    "Task",
+    "all_protocols",
+    "protocols_of_dataset",
+]
