@@ -1,8 +1,12 @@
 """The five folders are the package: through links, in one order, each file a concept."""
 
+import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import forerun.data
 from tests.house.sources import FLOORS, PYPROJECT, REPOSITORY, modules, name_of
@@ -23,11 +27,10 @@ def test_what_is_imported_is_what_stands_at_the_top():
     assert Path(forerun.data.__file__).resolve() == REPOSITORY / "data" / "__init__.py"
 
 
-def test_a_floor_imports_only_the_floors_below_it():
-    (contract,) = PYPROJECT["tool"]["importlinter"]["contracts"]
-    assert contract["type"] == "layers"
-    assert contract["layers"] == [f"forerun.{floor}" for floor in reversed(FLOORS)]
-    assert "ignore_imports" not in contract
+def test_imports_go_down_the_floors_and_rooms_as_the_contracts_say():
+    contracts = PYPROJECT["tool"]["importlinter"]["contracts"]
+    assert contracts[0]["layers"] == [f"forerun.{floor}" for floor in reversed(FLOORS)]
+    assert not any("ignore_imports" in contract for contract in contracts)
     found = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=REPOSITORY,
@@ -35,6 +38,25 @@ def test_a_floor_imports_only_the_floors_below_it():
         text=True,
     )
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("floor", ["models", "service"])
+def test_a_floor_shows_its_rooms(floor):
+    files = [p.name for p in (REPOSITORY / floor).iterdir() if p.is_file()]
+    assert len(files) <= 10, f"{floor}/ shows {len(files)} files: {sorted(files)}"
+
+
+def test_no_folder_holds_more_than_twenty_files():
+    counts = Counter(path.parent for path in modules())
+    crowded = {name_of(folder): count for folder, count in counts.items() if count > 20}
+    assert not crowded
+
+
+def test_every_room_of_models_and_service_says_what_is_in_it():
+    for floor in ("models", "service"):
+        for room in (REPOSITORY / floor).iterdir():
+            if (room / "__init__.py").is_file():
+                assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), room
 
 
 def test_no_module_is_named_by_an_empty_word():

@@ -28,7 +28,7 @@ def test_the_ban_names_the_heavy_libraries():
     assert loaded_by(["matplotlib"]) & HEAVY == {"matplotlib"}, "the check sees them"
 
 
-@pytest.mark.parametrize("part", ["service", "service.app", "service.cli"])
+@pytest.mark.parametrize("part", ["service", "service.http.app", "service.cli"])
 def test_the_service_starts_without_heavy_libraries(part):
     assert not loaded_by([f"forerun.{part}"]) & HEAVY
 
