@@ -25,7 +25,7 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import DIRECT, FEATURES, NetworkRows, TrainingRows
+from forerun.models.networks.features import FEATURES, RANGED, NetworkRows, TrainingRows
 from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
@@ -47,14 +47,10 @@ RESIDUAL, WHOLE = "residual", "whole"
 OTHER_WAYS_WEIGHT = 0.5
 """Weight of rows that are no mixed-precision inference on a GPU in nchw."""
 
-_FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
 WITHIN = 0.9
 """Share of the families held out that lie within the training domain."""
 _MOST_SPREAD = 0.5
 _SPREAD_FLOOR = 0.06
-
-_CHECKED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype=np.intp)
-"""Features whose range a query may leave: all that are no flags."""
 
 
 class _Answer(NamedTuple):
@@ -273,7 +269,7 @@ class NetworkBoost:
         self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
     ) -> list[tuple[str, ...]]:
         assert self.mixes is not None
-        checked, fused = rows.features[:, _CHECKED], _fused(rows)
+        checked, fused = rows.features[:, RANGED], _fused(rows)
         found = []
         for row, query in enumerate(queries):
             adapted = self.few_rows.rows(query.device) >= ENOUGH_ROWS
@@ -337,9 +333,9 @@ class NetworkBoost:
 
 def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     kinds, features = np.where(rows.ways == "cpu", "cpu", "gpu"), rows.features
-    names = [FEATURES[place] for place in _CHECKED]
+    names = [FEATURES[place] for place in RANGED]
     return {
-        str(kind): FeatureRange.of(names, features[kinds == kind][:, _CHECKED])
+        str(kind): FeatureRange.of(names, features[kinds == kind][:, RANGED])
         for kind in np.unique(kinds)
     }
 

@@ -44,6 +44,10 @@ FEATURES: tuple[str, ...] = (
 coefficient enters."""
 
 DIRECT = len(NETWORK_FEATURES)
+_FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
+RANGED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype=np.intp)
+"""Positions of the features whose range a query may leave: all that are no flags."""
+
 FEW_GRAPHS = 64
 """Lowerings of more graphs at once are not kept: digests would cost more than they save."""
 

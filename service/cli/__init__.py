@@ -8,7 +8,6 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import (
     adapt,
-    collect,
     colocate,
     data,
     devices,
@@ -22,6 +21,7 @@ from forerun.service.cli import (
     trace,
     train,
 )
+from forerun.service.cli.collect import group as collect
 
 app = typer.Typer(
     name="forerun",

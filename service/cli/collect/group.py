@@ -5,22 +5,16 @@ from typing import Annotated
 
 import typer
 
-from forerun.service.cli import (
-    collect_cpu,
-    collect_gpu,
-    collect_probe,
-    collect_program,
-    collect_window,
-)
+from forerun.service.cli.collect import cpu, gpu, probe, program, window
 from forerun.service.cli.output import progress, progress_bar
 
 app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
-app.command("cpu")(collect_cpu.cpu)
-app.command("probe")(collect_probe.probe)
-app.command("gpu")(collect_gpu.gpu)
-app.command("graphs")(collect_gpu.graphs)
-app.command("program")(collect_program.program)
-app.command("window")(collect_window.window)
+app.command("cpu")(cpu.cpu)
+app.command("probe")(probe.probe)
+app.command("gpu")(gpu.gpu)
+app.command("graphs")(gpu.graphs)
+app.command("program")(program.program)
+app.command("window")(window.window)
 
 
 @app.command("contention")
