@@ -25,7 +25,7 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import FEATURES, RANGED, NetworkRows, TrainingRows
+from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
 from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
