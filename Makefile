@@ -3,8 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 HOST ?= 127.0.0.1
 PORT ?= 8080
+SAMPLE ?= 150
+SEED ?= 0
+CHANGED ?=
 
-.PHONY: serve test lint types train figures golden golden-diff bench clean
+.PHONY: serve test test-fast mutants lint types train figures golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -13,10 +16,18 @@ serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
 test: $(VENV)/.dev lint types  ## lint, types and tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+test-fast: $(VENV)/.dev  ## what takes under 2 minutes on 2 idle cores and needs nothing but the dev extra
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not reference and not zoo and not browser"
+
+mutants: $(VENV)/.dev  ## small changes to numerical code that the nearest tests should notice
+	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) $(if $(CHANGED),--changed $(CHANGED))
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/deptry .
+	$(BIN)/vulture
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

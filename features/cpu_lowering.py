@@ -71,10 +71,6 @@ class _Lowering:
     def _inputs(self, op: Operator) -> list[int]:
         return list(dict.fromkeys(self._source(i) for i in op.inputs))
 
-    def _sole_reader(self, place: int) -> bool:
-        """Whether the value a convolution holds by now is read by one operator alone."""
-        return len(self._readers[place]) == 1
-
     # Functions written out as elementary operators.
 
     def _mark_patterns(self) -> None:

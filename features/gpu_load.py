@@ -1,7 +1,7 @@
 """What runs ask of a GPU: how busy arithmetic and memory are kept, and what its board offers.
 
-Shares are of the roofline time and linear in the operators' work, so that the load of a network is
-the time-weighted mean of its operators' loads.
+Shares are of the expected device time (`forerun.features.kernel_activity`) and linear in the
+operators' work, so that the load of a network is the time-weighted mean of its operators' loads.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,21 @@ from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.query import Query
+from forerun.features.kernel_activity import ACTIVITIES, kernel_activity
 from forerun.features.operators import IS_GEMM
 from forerun.features.query_table import gather
 from forerun.features.roofline import COMPUTE_PRECISION, traffic_bytes
 
 Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 SHORTEST_S = 1e-10
 LANES_PER_UNIT = 64.0
 """Of a compute unit, each doing a multiply-add a cycle: P100, V100, A100 and all of AMD's data
 centre GPUs. It stands in for units and clock where a sheet lacks either."""
+TYPICAL_GHZ = 1.5
+"""Highest clock of a GPU whose sheet gives neither clock nor units; between P100 (1.3) and H100
+(2.0)."""
 CARRIED_GBS = 1150.0
 """Bandwidth that draws power, at most, for an `issue_rate` of 1: boards of one chip with faster
 memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V100 and A30 have 800
@@ -37,9 +42,11 @@ class GpuLoad:
     """n runs, each on its device.
 
     Attributes:
-        arithmetic: (n,) share of the roofline time for which arithmetic runs at its peak rate.
-        memory: (n,) share for which memory moves data at full bandwidth.
-        device_s: (n,) roofline time of one run, seconds.
+        arithmetic: (n,) mean rate of arithmetic in terms of its peak, while the device works.
+        memory: (n,) mean traffic in terms of the full bandwidth, while the device works.
+        occupied: (n, classes) share of the time in each class of `ACTIVITIES`.
+        filled: (n, classes) the same, times the share of the units that have work.
+        device_s: (n,) expected device time of one run, seconds.
         issue_rate: (n,) compute units times highest clock, 1e11 a second: the rate at which the
             board's silicon can switch.
         bandwidth_gbs: (n,) memory bandwidth that the chip can use, 1e9 bytes/s.
@@ -50,6 +57,8 @@ class GpuLoad:
 
     arithmetic: Column
     memory: Column
+    occupied: Matrix
+    filled: Matrix
     device_s: Column
     issue_rate: Column
     bandwidth_gbs: Column
@@ -72,8 +81,9 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
         UnknownPrecision: a device's sheet has no peak for a query's precision.
         ValueError: a device has no design power.
     """
-    n = len(queries)
+    n, classes = len(queries), len(ACTIVITIES)
     busy = {name: np.zeros(n) for name in ("arithmetic", "memory", "device_s")}
+    spent = {name: np.zeros(n * classes) for name in ("occupied", "filled")}
     for part in gather(queries):
         table, device = part.table, part.device
         matrix = device.peak(COMPUTE_PRECISION[part.precision], matrix=True)
@@ -81,24 +91,30 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
         peak = np.where(IS_GEMM[table.kind], matrix, vector) * 1e12
         arithmetic = table.flops / peak
         memory = traffic_bytes(table, part.precision) / (used_bandwidth_gbs(device) * 1e9)
-        longer = np.maximum(np.maximum(arithmetic, memory), SHORTEST_S)
-        seconds = {"arithmetic": arithmetic, "memory": memory, "device_s": longer}
+        roofline = np.maximum(np.maximum(arithmetic, memory), SHORTEST_S)
+        kernels = kernel_activity(table, roofline, compute_units(device))
+        seconds = {"arithmetic": arithmetic, "memory": memory, "device_s": kernels.seconds}
         for name, column in seconds.items():
             busy[name] += np.bincount(part.owner, column * table.repeat, n)
+        cell, time = part.owner * classes + kernels.activity, kernels.seconds * table.repeat
+        spent["occupied"] += np.bincount(cell, time, n * classes)
+        spent["filled"] += np.bincount(cell, time * kernels.filled, n * classes)
     whole = busy["device_s"]
-    shares = (busy["arithmetic"] / whole, busy["memory"] / whole)
-    return GpuLoad(*shares, whole, *_boards([query.device for query in queries]))
+    boards = _boards([query.device for query in queries])
+    occupied, filled = (column.reshape(n, classes) / whole[:, None] for column in spent.values())
+    rates = (busy["arithmetic"] / whole, busy["memory"] / whole)
+    return GpuLoad(*rates, occupied, filled, whole, *boards)
 
 
 def saturating_load(
     devices: Sequence[Device], arithmetic: float, memory: float, device_s: float = 1.0
 ) -> GpuLoad:
-    """Loads of runs so long that the host does not matter, of known shares.
+    """Loads of large products that fill their GPU, so long that the host does not matter.
 
     Args:
         devices: n devices.
-        arithmetic: share of all of them.
-        memory: likewise, of the sheet's bandwidth, for all of which there is time.
+        arithmetic: its rate in terms of the peak, the same for all.
+        memory: traffic in terms of the sheet's bandwidth.
         device_s: time of a run, seconds.
 
     Raises:
@@ -106,7 +122,9 @@ def saturating_load(
     """
     n = len(devices)
     used = np.array([memory * d.bandwidth_gbs / used_bandwidth_gbs(d) for d in devices])
-    columns = (np.full(n, arithmetic), used, np.full(n, device_s))
+    products = np.zeros((n, len(ACTIVITIES)))
+    products[:, ACTIVITIES.index("product")] = 1.0
+    columns = (np.full(n, arithmetic), used, products, products, np.full(n, device_s))
     return GpuLoad(*columns, *_boards(devices))
 
 
@@ -122,6 +140,11 @@ def issue_rate(device: Device) -> float:
         return device.compute_units * device.boost_clock_mhz / 1e5
     fp32 = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
     return fp32 * 10.0 / (2.0 * LANES_PER_UNIT)
+
+
+def compute_units(device: Device) -> float:
+    """Compute units by the sheet, else as many as `issue_rate` stands for at `TYPICAL_GHZ`."""
+    return float(device.compute_units or 100.0 * issue_rate(device) / TYPICAL_GHZ)
 
 
 def used_bandwidth_gbs(device: Device) -> float:

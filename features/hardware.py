@@ -63,13 +63,10 @@ class Embedding:
     Attributes:
         mean: (9,).
         deviation: (9,) standard deviations; 0 where a sheet gives the figure.
-        effective_draws: how many draws the answer rests on; few mean that the measurements fit
-            no sheet of the catalogue's kind.
     """
 
     mean: Column
     deviation: Column
-    effective_draws: float
 
     def figure(self, name: str) -> tuple[float, float, float]:
         """A figure, and the bounds that hold it nine times in ten."""
@@ -123,7 +120,7 @@ def embedding(device: Device, measurements: Measurements | None = None, seed: in
         weights = _explained(draws, measurements)
     centre = weights @ draws
     deviation = np.sqrt(np.maximum(weights @ (draws - centre) ** 2, 0.0))
-    return Embedding(centre, deviation, float(1.0 / (weights**2).sum()))
+    return Embedding(centre, deviation)
 
 
 def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -> Device:

@@ -91,9 +91,10 @@ class CapResponse:
         wanted = demand(power, tdp_w, self.headroom, self.onset)
         capped = followed_power(limit / wanted, self.headroom, self.onset)
         free = followed_power(tdp_w / wanted, self.headroom, self.onset)
-        return capped / free, self._stretch(capped, wanted / tdp_w) / self._stretch(
-            free, wanted / tdp_w
-        )
+        # Not `capped / free`: the demand is found by bisection, which would leave its residue.
+        less = np.minimum(capped * wanted / power, 1.0)
+        slower = self._stretch(capped, wanted / tdp_w) / self._stretch(free, wanted / tdp_w)
+        return np.where(capped < free, less, 1.0), slower
 
     def _stretch(self, drawn: Column, wanted: Column) -> Column:
         """Time in terms of that at full clock; `drawn` of the demand, `wanted` of the TDP."""

@@ -8,7 +8,7 @@ another batch size or number of threads errs most alike (Rasmussen and Williams 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -315,11 +315,6 @@ def fitted_prior(rows: Sequence[RateRows], start: Column, wide: Deviations) -> R
     variance = np.mean(spread, axis=0) / len(rows)
     # A rate that no row tells stays where it began, and is as unsure as any.
     return RatePrior(np.mean(found, axis=0), np.minimum(np.sqrt(variance), 0.3))
-
-
-def with_deviations(prior: RatePrior, **changes: float) -> RatePrior:
-    """The prior with some deviations changed."""
-    return replace(prior, deviations=replace(prior.deviations, **changes))
 
 
 def _times(rows: RateRows, centre: Column) -> Matrix:

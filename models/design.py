@@ -44,9 +44,6 @@ from forerun.models.shown_designs import ShownDesigns
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-OUTPUTS_COUNT = 0.7
-"""Of a metric's tree outputs against the directives, when designs are suggested."""
-
 SHOTS = 20
 """Designs of a program, when the width after adapting is measured."""
 

@@ -45,7 +45,7 @@ from forerun.models.power_intervals import (
     LawIntervals,
     calibrated,
 )
-from forerun.models.power_law import PowerLaw, limited_w
+from forerun.models.power_law import TERMS, PowerLaw, limited_w
 from forerun.models.power_measured import MeasuredRuns, is_network, phase_of
 from forerun.models.power_runs import PowerRuns
 from forerun.models.prediction import Predictions
@@ -245,6 +245,8 @@ class OperatorPower:
         content = read_content(folder, cls.name)
         FeatureRange.check_names(folder, POWER_FEATURES, content["features"])
         count, law, reach = content["fitted"], content["law"], content["intervals"]
+        if law:
+            FeatureRange.check_names(folder, list(TERMS), law["terms"])
         shapes = content["operator_intervals"]
         return cls(
             seed=content["seed"],

@@ -27,7 +27,6 @@ from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 METRICS: Final = (TIME, POWER)
-ANSWERED: Final = (TIME, POWER, ENERGY)
 TAUGHT_SPREAD: Final = 0.3
 """Of the prior's: how far rows of a device that teaches may still move its offsets."""
 

@@ -10,6 +10,7 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
 from forerun.features.gpu_load import GpuLoad, gpu_load, saturating_load
+from forerun.features.kernel_activity import EFFICIENCY
 from forerun.models.domain import Sheet
 from forerun.models.host_time import HostTime
 
@@ -18,7 +19,7 @@ Column = NDArray[np.float64]
 KERNEL_HOST_S = 30e-6
 """What the host takes for one call in a loop: calls on tiny tensors take 28 to 45 microseconds
 next to the A30 of torch_op_energy and 80 to 110 next to its RTX 2080 Ti."""
-DIFFUSION_SHARES = (1.0, 0.3)
+DIFFUSION_SHARES = (EFFICIENCY["product"], 0.3)
 """Arithmetic and memory of a diffusion model that draws a whole batch: large half-precision
 products, whose traffic is taken as a third of what memory could move."""
 
@@ -108,8 +109,9 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
 def _merged(first: GpuLoad, second: GpuLoad, is_second: NDArray[np.bool_]) -> GpuLoad:
     columns = {}
     for one in fields(GpuLoad):
-        column = np.empty(len(is_second))
-        column[~is_second] = getattr(first, one.name)
+        of_first = getattr(first, one.name)
+        column = np.empty((len(is_second), *of_first.shape[1:]))
+        column[~is_second] = of_first
         column[is_second] = getattr(second, one.name)
         columns[one.name] = column
     return GpuLoad(**columns)

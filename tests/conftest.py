@@ -10,6 +10,15 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("forerun", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("forerun")
 
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What reads the reference bundles or the mirror is marked `reference`."""
+    for item in items:
+        if {"reference", "mirror"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("reference")
+
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -60,7 +60,6 @@ SUPERLINEAR: Final = 1.25
 Chosen by looking at the rows: the ratios of all others stay below 1.1, these are above 1.7.
 """
 
-EXAMPLES_CONFIGS: Final = "PyTorch/Classification/ConvNets/configs.yml at 0fadac23"
 TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
     ("b0", "v100-sxm-16gb", "amp"): 128,
     ("b0", "v100-sxm-16gb", "fp32"): 64,
@@ -76,7 +75,8 @@ TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
     ("b4", "a100-sxm-80gb", "tf32"): 64,
 }
 """(size, GPU, precision) -> samples a step of EfficientNet training, which the tables leave out:
-they say that the default configuration ran, and that is `EXAMPLES_CONFIGS`."""
+they say that the default configuration ran, which is the one of
+PyTorch/Classification/ConvNets/configs.yml at 0fadac23."""
 
 _EFFICIENTNET = re.compile(r"EfficientNet-(?:WideSE-)?(B[04])")
 _FAMILIES: Final = (

@@ -119,5 +119,5 @@ def _diffusers() -> tuple[Any, Any]:
     try:
         from diffusers import AutoencoderKL, UNet2DConditionModel
     except ImportError as error:
-        raise MissingExtra("Tracing a diffusion pipeline", "diffusers") from error
+        raise MissingExtra("Tracing a diffusion pipeline", "zoo") from error
     return AutoencoderKL, UNet2DConditionModel

@@ -2,7 +2,7 @@
 
     python -m forerun.features.published.memory_zoo FILE.parquet
 
-traces all of them anew (minutes; needs the `zoo` and `train` extras, and `diffusers`) and writes
+traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes
 the table that comes with the dataset `published_memory`. Networks that tables also time are those
 of `forerun.features.published.zoo`, by the same names.
 """

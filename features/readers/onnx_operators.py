@@ -19,7 +19,6 @@ _INDEX_TYPES = frozenset(
         onnx.TensorProto.STRING,
     }
 )
-Known = tuple[Tensor, Shape]
 _QUANTISED_OPERANDS: Mapping[str, tuple[int, int]] = {
     "QLinearConv": (0, 3),
     "QLinearMatMul": (0, 3),

@@ -21,14 +21,12 @@ class LowRank:
 
     Attributes:
         levels: mean log time of each of d devices, shape (d,).
-        loadings: coordinates of each device, shape (d, rank).
         projection: from d centred log times of a workload to its factors, shape (d, rank).
         scales: deviation of each factor over the workloads, shape (rank,); factors are divided by
             the first, so that later ones count for as little as they explain.
     """
 
     levels: Vector
-    loadings: Matrix
     projection: Matrix
     scales: Vector
 
@@ -44,7 +42,7 @@ class LowRank:
         _, singular, right = np.linalg.svd(log_times - levels, full_matrices=False)
         kept = min(rank, int((singular > 1e-9 * max(singular[0], 1e-300)).sum()))
         scales = singular[:kept] / np.sqrt(len(log_times))
-        return cls(levels, right[:kept].T * scales, right[:kept].T, scales)
+        return cls(levels, right[:kept].T, scales)
 
     def factors(self, log_times: Matrix) -> Matrix:
         """Factors of n workloads from their log times on the known devices, shape (n, rank)."""

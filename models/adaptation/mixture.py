@@ -4,7 +4,6 @@ The predictive density is Student's with few degrees of freedom, so that one str
 decide; a prior says how much each expert is trusted before anything was measured.
 """
 
-from collections.abc import Sequence
 from math import lgamma
 
 import numpy as np
@@ -21,19 +20,6 @@ def log_density(errors: Matrix, variances: Matrix) -> Matrix:
     spread = 0.5 * np.log(variances)
     tails = (FREEDOM + 1) / 2 * np.log1p(errors**2 / (FREEDOM * variances))
     return np.asarray(norm - spread - tails)
-
-
-def weigh(errors: Matrix, variances: Matrix, prior: Sequence[float]) -> Column:
-    """Weights of e experts from k rows left out one by one, shape (e,), adding up to 1.
-
-    Args:
-        errors: (e, k) left-out errors.
-        variances: (e, k) variances that the experts claim for them.
-        prior: e positive weights before any row.
-    """
-    score = log_density(errors, variances).sum(axis=1) + np.log(prior)
-    weights = np.exp(score - score.max())
-    return np.asarray(weights / weights.sum())
 
 
 def combine(weights: Column, means: Matrix, variances: Matrix) -> tuple[Column, Column]:

@@ -23,6 +23,7 @@ def trials(framework, runtime):
     return tuple(Trial(op, framework=framework, runtime=runtime) for op in OPERATORS)
 
 
+@pytest.mark.slow
 class TestCpu(CollectorContract):
     cls = CpuCollector
 

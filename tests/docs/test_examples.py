@@ -17,6 +17,7 @@ def examples():
     return module
 
 
+@pytest.mark.slow
 def test_the_examples_are_up_to_date(examples):
     text = README.read_text()
     if text != examples.with_examples(text):

@@ -41,6 +41,7 @@ def test_a_notebook_is_committed_without_outputs(path):
     assert all(c.execution_count is None for c in notebook.cells if c.cell_type == "code")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_a_table_and_a_picture(path, tmp_path):
     if not PRETRAINED.is_file():

@@ -458,3 +458,14 @@ def test_any_graph_can_be_lowered(
         assert (column >= 0).all()
     assert found.fusible_traffic >= 0
     assert prod(found.product_views.shape) == 6 * len(found)
+
+
+@pytest.mark.parametrize(
+    ("columns", "tiles"), [(1, 1), (64, 1), (128, 1), (129, 2), (256, 2), (1000, 8)]
+)
+def test_a_tile_has_128_columns_as_that_of_the_largest_kernels_of_cublas(columns, tiles) -> None:
+    """NVIDIA's guide to matrix products draws waves of tiles of 256 x 128 and 128 x 128."""
+    net = graph(op("linear", ((64, 32),), (64, columns), (), 32 * columns))
+    kernels = kernels_of(net, precision="fp16")
+    product = int(np.flatnonzero(kernels.is_product)[0])
+    assert kernels.tiles_across[product] == tiles

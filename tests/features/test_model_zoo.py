@@ -6,10 +6,10 @@ import pytest
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.features import model_zoo
 from forerun.features.model_zoo import build, networks_of, versions, zoo_calls, zoo_graph
+from tests.zoo import needs_zoo
 
 REFERENCE_TIMM = "1.0.31"
 """The version whose networks equal the reference table; others may define some differently."""
-needs_zoo = pytest.mark.skipif(not model_zoo.is_installed(), reason="needs the zoo extra")
 NETWORKS = [("resnet18", 224), ("vit_tiny_patch16_224", 224), ("convit_tiny", 224)]
 
 

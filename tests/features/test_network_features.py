@@ -13,6 +13,7 @@ from forerun.features.network_features import (
     DEVICE_RATIOS,
     NETWORK_FEATURES,
     Chip,
+    _intensities,
     assumed,
     chip_of,
     device_ratios,
@@ -115,3 +116,19 @@ def test_a_power_limited_gpu_sustains_less_than_its_nominal_matrix_rate() -> Non
     """L40S: 205 to 253 TFLOP/s in bf16 of nominal 362 (AIConfigurator's GEMM tables)."""
     device = DeviceCatalog.load().get("l40s")
     assert 200e12 < chip_of(device, "bf16").matrix < 260e12
+
+
+@pytest.mark.parametrize(("rows", "fill"), [(99 * 128, 0.99), (50 * 128, 0.5), (101 * 128, 0.505)])
+def test_a_wave_fills_as_many_units_as_it_has_tiles(rows: int, fill: float) -> None:
+    """A tile of 128 x 128 a unit: 100 units take 12,800 rows of 128 columns at once."""
+    layer = Operator("linear", "aten.mm", ((rows, 64),), ((rows, 128),), 64 * 128)
+    graph = OperatorGraph((layer,), source="torch_export")
+    found = next(lower(graph, (lowering_mode(graph, "fp16", SOFTWARE),)))
+    assert row(1, found=found)[0]["wave_fill"] == pytest.approx(fill, rel=0.01)
+
+
+def test_quantiles_of_intensity_are_of_time_and_stop_where_kernels_only_move_bytes():
+    compute, memory = np.array([1.0, 0.0, 4.0]), np.array([1.0, 1.0, 1.0])
+    found = _intensities(compute, memory, np.array([0.3, 0.4, 0.3]))
+    # 40 % of the time at the floor, 30 % balanced, 30 % with four times as much arithmetic.
+    np.testing.assert_allclose(found, [-6.0, -6.0, 0.0, np.log(4.0), np.log(4.0)], atol=1e-6)

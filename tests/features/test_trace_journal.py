@@ -100,6 +100,7 @@ def test_a_table_of_nothing_is_refused(journal):
         journal.table(KEYS)
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_table(journal, tmp_path):
     alone = TraceJournal(tmp_path / "alone")
     list(trace_missing(KEYS, alone, made))
@@ -110,6 +111,7 @@ def test_workers_make_the_same_table(journal, tmp_path):
     pd.testing.assert_frame_equal(journal.table(KEYS), alone.table(KEYS))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_one_clear_line(journal):
     with pytest.raises(MissingData, match="run again to go on"):
         list(trace_missing(KEYS, journal, killed, workers=2))

@@ -92,6 +92,7 @@ def test_with_sequence_parallelism_a_layer_keeps_an_equal_part_of_everything(dev
     assert kept_by_a_layer(setup) - STATISTICS / devices == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_sequence_parallelism_divides_the_inputs_that_checkpointing_keeps(devices):
     """Logits are divided by vocabulary without it, too."""

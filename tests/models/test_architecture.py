@@ -74,6 +74,7 @@ def median_ape(predictor, rows):
     return float(np.median(np.abs(found / rows.values["latency_ms"] - 1.0)) * 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", ["nb201", "fbnet"])
 def test_twenty_rows_make_a_stranger_known(space):
     judged = stranger(300, 9, space)

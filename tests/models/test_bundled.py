@@ -24,6 +24,7 @@ def ask(name="light_resnet50", device="rtx-4090", batch=64, precision="amp", **s
     return Query(Network(graph, batch, precision), CATALOG.get(device), Software(**software))
 
 
+@pytest.mark.slow
 class TestBundledContract(PredictorContract):
     def make(self):
         return LOADED.predictor

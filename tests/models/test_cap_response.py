@@ -85,6 +85,7 @@ def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, pow
     assert (times >= 1.0 - 1e-12).all()
 
 
+@pytest.mark.slow
 @given(LIMITS, POWERS)
 def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits, power):
     response, many = CapResponse(), np.ones(len(limits))
@@ -99,6 +100,14 @@ def test_without_a_limit_answers_are_untouched():
     np.testing.assert_array_equal(free.values[POWER], 240.0)
     np.testing.assert_array_equal(free.values[TIME], 2.0)
     assert list(free.limits) == [(), ()]
+
+
+@pytest.mark.parametrize("limit", [60.0, 80.0, 100.0, 125.0])
+def test_a_governing_limit_is_answered_to_the_last_digit(limit):
+    """60 W, not 59.99999999998: bisection leaves no residue in what people read."""
+    power, tdp = np.array([240.0]), np.array([250.0])
+    watts, _ = CapResponse().ratios(np.array([limit]), power, tdp)
+    assert (watts * power)[0] == pytest.approx(limit, rel=1e-14)
 
 
 @given(st.floats(90.0, 240.0))
@@ -180,6 +189,7 @@ def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
     assert part.seen == (2.0, 2.0)
 
 
+@pytest.mark.slow
 def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     response = fit_response(runs())
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
@@ -187,6 +197,7 @@ def test_a_device_that_taught_the_response_does_not_say_that_others_did():
     assert response.limits(other) == BORROWED
 
 
+@pytest.mark.slow
 def test_a_response_written_down_is_the_same():
     response = fit_response(runs())
     assert CapResponse.from_json(response.to_json()) == response

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, profile, truth
 
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.windows import NAMES, level
@@ -46,6 +47,7 @@ def network():
     return ColocationNetwork(shape=SMALL).fit(one)
 
 
+@pytest.mark.slow
 class TestColocationBoost(PredictorContract):
     def make(self):
         return boost()
@@ -59,6 +61,7 @@ class TestColocationBoost(PredictorContract):
         np.testing.assert_array_equal(one.values["p_cpu"], other.values["p_cpu"])
 
 
+@pytest.mark.slow
 class TestColocationNetwork(PredictorContract):
     def make(self):
         return network()
@@ -87,11 +90,13 @@ def left_out(predictor, key, value):
     ]
 
 
+@pytest.mark.slow
 def test_beside_a_neighbour_never_met_it_is_far_nearer_than_the_programs_own_mean():
     ours, mean = left_out(ColocationBoost(bags=1), "neighbour", "stream")
     assert ours < 0.72 * mean
 
 
+@pytest.mark.slow
 def test_the_network_learns_it_too():
     pytest.importorskip("torch")
     shape = WindowShape(members=1, epochs=60)
@@ -107,6 +112,7 @@ def test_intervals_hold_nine_in_ten_of_fresh_runs():
     assert inside.mean() > 0.88
 
 
+@pytest.mark.slow
 def test_p_over_one_is_a_legal_answer():
     rows = colocations(3)
     faster = replace(rows, values={m: 2.0 * v for m, v in rows.values.items()})
@@ -264,6 +270,7 @@ def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
     assert shaky > 1.5 * steady
 
 
+@pytest.mark.slow
 def test_one_load_tells_how_sensitive_a_new_program_is():
     rows = colocations(beside_cache=True)
     cache = rows.groups["family"] == "cache"
@@ -432,3 +439,14 @@ def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
     again = ColocationBoost.load(tmp_path)
     assert again.unit_power == 1.0
     assert again.errors == {}
+
+
+@pytest.mark.parametrize(("count", "least", "most"), [(1, 0.05, 0.5), (30, 0.8, 0.99)])
+def test_one_run_moves_a_program_less_than_half_the_way_and_thirty_nearly_all(count, least, most):
+    rows = colocations(4)
+    spin = np.flatnonzero(rows.groups["program"] == "spin")[:1]
+    answers = boost().predict([rows.queries[spin[0]]] * count).values
+    faster = Measurements([rows.queries[spin[0]]] * count, {m: 0.5 * v for m, v in answers.items()})
+    adapted = boost().adapt(faster).predict(faster.queries).values["p_cpu"]
+    moved = np.log(adapted / answers["p_cpu"]) / np.log(0.5)
+    assert (least < moved).all() and (moved < most).all()

@@ -17,7 +17,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.cpu_latency import ENOUGH_NETWORKS, CpuLatency
 from forerun.training.tasks.onnxruntime_cpu import OnnxruntimeCpuExaminer, flops_line
 
-pytestmark = pytest.mark.xdist_group("cpu_latency")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cpu_latency")]
 LARGEST_TYPICAL_ERROR = 0.15
 SHEETED = OWN.model_copy(
     update={

@@ -62,6 +62,7 @@ def fitted() -> DesignBoost:
 NEW = [40, 80]
 
 
+@pytest.mark.slow
 class TestDesignBoostContract(PredictorContract):
     def make(self):
         return fitted()
@@ -152,6 +153,7 @@ def test_suggested_designs_are_different_ones_and_follow_the_seed():
     assert chosen != fitted().suggest(queries, 20, seed=4)
 
 
+@pytest.mark.slow
 def test_what_was_shown_survives_the_file(tmp_path):
     adapted = fitted().adapt(measured(NEW).take(range(12)))
     adapted.save(tmp_path)
@@ -175,6 +177,7 @@ def places(random, n):
     return Places(ways, random.normal(size=n))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000), st.floats(-50, 50), st.floats(0.1, 50))
 def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     random = np.random.default_rng(seed)
@@ -185,6 +188,7 @@ def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     assert wider == pytest.approx(unit * spread, rel=1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000))
 def test_a_process_is_surer_where_it_was_shown(seed):
     random = np.random.default_rng(seed)

@@ -87,6 +87,7 @@ def test_rows_of_one_model_do_not_vouch_for_each_other():
     assert found.held_out().count == 12
 
 
+@pytest.mark.slow
 def test_offsets_answer_where_the_error_is_an_offset():
     found = [on_device(*models(10, seed, by_mode)) for seed in range(20)]
     assert np.mean([one.process_share == 0.0 for one in found]) > 0.5
@@ -204,6 +205,7 @@ def test_a_mode_that_was_not_measured_keeps_the_width_too():
     assert np.isinf(found.at(["training"], features[:1], ["new"])[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 10, 20])
 def test_nine_in_ten_new_models_lie_inside(count):
     inside = []
@@ -223,6 +225,7 @@ def test_coverage_of_groups_held_out_is_measured():
     assert set(found.keys) == {f"model {i}" for i in range(20)}
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(order=st.permutations(range(12)), seed=st.integers(0, 5))
 def test_the_order_of_rows_is_free(order, seed):
@@ -262,3 +265,24 @@ def test_features_of_other_strata_count_only_where_they_are_comparable():
         gram = Gram.between(np.array(["training"]), support.features[:1], support)
         smooth = gram.covariance(OPERATOR_EXPERTS[-1]) - gram.covariance(OPERATOR_EXPERTS[1])
         assert (np.abs(smooth).max() > 1e-3) == comparable
+
+
+def test_a_device_of_the_training_set_is_taken_to_have_no_level_until_rows_insist():
+    """Experts with a free level weigh a tenth before any row; clear errors bring them back."""
+
+    def share_with_level(size, known):
+        errors = size * np.array([1.0, -0.5, 0.33, 1.0])
+        rows = SupportSet.of(errors, ["linear"] * 4, np.arange(8.0).reshape(4, 2))
+        process = DeviceError(SHEET, rows, known)._fit.process
+        pairs = zip(process.weights, process.experts, strict=True)
+        return sum(float(weight) for weight, expert in pairs if expert.level >= 0.04)
+
+    assert share_with_level(0.02, known=True) < 0.4 * share_with_level(0.02, known=False)
+    assert share_with_level(0.5, known=True) > 3 * share_with_level(0.02, known=True)
+
+
+def test_a_level_that_all_rows_of_a_known_device_show_is_believed():
+    errors, strata, features, keys = models(20, 0, lambda x, mode: 0.4, noise=0.02)
+    rows = SupportSet.of(errors, strata, features, keys, comparable=True)
+    mean, _ = DeviceError(SHEET, rows, known=True).at(["eager"], features[:1] + 0.1, ["new"])
+    assert mean[0] == pytest.approx(0.4, abs=0.08)

@@ -52,6 +52,7 @@ def missed(truth, count, seed, expert=None, comparable=False):
     return np.abs(alone.at(np.array(["linear"] * 200), points) - wanted).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("count", [5, 20, 60])
 @pytest.mark.parametrize("comparable", [False, True])

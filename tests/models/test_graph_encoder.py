@@ -1,5 +1,6 @@
 """What is exported answers as what was trained; training does what it says."""
 
+import warnings
 from functools import cache
 from typing import Any
 
@@ -11,9 +12,12 @@ from tests.models.test_network_boost import lessons
 from forerun.features.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
 from forerun.models.graph_batches import GraphBatches, RunGraphs
 from forerun.models.graph_encoder import (
+    _MOST,
     GRAPH_INPUTS,
+    HOPS,
     RUN_INPUTS,
     GraphShape,
+    _through,
     encoder,
     export,
     head,
@@ -46,6 +50,7 @@ def exported() -> tuple[Any, Any, bytes, bytes]:
     return encode.eval(), answer.eval(), *files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(150, 220, 100), (1, 0, 1), (7, 6, 2)])
 def test_exported_parts_answer_as_torch_does(size: tuple[int, int, int]) -> None:
     import torch
@@ -78,6 +83,7 @@ def test_files_are_small() -> None:
     assert max(map(len, exported()[2:])) < 2**20
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     measured = lessons()
     taught = TaughtRows.of(measured)
@@ -128,3 +134,97 @@ def session(content: bytes) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(content, options)
+
+
+def sage(width: int, out: int, root: bool) -> Any:
+    """A mean-aggregating layer of torch-geometric, whose import warns of torch's deprecations."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch_geometric.nn import SAGEConv
+    return SAGEConv(width, out, aggr="mean", root_weight=root, bias=root)
+
+
+@pytest.mark.parametrize("edges", [0, 1, 60])
+def test_hops_are_sage_convolutions_over_edges_in_and_out(edges: int) -> None:
+    """Hamilton et al. 2017 with means: a layer of its own for each direction, residual, norm."""
+    import torch
+
+    shape = GraphShape(hidden=8, head=6)
+    torch.manual_seed(0)
+    module = encoder(shape).eval()
+    kept = {name: value.detach()[0] for name, value in module.kept.items()}
+    draw = np.random.default_rng(edges)
+    before, after = (torch.from_numpy(draw.integers(0, 20, (2, edges))) for _ in range(2))
+    root = torch.from_numpy(draw.integers(0, len(KERNEL_ROOTS), 20))
+    features = torch.from_numpy(draw.random((20, len(NODE_FEATURES)), dtype=np.float32))
+    h = torch.cat([kept["root"][root], features], 1)
+    h = torch.relu(h @ kept["enter"] + kept["enter_bias"])
+    for hop in range(HOPS):
+        mix = kept[f"mix{hop}"].T
+        ahead, behind = sage(8, 8, root=True), sage(8, 8, root=False)
+        with torch.no_grad():
+            ahead.lin_r.weight.copy_(mix[:, :8])
+            ahead.lin_l.weight.copy_(mix[:, 8:16])
+            ahead.lin_l.bias.copy_(kept[f"mix{hop}_bias"][0])
+            behind.lin_l.weight.copy_(mix[:, 16:])
+            # Edges are pairs of target and source here, of source and target there.
+            h = h + torch.relu(ahead(h, before.flip(0)) + behind(h, after.flip(0)))
+        h = torch.nn.functional.layer_norm(h, (8,), kept[f"scale{hop}"][0], kept[f"shift{hop}"][0])
+    wanted = h @ kept["leave"] + kept["leave_bias"]
+    with torch.no_grad():
+        found = module(root, features, before, after)[0]
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_head_is_its_formula_kernel_by_kernel() -> None:
+    """Seconds of each kernel, busy and launch each times a factor, added up and shifted."""
+    import torch
+
+    torch.manual_seed(1)
+    shape, kernels = GraphShape(hidden=8, head=5, last=4), 7
+    module = head(shape).eval().double()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    kept = {name: value.detach()[0].numpy() for name, value in module.kept.items()}
+    draw = np.random.default_rng(0)
+    states = draw.normal(size=(kernels, 5))
+    pairs, run = (
+        draw.normal(size=(kernels, len(PAIR_FEATURES))),
+        draw.normal(size=len(RUN_FEATURES)),
+    )
+    busy, launch = draw.random((2, kernels))
+    total, terms, hidden = 0.0, [], []
+    for k in range(kernels):
+        z = states[k] + pairs[k] @ kept["pair"] + kept["pair_bias"][0]
+        z = np.maximum(z + run @ kept["run"] + kept["run_bias"][0], 0.0)
+        z = np.maximum(z @ kept["last"] + kept["last_bias"][0], 0.0)
+        factor = np.exp(np.clip(z @ kept["correct"] + kept["correct_bias"][0], -_MOST, _MOST))
+        terms.append(busy[k] * factor[0] + launch[k] * factor[1])
+        hidden.append(z)
+        total += terms[-1]
+    context = sum(z * term / total for z, term in zip(hidden, terms, strict=True))
+    whole = np.concatenate([context, run]) @ kept["whole"] + kept["whole_bias"][0]
+    shift = np.maximum(whole, 0.0) @ kept["shift"] + kept["shift_bias"][0]
+    given = (states[None], pairs[None], run[None], busy[None], launch[None])
+    with torch.no_grad():
+        found = [part.numpy() for part in module(*map(torch.from_numpy, given))]
+    assert found[0][0, 0] == pytest.approx(np.log(total) + shift[0], rel=1e-9)
+    np.testing.assert_allclose(found[1][0, 0], terms, rtol=1e-9)
+    np.testing.assert_allclose(found[2][0, 0], context, rtol=1e-9)
+
+
+def test_a_layer_of_each_member_is_torchs_own_linear_layer() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    module = joined(
+        [encoder(GraphShape(hidden=8)) for _ in range(3)],
+        lambda n: encoder(GraphShape(hidden=8), n),
+    )
+    values = torch.rand(3, 5, module.kept["enter"].shape[1])
+    found = _through(module.kept, "enter", values)
+    for member in range(3):
+        weight, bias = module.kept["enter"][member].T, module.kept["enter_bias"][member, 0]
+        wanted = torch.nn.functional.linear(values[member], weight, bias)
+        torch.testing.assert_close(found[member], wanted)

@@ -23,9 +23,9 @@ from forerun.data.workload import Network
 from forerun.models.artifact import read_content, write_content
 from forerun.models.contract import PredictorContract
 from forerun.models.graph_encoder import GraphShape
-from forerun.models.graph_network import GraphNetwork
+from forerun.models.graph_network import GraphNetwork, _times, _unseen_bases
 from forerun.models.kernel_times import COLUMNS
-from forerun.models.network_rows import NetworkRows
+from forerun.models.network_rows import NetworkRows, TaughtRows
 
 SMALL = GraphShape(hidden=8, head=8, last=4, epochs=2)
 
@@ -39,6 +39,7 @@ def once() -> GraphNetwork:
     return fitted(calibrated=True)
 
 
+@pytest.mark.slow
 class TestGraphNetwork(PredictorContract):
     def make(self) -> GraphNetwork:
         return once()
@@ -131,3 +132,52 @@ def test_a_damaged_artifact_is_refused(tmp_path) -> None:
     write_content(tmp_path, GraphNetwork.name, {**content, "features": ["another"]})
     with pytest.raises(BadArtifact, match="other features"):
         GraphNetwork.load(tmp_path)
+
+
+def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_from() -> None:
+    """A planted leak: one family a hundred times slower than it is. Others may notice."""
+    taught = TaughtRows.of(lessons())
+    used = np.arange(len(taught)) % 7 != 0
+    family = taught.family[1]
+    mine = taught.family == family
+    slow = replace(taught, log_measured=taught.log_measured + np.where(mine, np.log(100.0), 0.0))
+    bases = [_unseen_bases(t, used, _times(t, used), seed=0) for t in (taught, slow)]
+    for row in np.flatnonzero(mine & used):
+        before, after = (one[row].logs["eager"] for one in bases)
+        np.testing.assert_array_equal(before, after)
+    assert any(
+        not np.array_equal(bases[0][row].logs["eager"], bases[1][row].logs["eager"])
+        for row in np.flatnonzero(~mine & used)
+    )
+
+
+def test_rows_that_are_not_used_keep_the_base_time_of_those_that_are() -> None:
+    taught = TaughtRows.of(lessons())
+    used = taught.family != taught.family[0]
+    times = _times(taught, used)
+    bases = _unseen_bases(taught, used, times, seed=0)
+    assert all(bases[row] is times for row in np.flatnonzero(~used))
+
+
+def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
+    """Usual is mixed precision in eager and compiled runs: what the protocols judge."""
+    seen: list[np.ndarray] = []
+
+    class Stopped(Exception):
+        pass
+
+    def noted(self, lesson):  # type: ignore[no-untyped-def]
+        seen.append(lesson.weights)
+        raise Stopped
+
+    monkeypatch.setattr(GraphNetwork, "_fitted", noted)
+    known = lessons()
+    odd = np.arange(len(known)) % 3 == 0
+    queries = [
+        replace(q, workload=replace(q.workload, precision="fp16")) if strange else q
+        for q, strange in zip(known.queries, odd, strict=True)
+    ]
+    with pytest.raises(Stopped):
+        GraphNetwork().fit(replace(known, queries=queries))
+    share = seen[0] / TaughtRows.of(replace(known, queries=queries)).weights
+    assert 0.0 < share[odd].min() <= share[odd].max() < 0.5 * share[~odd].min()

@@ -74,6 +74,7 @@ def test_columns_are_standardised_like_others_and_constant_ones_become_zero():
     np.testing.assert_allclose(standardised(np.array([[5.0, 5.0]]), given_rows), [[3.0, 0.0]])
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 5))
 def test_stacking_weights_add_up_and_leave_a_say_to_each(seed, experts):
     densities = np.random.default_rng(seed).normal(-1.0, 2.0, (experts, 20))
@@ -104,6 +105,19 @@ def test_experts_that_were_too_sure_are_widened():
     sure, honest = (Answer(np.zeros(20), np.full(20, variance)) for variance in (0.05, 1.0))
     assert Stacking.of([sure], truth).inflation > 2.0
     assert 0.5 < Stacking.of([honest], truth).inflation < 1.5
+
+
+def test_answers_take_the_inflation_that_left_out_rows_asked_for():
+    """An expert whose variance is a third of the truth: the answer is as wide as its errors."""
+    random = np.random.default_rng(0)
+    truth, fresh = random.normal(0.0, 1.0, (2, 400))
+    sure = Answer(np.zeros(400), np.full(400, 0.3))
+    stacked = Stacking.of([sure], truth)
+    answer = stacked.combine([sure])
+    np.testing.assert_allclose(answer.variance, 0.3 * stacked.inflation)
+    inside = np.abs(fresh) <= stacked.half_width(answer)
+    # Squares of standardised errors are clipped at 9, which leaves it a little narrow.
+    assert 0.8 < inside.mean() < 0.95
 
 
 @given(SEEDS)

@@ -82,6 +82,7 @@ class TestMemoryContract(PredictorContract):
         ]
 
 
+@pytest.mark.slow
 class TestFittedMemoryContract(PredictorContract):
     def make(self):
         return Memory().fit(taught())
@@ -121,12 +122,14 @@ def test_it_answers_forward_graphs_in_either_phase():
     assert not Memory().answers(Query(Network(backward), CATALOG.get("l4")))
 
 
+@pytest.mark.slow
 def test_the_map_is_found_again():
     found = Memory().fit(taught(noise=0.0)).training
     assert found.reserved == pytest.approx(1.1, rel=0.01)
     assert found.context == pytest.approx(OWN_MIB, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adamw", "adam8bit"])
 def test_another_optimizer_adds_its_states_and_nothing_else(kind):
     fitted, plain = Memory().fit(taught()), train(8, 2048, 512)
@@ -136,6 +139,7 @@ def test_another_optimizer_adds_its_states_and_nothing_else(kind):
     assert more - less == pytest.approx(fitted.training.reserved * states, rel=0.1, abs=4.0)
 
 
+@pytest.mark.slow
 def test_a_peak_caught_in_the_act_does_not_pull_the_map():
     rows = taught(noise=0.0)
     peak = rows.values[PEAK].copy()
@@ -144,6 +148,7 @@ def test_a_peak_caught_in_the_act_does_not_pull_the_map():
     assert found.reserved == pytest.approx(1.1, rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_run_out_of_memory_only_says_at_least():
     rows = taught(noise=0.0)
     query = train(8, 2048, 65536)
@@ -154,6 +159,7 @@ def test_a_run_out_of_memory_only_says_at_least():
         assert (answer > 1.02 * truth) == moved
 
 
+@pytest.mark.slow
 def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
     fitted, fresh = Memory().fit(taught()), taught(seed=1)
     answers = fitted.predict(fresh.queries)
@@ -162,6 +168,7 @@ def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
     assert answers.coverage_of(PEAK) == 0.9
 
 
+@pytest.mark.slow
 def test_parts_add_up_to_the_peak():
     for query in (ask(8), train(4, 1024, 512)):
         answer = Memory().fit(taught()).predict([query])[0]
@@ -169,6 +176,7 @@ def test_parts_add_up_to_the_peak():
         assert answer.breakdown_mib["weights"] > 0
 
 
+@pytest.mark.slow
 def test_a_device_never_measured_says_so_until_it_is():
     fitted, query = Memory().fit(taught()), train(4, 1024, 512, "l4")
     assert ELSEWHERE in fitted.predict([query])[0].limits

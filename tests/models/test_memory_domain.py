@@ -26,6 +26,7 @@ def training(graph, batch=1, precision="fp32", setup=None):
     return Query(Network(graph, batch, precision, "training", known), CATALOG.get(A100))
 
 
+@pytest.mark.slow
 def test_networks_like_those_measured_keep_their_coverage(fitted):
     answer = fitted.predict([train(4, 1024, 512)])[0]
     assert answer.estimates[PEAK].coverage == 0.9
@@ -137,6 +138,7 @@ def test_ranges_of_gpus_are_for_gpus(fitted, device, phase):
     assert not fitted.answers(query)
 
 
+@pytest.mark.slow
 def test_a_domain_survives_saving(fitted, tmp_path):
     fitted.save(tmp_path / "memory")
     assert Memory.load(tmp_path / "memory").domain.to_json() == fitted.domain.to_json()

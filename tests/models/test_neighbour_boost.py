@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 from tests.contracts.tiny_cloudprophet import cloudprophet_table
 
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.contract import PredictorContract
@@ -91,3 +92,13 @@ def test_only_questions_of_this_suite_are_answered():
     assert fitted().answers(query)
     assert not fitted().answers(other)
     assert not NeighbourBoost().answers(query)
+
+
+def test_one_run_moves_an_application_less_than_half_the_way_and_thirty_nearly_all():
+    query = runs().queries[0]
+    answer = fitted().predict([query]).values["p_wall"]
+    for count, least, most in ((1, 0.05, 0.5), (30, 0.8, 0.99)):
+        faster = Measurements([query] * count, {"p_wall": np.full(count, 0.5 * answer[0])})
+        adapted = fitted().adapt(faster).predict([query]).values["p_wall"]
+        moved = float(np.log(adapted / answer)[0] / np.log(0.5))
+        assert least < moved < most

@@ -15,10 +15,11 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.models.artifact import read_content, write_content
+from forerun.models.boosters import BoosterBag
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_times import COLUMNS, KernelTimes
 from forerun.models.network_boost import NetworkBoost
-from forerun.models.network_rows import NetworkRows
+from forerun.models.network_rows import NetworkRows, TaughtRows
 
 
 def gpu(name: str, speed: float) -> Device:
@@ -243,3 +244,41 @@ def test_ways_without_rows_take_the_coefficients_of_the_way_they_resemble() -> N
     design = np.abs(np.random.default_rng(0).normal(size=(60, len(COLUMNS)))) * 1e-4
     times = KernelTimes.fit(design, np.log(design.sum(axis=1) * 2), ["eager"] * 60)
     np.testing.assert_array_equal(times.logs["cpu"], times.logs["eager"])
+
+
+def test_answers_are_neither_too_long_nor_too_short_on_the_median() -> None:
+    """Networks between those of the training set, on its devices, in a world without noise."""
+    queries = [
+        ask(device, width, depth, batch, software)
+        for device in TEACHERS
+        for width in (20, 32, 80, 112)
+        for depth in (2, 4, 5)
+        for batch in (16, 100)
+        for software in RUNTIMES
+    ]
+    clean = NetworkRows.of(queries).design @ np.full(len(COLUMNS), 0.8) * 1e3
+    found = once().predict(queries).values["latency_ms"]
+    assert np.median(found / clean) == pytest.approx(1.0, abs=0.02)
+
+
+def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
+    """Usual is mixed precision in eager and compiled runs: what the protocols judge."""
+    seen: dict[str, np.ndarray] = {}
+    fit = BoosterBag.fit
+
+    def noted(features, target, **how):  # type: ignore[no-untyped-def]
+        seen["weights"] = how["weights"]
+        return fit(features, target, **how)
+
+    monkeypatch.setattr(BoosterBag, "fit", noted)
+    known = lessons()
+    odd = np.arange(len(known)) % 3 == 0
+    queries = [
+        replace(q, workload=replace(q.workload, precision="fp16")) if strange else q
+        for q, strange in zip(known.queries, odd, strict=True)
+    ]
+    NetworkBoost(trees=2, calibrated=False).fit(replace(known, queries=queries))
+    equal = TaughtRows.of(replace(known, queries=queries)).weights
+    share = seen["weights"] / equal
+    assert share[odd].max() < 0.75 * share[~odd].min()
+    assert share[odd].min() > 0.0

@@ -34,6 +34,7 @@ def linear(device, m=4096, n=4096, k=4096):
     return operator_features(table, CATALOG.get(device), "fp32", "linear")
 
 
+@pytest.mark.slow
 def test_boosters_of_a_device_do_not_change_with_rows_of_others():
     """A device left out leaves no trace: its rows are in its own boosters alone."""
     rows, experts = rows_and_experts()
@@ -118,3 +119,18 @@ def test_network_times_come_with_their_variances():
     assert timed.by_class_ms.sum() == pytest.approx(timed.device_ms[0])
     known = kind.timed_networks([Query(Network(GRAPH, 256), CATALOG.get("t4"))])
     assert known.shared_variance[0] < timed.shared_variance[0]
+
+
+def test_a_winograd_convolution_may_be_faster_than_its_bound_and_nothing_faster_than_that():
+    """F(2x2, 3x3) multiplies 2.25 times less (Lavin and Gray 2016); a dense product cannot.
+
+    The power limit, which is joined to the time at full clock, takes a little of that back.
+    """
+    shape = (64, 256, 56, 56)
+    op = Operator("conv", "conv", (shape,), (shape,), 256 * 256 * 9, {"kernel": 3})
+    device = CATALOG.get("v100-pcie-32gb")
+    features = operator_features(OperatorTable.of([op]), device, "fp32", "conv")
+    fast = float(family_ms("conv", features, np.array([-9.0]))[0] / features.roofline_ms[0])
+    assert 1.0 / 4.0 < fast < 1.15 / 2.25
+    product = linear("v100-pcie-32gb")
+    assert family_ms("linear", product, np.array([-9.0]))[0] >= product.roofline_ms[0]

@@ -28,7 +28,7 @@ from forerun.models.bundled import bundled
 from forerun.models.chosen import Chosen
 from forerun.models.network_latency import NetworkLatency
 
-pytestmark = pytest.mark.xdist_group("plausibility")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plausibility")]
 CATALOG = DeviceCatalog.load()
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PACKAGED = (

@@ -36,6 +36,7 @@ def shown() -> PowerCap:
     return fitted().adapt(rows.take(np.random.default_rng(0).permutation(len(rows))[:8]))
 
 
+@pytest.mark.slow
 class TestPowerCapContract(PredictorContract):
     def make(self):
         return fitted()
@@ -44,6 +45,7 @@ class TestPowerCapContract(PredictorContract):
         return [query(V100, 100.0), query(A40, 200.0, 1, 16.0), query(A40, None), query(V100, 90.0)]
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_answers():
     rows = runs(GPUS[:2], (16, 256))
     one, other = (PowerCap(calibrated=False).fit(rows) for _ in range(2))
@@ -152,6 +154,7 @@ def test_what_was_taught_about_limits_serves_other_workloads():
     assert Chosen(()).response == CapResponse()
 
 
+@pytest.mark.slow
 def test_fitting_makes_intervals_by_what_is_known_of_a_device(monkeypatch):
     monkeypatch.setattr(power_cap_errors, "SHOTS", (4,))
     monkeypatch.setattr(power_cap_errors, "DRAWS", 1)

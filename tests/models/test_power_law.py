@@ -1,5 +1,7 @@
 """Laws of power: it rises with the load, saturates, stays below the limit; energies add up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -178,6 +180,26 @@ def test_it_finds_the_chips_that_it_is_shown():
     error = np.abs(limited_w(runs, law.demand(runs)) / power - 1)
     assert error.mean() < 0.06
     assert np.abs(limited_w(runs, PowerLaw().demand(runs)) / power - 1).mean() > error.mean()
+
+
+def test_no_board_is_found_to_wait_with_more_power_than_its_runs_draw():
+    """Rows that the law cannot explain do not lift the waiting power above what was measured."""
+    runs, power = simulated(("a30", "v100-pcie-32gb"))
+    odd = np.where(np.arange(len(power)) % 3 == 0, 1.5, 1.0)
+    least = np.minimum(power * odd, 0.9 * runs.load.tdp_w)
+    idle = np.arange(len(power)) % 10 == 0
+    least[idle] = 0.12 * runs.load.tdp_w[idle]
+    law = PowerLaw().fit(runs, least)
+    waiting = law.demand(runs).waiting_w
+    assert (waiting < 1.1 * 0.12 * runs.load.tdp_w).all()
+
+
+def test_units_without_work_draw_less():
+    """At the same rate of arithmetic and memory, a filled chip draws more than an empty one."""
+    runs = PowerRuns.of([Query(Kernel(pointwise(2**16, 1024)), CATALOG.get("a100-sxm-80gb"))])
+    empty = replace(runs, load=replace(runs.load, filled=0.0 * runs.load.filled))
+    full, idle = (PowerLaw().demand(one).dynamic_w[0] for one in (runs, empty))
+    assert idle < 0.9 * full
 
 
 def test_few_rows_leave_the_prior_nearly_as_it_is():

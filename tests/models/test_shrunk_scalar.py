@@ -46,3 +46,12 @@ def test_new_rows_of_a_device_replace_its_old_ones():
 def test_corrections_survive_json():
     scalars = fitted(7, 0.3)
     assert ShrunkScalars.from_json(scalars.to_json()) == scalars
+
+
+def test_one_row_of_a_class_is_believed_less_than_the_level_of_the_device():
+    """A normal mean known from three pseudo-rows at the device's level takes a quarter of it."""
+    residuals = np.array([0.0] * 30 + [1.0])
+    strata = ["linear"] * 30 + ["softmax"]
+    scalars = ShrunkScalars().updated(residuals, [A10] * 31, strata)
+    (found,) = scalars.correction([A10], ["softmax"])
+    assert 0.15 < found < 0.35

@@ -8,7 +8,10 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(NAMES)} here")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(NAMES)} here"),
+]
 
 
 @pytest.fixture

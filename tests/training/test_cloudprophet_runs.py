@@ -120,6 +120,7 @@ def test_the_main_neighbour_is_the_one_that_ran_longest():
     assert main_neighbour(table).tolist() == ["redis", NOBODY]
 
 
+@pytest.mark.slow
 def test_the_evaluation_reports_the_rules(packaged):
     found = list(
         sit_exams(examiner("cloudprophet_runs"), packaged, protocols=("leave_one_experiment_out",))
@@ -132,6 +133,7 @@ def test_the_evaluation_reports_the_rules(packaged):
     assert row["repeated_rows"] == 0
 
 
+@pytest.mark.slow
 def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
     """The leakage test: what is passed over would answer, so that it is passed over matters."""
     judge = examiner("cloudprophet_runs")

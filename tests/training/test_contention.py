@@ -195,6 +195,7 @@ def test_profiles_that_teach_hold_no_run_of_a_neighbour_left_out(made_up):
             assert any(one is not None for one in known) == protocol.startswith("leave_one_family")
 
 
+@pytest.mark.slow
 def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
     """By their names they are passed over; smuggled in, they tell P of programs that are known."""
     monkeypatch.setattr(colocation, "TREES", 60)

@@ -29,6 +29,7 @@ def bundle(tmp_path):
     return Bundle.write(tmp_path / "b", "deepbench", tables, as_csv=TABLES)
 
 
+@pytest.mark.slow
 def test_no_row_of_the_judged_gpu_trains(bundle):
     exams = [e for e in DeepBenchExaminer().exams(bundle, CATALOG) if e.protocol == "unseen_device"]
     assert len(exams) == 3

@@ -59,6 +59,7 @@ def data(bundles):
     return {name: bundles / name for name in ("wa_hls4ml", "ncpp", "gpumemnet", "published_memory")}
 
 
+@pytest.mark.slow
 def test_what_was_taught_is_on_record(artifact):
     record = TrainingRecord.read(artifact)
     assert set(record.digests) == set(record.rows) == {"wa_hls4ml", "ncpp"}
@@ -87,6 +88,7 @@ def test_a_damaged_base_is_refused(bundles, artifact, tmp_path):
         train(tmp_path / "new", names=[MEMORY], base=damaged, data=data(bundles))
 
 
+@pytest.mark.slow
 def test_parts_of_one_name_are_replaced_together_in_their_order(bundles, tmp_path):
     first = train(tmp_path / "first", names=[SUITES], data=data(bundles))
     again = train(tmp_path / "again", names=[SUITES], base=first.folder, data=data(bundles))
@@ -130,6 +132,7 @@ def test_what_a_composed_predictor_needs_is_fitted_where_no_artifact_holds_it():
     assert names_of([RANGES], {RANGES}) == [RANGES]
 
 
+@pytest.mark.slow
 def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
     assert not composable(artifact)
     pretrained = Path(str(files("forerun.models") / "pretrained"))
@@ -146,6 +149,7 @@ def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
     assert len(rest) + 1 == len(bundled().predictor.parts)
 
 
+@pytest.mark.slow
 def test_the_sealed_folder_is_whole(artifact, bundles, tmp_path):
     made = train(tmp_path / "made", names=[SUITES], data=data(bundles))
     assert check(made.folder).version == made.manifest.version

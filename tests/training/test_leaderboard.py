@@ -141,6 +141,7 @@ entries = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(entries, max_size=4))
 def test_a_leaderboard_survives_json_and_every_entry_is_in_a_section(found):

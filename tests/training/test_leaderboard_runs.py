@@ -174,6 +174,7 @@ def test_evaluation_still_sits_the_exams_as_before(data, monkeypatch):
     assert {a.shots for a in answered} == {3} and {a.seed for a in answered} == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("mlflow")
 def test_a_run_is_logged_with_its_scores_and_files(data, results, store):
     from forerun.training.tracking import connect

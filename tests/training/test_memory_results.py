@@ -48,6 +48,7 @@ def test_a_part_that_was_not_evaluated_is_missed():
         report(evaluation(parts()[1:]), FitCounts(0, 0, 0, 0), FitCounts(0, 0, 0, 0))
 
 
+@pytest.mark.slow
 def test_every_part_and_phase_of_the_packaged_rows_has_a_line():
     dataset = PublishedMemory()
     tables = dataset.tidy(dataset.packaged())

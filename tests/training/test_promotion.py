@@ -23,7 +23,7 @@ from forerun.training.registry import (
 )
 from forerun.training.tracking import connect, tracked
 
-pytestmark = pytest.mark.xdist_group("mlflow")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 BOTH = Chosen((Roofline(), Constant({"power_w": 3.0})))
 
 

@@ -11,7 +11,7 @@ from forerun.models.artifact import check, seal
 from forerun.training.registry import MODEL, champion, main, promote, register, rollback
 from forerun.training.tracking import connect, tracked
 
-pytestmark = pytest.mark.xdist_group("mlflow")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
+from sklearn.metrics import mean_absolute_percentage_error, r2_score
 
 from forerun.training.scores import (
     Score,
     absolute_percentage_errors,
+    capacity_scores,
     mean_and_standard_error,
     percentile,
     r2,
@@ -195,3 +197,50 @@ def test_r2_and_smape_by_hand():
     assert r2([2.0, 2.0], [1.0, 3.0]) is None
     assert smape([0.0, 0.0, 3.0], [0.0, 1.0, 1.0]) == pytest.approx((0.0 + 200.0 + 100.0) / 3)
     assert smape([], []) is None
+
+
+@pytest.mark.parametrize("wrong", [1.1001, 1.105, 0.8999])
+def test_a_little_over_ten_percent_does_not_count_as_within(wrong):
+    assert Score.of([1.0], [wrong]).within_10pct == 0
+
+
+@given(pairs)
+def test_errors_are_scikit_learns_and_numpys(rows):
+    measured, predicted = columns(rows)
+    found = Score.of(measured, predicted)
+    wrong = mean_absolute_percentage_error(measured, predicted)
+    assert found.mape == pytest.approx(100.0 * wrong, rel=1e-9, abs=1e-9)
+    each = 100.0 * np.abs(predicted / measured - 1.0)
+    assert found.median_ape == pytest.approx(np.median(each), rel=1e-6, abs=1e-6)
+    mean = (np.abs(measured) + np.abs(predicted)) / 2.0
+    wanted = 100.0 * np.mean(np.abs(measured - predicted) / mean)
+    assert found.smape == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=30))
+def test_r2_is_scikit_learns(rows):
+    measured, predicted = columns(rows)
+    assume(np.ptp(measured) > 1e-3)
+    assert r2(measured, predicted) == pytest.approx(r2_score(measured, predicted), rel=1e-6)
+
+
+@given(st.lists(positive, min_size=1, max_size=30), st.floats(0, 100))
+def test_percentiles_are_linear_between_ranks(values, percent):
+    ranks = np.linspace(0.0, 100.0, len(values))
+    wanted = np.interp(percent, ranks, np.sort(values))
+    assert percentile(values, percent) == pytest.approx(wanted, rel=1e-9)
+
+
+@given(st.lists(st.tuples(positive, positive, st.floats(1.0, 3.0)), min_size=1, max_size=30))
+def test_scores_of_capacity_are_counted_one_by_one(rows):
+    measured, predicted, reach = columns(rows)
+    found = capacity_scores(measured, predicted, predicted * reach, 100.0)
+    counts = {"bin_accuracy": 0, "under_predicted": 0, "below_high": 0}
+    for truth, answer, factor in rows:
+        counts["bin_accuracy"] += int(truth / 100.0) == int(answer / 100.0)
+        counts["under_predicted"] += answer < truth
+        counts["below_high"] += truth <= answer * factor
+    for name, count in counts.items():
+        assert found[name] == pytest.approx(100.0 * count / len(rows))
+    over = np.mean([100.0 * (a * f / t - 1.0) for t, a, f in rows])
+    assert found["over_allocation"] == pytest.approx(over, rel=1e-6, abs=1e-6)

@@ -147,8 +147,9 @@ def test_three_datasets_train_the_predictor_of_power(reference):
     assert len({q.device.name for q in queries}) >= 7
 
 
-MOST_ERROR = {"a30": 0.06, "a40": 0.1, "p100-pcie-16gb": 0.13, "v100-pcie-32gb": 0.15}
-"""Training power of networks on GPUs left out; on P100 and V100 a tenth is not reached."""
+MOST_ERROR = {"a30": 0.08, "a40": 0.1, "p100-pcie-16gb": 0.1, "v100-pcie-32gb": 0.1}
+"""Training power of networks on GPUs left out: a tenth is asked of each. By roofline times alone
+the A30 was 5 % off, P100 and V100 11 and 13 %."""
 
 
 def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):

@@ -17,7 +17,7 @@ from forerun.training.tracking import (
     tracking_uri,
 )
 
-pytestmark = pytest.mark.xdist_group("mlflow")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 
 
 def artifacts(run, folder=""):

@@ -20,7 +20,6 @@ PIPELINE: Final = "a pipeline of several networks"
 LENGTHS: Final = "sequence lengths depend on the data"
 NO_BATCH: Final = "batch size is not printed"
 NO_RUNTIME: Final = "runtime is not modelled"
-NO_PRECISION: Final = "precision is not modelled"
 OFFLOADED: Final = "offloaded to the host"
 PER_OPERATOR: Final = "checkpointing by operator is not modelled"
 CONTEXT_PARALLEL: Final = "context parallelism is not modelled"
@@ -30,8 +29,6 @@ NO_TARGETS: Final = "adapters on layers that no option names"
 BATCHES: Final[Mapping[str, int]] = {"timm/vit_huge_patch14_224": 8}
 """Images a step where the text above the table says it (torchao/optim/README.md)."""
 
-TORCHTUNE_RANK: Final = 64
-"""`lora_rank` of recipes/configs/llama3_2/3B_lora_single_device.yaml; the table names no other."""
 TORCHTUNE_CHUNKS: Final = 8
 """Parts of torchtune's `CEWithChunkedOutputLoss` by default."""
 

@@ -115,6 +115,7 @@ def test_a_machine_of_one_cpu_is_told_what_it_cannot_do(tmp_path):
     assert {run.state.neighbour for run in made.todo()} == {"none"}
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_killed_leaves_its_rows_and_no_process_and_goes_on(tmp_path):
     out = tmp_path / "out"
     made = sized(out)

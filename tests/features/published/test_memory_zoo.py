@@ -3,11 +3,9 @@
 import pytest
 
 from forerun.data.datasets.published_memory import PublishedMemory
-from forerun.features.model_zoo import is_installed
 from forerun.features.published.memory_zoo import memory_networks
 from forerun.features.published.zoo import graph_table, read_graphs
-
-needs_zoo = pytest.mark.skipif(not is_installed(), reason="needs timm: pip install 'forerun[zoo]'")
+from tests.zoo import needs_zoo
 
 
 @pytest.fixture(scope="module")

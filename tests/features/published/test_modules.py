@@ -2,15 +2,14 @@
 
 import pytest
 
-from forerun.features.model_zoo import is_installed
 from forerun.features.published.modules import (
     einsum_as_products,
     ssd300,
     wide_squeeze_efficientnet,
 )
+from tests.zoo import needs_zoo
 
 torch = pytest.importorskip("torch")
-needs_zoo = pytest.mark.skipif(not is_installed(), reason="needs timm: pip install 'forerun[zoo]'")
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,13 @@ import pytest
 
 from forerun.data.datasets.published_networks import PublishedNetworks
 from forerun.data.errors import UnreadableModel
-from forerun.features.model_zoo import is_installed
 from forerun.features.published.zoo import (
     graph_table,
     networks,
     published_graph,
     read_graphs,
 )
-
-needs_zoo = pytest.mark.skipif(not is_installed(), reason="needs timm: pip install 'forerun[zoo]'")
+from tests.zoo import needs_zoo
 
 
 @pytest.fixture(scope="module")

@@ -106,3 +106,44 @@ def test_a_file_over_the_limit_is_refused_before_it_is_read():
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"nothing\.onnx"):
         read_graph(tmp_path / "nothing.onnx")
+
+
+def einsum(equation, *shapes):
+    """The only operator of a graph that holds one einsum."""
+    names = [f"x{place}" for place in range(len(shapes))]
+    given = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in zip(names, shapes, strict=True)
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("Einsum", names, ["y"], equation=equation)
+    graph = helper.make_graph([node], "g", given, [result])
+    (operator,) = read_graph(helper.make_model(graph).SerializeToString()).operators
+    return operator
+
+
+@pytest.mark.parametrize(
+    ("equation", "left", "right", "product"),
+    [
+        ("bij,bjk->bik", (2, 3, 5), (2, 5, 7), ((2, 3, 5), (2, 5, 7), (2, 3, 7))),
+        ("bhqd, bhkd -> bhqk", (2, 4, 3, 5), (2, 4, 7, 5), ((8, 3, 5), (8, 5, 7), (8, 3, 7))),
+        ("ij,kj->ik", (3, 5), (7, 5), ((1, 3, 5), (1, 5, 7), (1, 3, 7))),
+    ],
+)
+def test_an_einsum_of_two_is_a_product_over_the_summed_letters(equation, left, right, product):
+    found = einsum(equation, left, right)
+    assert found.kind == "matmul"
+    assert (*found.input_shapes, found.output_shapes[0]) == product
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk,kl->il", ((2, 3), (3, 4), (4, 5))),
+        ("ij->ji", ((2, 3),)),
+        ("...j,jk->...k", ((2, 3), (3, 4))),
+        ("ij,jk", ((2, 3), (3, 4))),
+    ],
+)
+def test_an_einsum_that_is_not_followed_is_unknown(equation, shapes):
+    assert einsum(equation, *shapes).kind == "unknown"

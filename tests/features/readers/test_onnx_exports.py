@@ -53,6 +53,7 @@ def bert():
     return module, content
 
 
+@pytest.mark.slow
 def test_an_exported_bert_costs_what_the_module_costs(bert):
     module, content = bert
     tokens = torch.zeros((1, 32), dtype=torch.int64)

@@ -18,6 +18,7 @@ def read(family, sizes):
     return HuggingFaceReader().read(json.dumps(content).encode(), sequence_length=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
 def test_three_layers_tell_of_all(family, monkeypatch):
     counted = []

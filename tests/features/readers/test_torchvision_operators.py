@@ -15,6 +15,7 @@ def test_without_torchvision_nothing_is_declared(monkeypatch):
     assert declare_operators.__wrapped__() is None
 
 
+@pytest.mark.slow
 def test_a_torchvision_of_another_build_can_be_imported(tmp_path):
     """Its import describes `nms` and `qnms`, which only its compiled part defines."""
     pytest.importorskip("torch")

@@ -12,6 +12,8 @@ from forerun.service.held_out import HeldOut, MetricError
 from forerun.service.measured_rows import MeasuredRow, queries_of
 from tests.service.conftest import GRAPH, linear_row
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path):

@@ -43,6 +43,7 @@ def small(monkeypatch):
     monkeypatch.setattr(measurement_files, "crowded", lambda rows: rows["status"].isna())
 
 
+@pytest.mark.slow
 def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
     forerun, small, tmp_path
 ):
@@ -66,6 +67,7 @@ def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
     assert json.loads(again[1])["resumed"] == len(SMALL) + 1
 
 
+@pytest.mark.slow
 def test_without_torch_onnxruntime_measures_and_says_so(forerun, monkeypatch, tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text(

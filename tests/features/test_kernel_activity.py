@@ -1,0 +1,63 @@
+"""Device time and occupied units of single operators."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.data.graph import Operator
+from forerun.features.kernel_activity import ACTIVITIES, EFFICIENCY, LAUNCH_S, kernel_activity
+from forerun.features.operator_table import OperatorTable
+
+UNITS = 80.0
+
+
+def convolution(batch, channels, groups):
+    shape = (batch, channels, 28, 28)
+    return Operator(
+        "conv",
+        "conv",
+        (shape,),
+        (shape,),
+        9 * channels * channels // groups,
+        {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1), "groups": groups},
+    )
+
+
+def relu(elements):
+    return Operator("elementwise", "relu", ((elements,),), ((elements,),))
+
+
+def activity_of(operators, roofline_s=1e-3):
+    table = OperatorTable.of(operators)
+    return kernel_activity(table, np.full(len(table), roofline_s), UNITS)
+
+
+def test_grouped_convolutions_are_a_class_of_their_own():
+    found = activity_of([convolution(32, 64, 1), convolution(32, 64, 64), relu(2**20)])
+    assert [ACTIVITIES[a] for a in found.activity] == ["product", "depthwise", "streaming"]
+
+
+@pytest.mark.parametrize("roofline_s", [1e-9, 1e-6, 1e-3, 1.0])
+def test_no_kernel_beats_its_roofline_or_its_launch(roofline_s):
+    found = activity_of([convolution(32, 64, 1), convolution(32, 64, 64), relu(2**20)], roofline_s)
+    assert (found.seconds > max(roofline_s, LAUNCH_S) * (1 - 1e-12)).all()
+
+
+def test_a_long_kernel_takes_its_roofline_over_its_efficiency():
+    found = activity_of([convolution(32, 64, 1), relu(2**20)], 1.0)
+    assert found.seconds == pytest.approx(
+        [1.0 / EFFICIENCY["product"], 1.0 / EFFICIENCY["streaming"]], rel=1e-5
+    )
+
+
+@given(st.integers(1, 2**24), st.integers(1, 2**24))
+def test_more_elements_fill_no_fewer_units(one, other):
+    few, many = activity_of([relu(min(one, other)), relu(max(one, other))]).filled
+    assert 0.0 < few <= many <= 1.0
+
+
+def test_a_chip_is_filled_by_many_threads_and_hardly_by_a_few():
+    few, many = activity_of([relu(256), relu(2**26)]).filled
+    assert few < 0.01
+    assert many == pytest.approx(1.0)

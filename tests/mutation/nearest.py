@@ -1,0 +1,71 @@
+"""Which tests are the nearest to a file of code: those that break first when it breaks."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+FOLDERS = ("data", "features", "models", "training", "service", "tests")
+
+
+def nearest_tests(root, path):
+    """The test file that mirrors a file of code, and those that import it directly.
+
+    Where there is none, those of the modules that import it, and so on. Of several only those of
+    its own floor count, where there are any.
+
+    Args:
+        root: of the repository.
+        path: the file of code, from the root.
+
+    Returns:
+        Test files from the root, the mirror first, then those of the same folder.
+    """
+    importers, mirror = _importers(str(root)), _mirror(_module(path))
+    folder, floor = str(Path(mirror).parent), f"tests/{Path(path).parts[0]}/"
+    layer = seen = {_module(path)}
+    while layer:
+        mirrors = {found for module in layer if (Path(root) / (found := _mirror(module))).is_file()}
+        layer = {by for module in layer for by in importers.get(module, ())} - seen
+        seen = seen | layer
+        tests = mirrors | {f"{module.replace('.', '/')}.py" for module in layer if _is_test(module)}
+        if tests:
+            near = {test for test in tests if test.startswith(floor)} or tests
+            return sorted(near, key=lambda t: (t != mirror, not t.startswith(folder), t))
+    return []
+
+
+def _mirror(module):
+    *folders, name = module.split(".")
+    return "/".join(["tests", *folders[1:], f"test_{name}.py"])
+
+
+def _module(path):
+    """The name by which a file is imported, of a path from the root."""
+    parts = Path(path).with_suffix("").parts
+    named = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return named if parts[0] == "tests" else f"forerun.{named}"
+
+
+def _is_test(module):
+    return module.startswith("tests.") and module.split(".")[-1].startswith("test_")
+
+
+@cache
+def _importers(root):
+    """For each module the modules that import it, inside functions too."""
+    found = {}
+    for folder in FOLDERS:
+        for path in sorted((Path(root) / folder).rglob("*.py")):
+            importer = _module(path.relative_to(root))
+            for name in _imported(ast.parse(path.read_text())):
+                found.setdefault(name, set()).add(importer)
+    return found
+
+
+def _imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

@@ -1,0 +1,131 @@
+"""Running tests on a mutant, in a copy of the tree; the working tree is never touched."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+
+CACHE = ".pytest_cache"
+KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
+
+# Exit codes of pytest: all passed, some failed, interrupted (an import fails), error inside pytest.
+PASSED, FAILED, INTERRUPTED, INTERNAL = 0, 1, 2, 3
+
+
+@contextmanager
+def copy_of_tree(root=REPOSITORY):
+    """A copy of every file that git knows or does not ignore; gone afterwards."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        for name in filter(None, listed.stdout.split("\0")):
+            source, target = Path(root) / name, Path(folder) / name
+            if name != ".venv" and os.path.lexists(source):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target, follow_symlinks=False)
+        yield Path(folder)
+
+
+def run_tests(tree, tests, timeout_s, *options):
+    """Run test files in a copy of the tree until the first fails.
+
+    Returns:
+        The exit code of pytest; None where the time ran out.
+    """
+    environment = dict(os.environ)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        environment.setdefault(name, "1")
+    environment.setdefault("FORERUN_REFERENCE", str(REPOSITORY.parent / "shared" / "datasets"))
+    environment["PYTHONPATH"] = str(tree / "src")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-o", f"cache_dir={CACHE}"]
+    process = subprocess.Popen(
+        [*command, *options, *tests], cwd=tree, env=environment, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _last_failed(tree):
+    """What failed in the last run in a tree, as pytest remembers it."""
+    file = tree / CACHE / "v" / "cache" / "lastfailed"
+    return tuple(json.loads(file.read_text())) if file.is_file() else ()
+
+
+@contextmanager
+def changed(tree, path, source):
+    """A file of the tree with another text, and as it was afterwards."""
+    file = tree / path
+    original = file.read_text()
+    try:
+        _write(file, source)
+        yield
+    finally:
+        _write(file, original)
+
+
+def _write(file, source):
+    """Compiled files are told by second and size of their source: two mutants may share both."""
+    file.write_text(source)
+    for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+        compiled.unlink()
+
+
+class Trials:
+    """Trials in one copy of the tree.
+
+    Attributes:
+        tree: the copy.
+        timeout_s: seconds after which tests on a mutant are taken to hang.
+    """
+
+    def __init__(self, tree, timeout_s):
+        self.tree, self.timeout_s = tree, timeout_s
+        self._sound = set()
+
+    def outcome(self, mutant, tests):
+        """What becomes of a mutant when its nearest tests are run: killed, survived or timeout.
+
+        Raises:
+            RuntimeError: what fails on the mutant fails on the code as it is, too; or pytest found
+                nothing to run.
+        """
+        if not tests:
+            return SURVIVED
+        shutil.rmtree(self.tree / CACHE, ignore_errors=True)
+        source = mutant.source((self.tree / mutant.path).read_text())
+        with changed(self.tree, mutant.path, source):
+            code = run_tests(self.tree, tests, self.timeout_s)
+        if code is None:
+            return TIMEOUT
+        if code == PASSED:
+            return SURVIVED
+        if code not in (FAILED, INTERRUPTED, INTERNAL) and code > 0:
+            raise RuntimeError(f"pytest ended with code {code} on {' '.join(tests)}")
+        self._check_without(tests)
+        return KILLED
+
+    def _check_without(self, tests):
+        """A test that fails in any case says nothing: what failed must pass without the mutant."""
+        failed = _last_failed(self.tree)
+        if failed in self._sound:
+            return
+        options = ["--last-failed"] if failed else []
+        if run_tests(self.tree, tests, self.timeout_s, *options) != PASSED:
+            raise RuntimeError(f"Fails without a mutant: {' '.join(failed or tests)}")
+        self._sound.add(failed)
