@@ -106,13 +106,13 @@ def runs_of(
         times: seconds by kind of kernel, for each query.
     """
     kernels, kind = graph.kernels, graph.kernels.kind
-    ways = [execution_mode(query) for query in queries]
+    modes = [execution_mode(query) for query in queries]
     batch = np.array([_network(query).batch_size for query in queries], dtype=np.float64)[:, None]
     matrix, vector, bandwidth, units, l2 = (
         np.array([getattr(chip, name) for chip in chips])[:, None]
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
     )
-    found = [one.by_kind[way] for one, way in zip(times, ways, strict=True)]
+    found = [one.by_kind[way] for one, way in zip(times, modes, strict=True)]
     coefficients = np.stack([rows[:, kind] for rows, _ in found])
     launch_s = np.array([launch for _, launch in found])[:, None] * LAUNCH_S
     peak = np.where(kernels.tensor, matrix, vector)
@@ -139,7 +139,7 @@ def runs_of(
     busy, launch = busy * graph.count, launch * graph.count
     launches = float(graph.count @ kernels.repeat)
     over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY)).tolist()
-    runs = [_run(*one, launches) for one in zip(queries, ways, over, strict=True)]
+    runs = [_run(*one, launches) for one in zip(queries, modes, over, strict=True)]
     return Runs(busy, launch, pairs, np.array(runs))
 
 

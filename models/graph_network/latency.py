@@ -48,7 +48,7 @@ Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 ENCODER, HEAD = "encoder.onnx", "head.onnx"
-OTHER_WAYS_WEIGHT = 0.25
+OTHER_MODES_WEIGHT = 0.25
 """Weight of rows that are no mixed-precision inference on a GPU in nchw."""
 _SEEDS_APART = 100
 _BASE_FOLDS = 8
@@ -137,7 +137,7 @@ class GraphNetwork:
         kept = measurements.take((latency > 0) & (weights > 0))
         taught = TrainingRows.of(kept)
         usual = np.array([_usual(query) for query in kept.queries], dtype=np.bool_)
-        weights = taught.weights * np.where(usual, 1.0, OTHER_WAYS_WEIGHT)
+        weights = taught.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
         with torch_threads(self.threads):
             return self._fitted(_Lesson(taught, kept.queries, graphs, weights))
@@ -147,9 +147,9 @@ class GraphNetwork:
         plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
         residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
-        ways = [execution_mode(q) for q in measurements.queries]
+        modes = [execution_mode(q) for q in measurements.queries]
         known = self.domain.known
-        return replace(self, scalars=self.scalars.updated(residuals, devices, ways, known))
+        return replace(self, scalars=self.scalars.updated(residuals, devices, modes, known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Time of each network, with its interval, limits and breakdown by operator class.
@@ -158,14 +158,14 @@ class GraphNetwork:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
         answer = self._answer(queries)
-        ways = [execution_mode(query) for query in queries]
-        scale = self.scalars.correction([query.device for query in queries], ways)
+        modes = [execution_mode(query) for query in queries]
+        scale = self.scalars.correction([query.device for query in queries], modes)
         values = np.exp(answer.log_seconds + scale) * 1e3
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
-            below, above = self.intervals.around(np.ones(len(queries)), ways, seen)
+            below, above = self.intervals.around(np.ones(len(queries)), modes, seen)
             # A shift of the whole device does not grow with the correction of one network.
             width = np.where(seen, _spread(answer.log_seconds, answer.log_base), 1.0)
             low["latency_ms"] = values * below**width
@@ -228,7 +228,7 @@ class GraphNetwork:
             seed=self.seed * _SEEDS_APART + number,
             progress=lambda epoch, error: self.progress(f"  pass {epoch + 1}: {error:.4f}"),
         )
-        terms = times.terms(rows.design[held], rows.ways[held].tolist())
+        terms = times.terms(rows.design[held], rows.modes[held].tolist())
         return parts, taught.log_measured[held] - found, _spread(found, log_seconds_of(terms))
 
     def _missed(self, lesson: _Lesson, used: Mask, held: Mask) -> tuple[Column, Column]:
@@ -313,7 +313,7 @@ class GraphNetwork:
 def _times(taught: TrainingRows, used: Mask) -> AdditiveLatencyModel:
     rows = taught.rows
     return AdditiveLatencyModel.fit(
-        rows.design[used], taught.log_measured[used], rows.ways[used].tolist()
+        rows.design[used], taught.log_measured[used], rows.modes[used].tolist()
     )
 
 

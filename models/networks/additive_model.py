@@ -140,7 +140,11 @@ class AdditiveLatencyModel:
 
     @classmethod
     def fit(
-        cls, design: Matrix, log_seconds: Column, ways: Sequence[str], weights: Column | None = None
+        cls,
+        design: Matrix,
+        log_seconds: Column,
+        modes: Sequence[str],
+        weights: Column | None = None,
     ) -> "AdditiveLatencyModel":
         """Fit the coefficients of each way of running, parents before children.
 
@@ -150,7 +154,7 @@ class AdditiveLatencyModel:
             ways: n ways; one with fewer than 30 rows keeps its parent's coefficients.
             weights: n positive weights, equal ones where None.
         """
-        labels = np.array(ways)
+        labels = np.array(modes)
         logs: dict[str, Column] = {}
         for way, parent in PARENTS.items():
             prior = logs[parent] if parent else _PRIOR
@@ -162,12 +166,12 @@ class AdditiveLatencyModel:
             logs[way] = _ridge(design[mine], log_seconds[mine], prior, weight)
         return cls(logs)
 
-    def terms(self, design: Matrix, ways: Sequence[str]) -> Matrix:
+    def terms(self, design: Matrix, modes: Sequence[str]) -> Matrix:
         """Seconds of each term, shape (n, len(COLUMNS))."""
         coefficients = self._coefficients
         if len(design) == 1:
-            return np.asarray(design * coefficients[ways[0]])
-        labels, scaled = np.array(ways), np.empty_like(design)
+            return np.asarray(design * coefficients[modes[0]])
+        labels, scaled = np.array(modes), np.empty_like(design)
         for way in np.unique(labels):
             mine = labels == way
             scaled[mine] = design[mine] * coefficients[str(way)]

@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, Any] = {
     "lambda_l2": 2.0,
 }
 RESIDUAL, WHOLE = "residual", "whole"
-OTHER_WAYS_WEIGHT = 0.5
+OTHER_MODES_WEIGHT = 0.5
 """Weight of rows that are no mixed-precision inference on a GPU in nchw."""
 
 WITHIN = 0.9
@@ -148,11 +148,11 @@ class NetworkBoost:
         rows = NetworkRows.of(measurements.queries)
         plain = np.exp(self._answer(rows).log_seconds) * 1e3
         errors = np.log(measurements.values["latency_ms"] / plain)
-        devices, ways = [q.device for q in measurements.queries], rows.ways.tolist()
+        devices, modes = [q.device for q in measurements.queries], rows.modes.tolist()
         found = self.few_rows.updated(
             errors,
             devices,
-            ways,
+            modes,
             self._standard(rows),
             self.domain.known,
             graph_digests(measurements.queries),
@@ -176,7 +176,7 @@ class NetworkBoost:
         error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
         if self.few_rows.devices:
             error, deviation = self.few_rows.correction(
-                devices, rows.ways.tolist(), self._standard(rows), graph_digests(queries)
+                devices, rows.modes.tolist(), self._standard(rows), graph_digests(queries)
             )
         values = np.exp(answer.log_seconds + error) * 1e3
         low: dict[str, Column] = {}
@@ -184,7 +184,7 @@ class NetworkBoost:
         if self.intervals is not None:
             seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
             ones = np.ones(len(queries))
-            below, above = self.intervals.around(ones, rows.ways.tolist(), seen)
+            below, above = self.intervals.around(ones, rows.modes.tolist(), seen)
             # A shift of the whole device does not grow with the disagreement on one network.
             width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
             low["latency_ms"], high["latency_ms"] = self.few_rows.intervals(
@@ -202,10 +202,10 @@ class NetworkBoost:
 
     def _fitted(self, taught: TrainingRows) -> Self:
         rows = taught.rows
-        times = AdditiveLatencyModel.fit(rows.design, taught.log_measured, rows.ways.tolist())
-        matrix, log_seconds = rows.matrix(times.terms(rows.design, rows.ways.tolist()))
+        times = AdditiveLatencyModel.fit(rows.design, taught.log_measured, rows.modes.tolist())
+        matrix, log_seconds = rows.matrix(times.terms(rows.design, rows.modes.tolist()))
         usual = _usual(rows)
-        weights = taught.weights * np.where(usual, 1.0, OTHER_WAYS_WEIGHT)
+        weights = taught.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
         targets = {
             RESIDUAL: (matrix, taught.log_measured - log_seconds, 2 * self.seed),
             WHOLE: (rows.features, taught.log_measured - rows.log_roofline, 2 * self.seed + 1),
@@ -222,7 +222,7 @@ class NetworkBoost:
             )
             for name, (features, target, seed) in targets.items()
         }
-        terms = times.terms(rows.design, rows.ways.tolist())
+        terms = times.terms(rows.design, rows.modes.tolist())
         mixes = KernelMixes.of(rows.features, terms, _fused(rows))
         fitted = replace(
             self,
@@ -234,19 +234,19 @@ class NetworkBoost:
         )
         missed = taught.log_measured - fitted._answer(rows).log_seconds
         residuals = NetworkResiduals.fit(
-            mixes.places(rows.features, terms), missed, rows.ways, taught.same
+            mixes.places(rows.features, terms), missed, rows.modes, taught.same
         )
         return replace(fitted, residuals=residuals)
 
     def _answer(self, rows: NetworkRows) -> _Answer:
         assert self.ranges is not None
         assert self.mixes is not None
-        terms = self.kernel_times.terms(rows.design, rows.ways.tolist())
+        terms = self.kernel_times.terms(rows.design, rows.modes.tolist())
         matrix, log_seconds = rows.matrix(terms)
         matrix = self.ranges.clip(matrix)
         one = log_seconds + self.boosters[RESIDUAL].predict(matrix)
         other = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
-        missed = self.residuals.at(self.mixes.places(rows.features, terms), rows.ways)
+        missed = self.residuals.at(self.mixes.places(rows.features, terms), rows.modes)
         return _Answer(
             (one + other) / 2 + missed,
             _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD),
@@ -332,7 +332,7 @@ class NetworkBoost:
 
 
 def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
-    kinds, features = np.where(rows.ways == "cpu", "cpu", "gpu"), rows.features
+    kinds, features = np.where(rows.modes == "cpu", "cpu", "gpu"), rows.features
     names = [FEATURES[place] for place in RANGED]
     return {
         str(kind): FeatureRange.of(names, features[kinds == kind][:, RANGED])
@@ -341,12 +341,12 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
 
 
 def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
-    return np.isin(rows.ways, ("compiled", "cpu"))
+    return np.isin(rows.modes, ("compiled", "cpu"))
 
 
 def _farthest(novelty: Column, taught: TrainingRows) -> float:
     """Distance within which `WITHIN` of the families held out lie, on GPUs; each counts alike."""
-    known = np.isfinite(novelty) & (taught.rows.ways != "cpu")
+    known = np.isfinite(novelty) & (taught.rows.modes != "cpu")
     if not known.any():
         return float("inf")
     _, family, counts = np.unique(taught.family[known], return_inverse=True, return_counts=True)
@@ -358,7 +358,7 @@ def _farthest(novelty: Column, taught: TrainingRows) -> float:
 
 def _usual(rows: NetworkRows) -> NDArray[np.bool_]:
     autocast = rows.features[:, FEATURES.index("autocast")] > 0
-    return autocast & np.isin(rows.ways, ("eager", "compiled"))
+    return autocast & np.isin(rows.modes, ("eager", "compiled"))
 
 
 def _breakdown(shares: Column, value: float) -> dict[str, float]:

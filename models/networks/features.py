@@ -67,7 +67,7 @@ class NetworkRows:
         features: (n, len(NETWORK_FEATURES)).
         log_roofline: logarithm of the summed rooflines of their kernels, seconds.
         design: (n, len(COLUMNS)) terms of the additive time.
-        ways: ways of running.
+        modes: execution mode of each row.
         launches: (n, len(OPERATOR_CLASSES)) share of each class in the launches.
         unknown: operators that no kind describes.
     """
@@ -75,7 +75,7 @@ class NetworkRows:
     features: Matrix
     log_roofline: Column
     design: Matrix
-    ways: NDArray[np.str_]
+    modes: NDArray[np.str_]
     launches: Matrix
     unknown: NDArray[np.intp]
 
@@ -110,7 +110,7 @@ class NetworkRows:
             self.features[chosen],
             self.log_roofline[chosen],
             self.design[chosen],
-            self.ways[chosen],
+            self.modes[chosen],
             self.launches[chosen],
             self.unknown[chosen],
         )

@@ -102,7 +102,7 @@ def intervals_of(
         missed: (rows to fit on, rows held out) -> log errors and scales of the latter, asked
             with devices held out.
     """
-    seen = _covering(errors / spreads, taught.rows.ways, taught.family)
+    seen = _covering(errors / spreads, taught.rows.modes, taught.family)
     return Intervals(seen, _unseen(taught, missed, errors))
 
 
@@ -134,7 +134,7 @@ def _coverage(
 
 
 def _unseen(taught: TrainingRows, missed: Missed, errors: Column) -> LogQuantiles:
-    on_cpu = taught.rows.ways == "cpu"
+    on_cpu = taught.rows.modes == "cpu"
     scores, strata = [], []
     for cpu in (False, True):
         mine = on_cpu == cpu
@@ -148,19 +148,19 @@ def _unseen(taught: TrainingRows, missed: Missed, errors: Column) -> LogQuantile
             found = (error[known, None] + shift * _NORMAL).ravel()
             scores += [found, -found]
             strata.append(np.full(2 * len(found), "cpu" if cpu else "gpu"))
-    return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(taught.rows.ways))
+    return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(taught.rows.modes))
 
 
 def _on_another_device(taught: TrainingRows, missed: Missed, device: str) -> Column:
     """Log errors on a device held out, in those ways of running that other devices teach."""
     mine = taught.device == device
-    held = mine & np.isin(taught.rows.ways, np.unique(taught.rows.ways[~mine]))
+    held = mine & np.isin(taught.rows.modes, np.unique(taught.rows.modes[~mine]))
     return missed(~mine, held)[0] if held.any() else np.zeros(0)
 
 
-def _pooled(scores: Column, strata: NDArray[np.str_], ways: NDArray[np.str_]) -> LogQuantiles:
+def _pooled(scores: Column, strata: NDArray[np.str_], modes: NDArray[np.str_]) -> LogQuantiles:
     found = LogQuantiles.of(scores, strata, COVERAGE).bounds
     whole = found.get("gpu", found["all"])
     bounds = {"all": whole}
-    bounds |= {str(way): found.get("cpu", whole) if way == "cpu" else whole for way in ways}
+    bounds |= {str(way): found.get("cpu", whole) if way == "cpu" else whole for way in modes}
     return LogQuantiles(bounds, COVERAGE)

@@ -90,7 +90,7 @@ class NetworkResiduals:
 
     @classmethod
     def fit(
-        cls, places: Matrix, residuals: Column, ways: NDArray[np.str_], same: NDArray[np.intp]
+        cls, places: Matrix, residuals: Column, modes: NDArray[np.str_], same: NDArray[np.intp]
     ) -> Self:
         """Processes from the residuals of n training rows.
 
@@ -101,8 +101,8 @@ class NetworkResiduals:
             same: (n,) codes: rows of one network on one device, whose mean is taken in each way.
         """
         found = {}
-        for way in np.unique(ways):
-            mine = np.flatnonzero(ways == way)
+        for way in np.unique(modes):
+            mine = np.flatnonzero(modes == way)
             _, codes, counts = np.unique(same[mine], return_inverse=True, return_counts=True)
             mean = np.zeros((len(counts), places.shape[1] + 1))
             np.add.at(mean, codes, np.column_stack([places[mine], residuals[mine]]))
@@ -110,11 +110,11 @@ class NetworkResiduals:
             found[str(way)] = Residuals.of(mean[:, :-1], mean[:, -1])
         return cls(found)
 
-    def at(self, places: Matrix, ways: NDArray[np.str_]) -> Column:
+    def at(self, places: Matrix, modes: NDArray[np.str_]) -> Column:
         """Mean of the residual of n networks, in log units; zero in a way that no row had."""
         found = np.zeros(len(places))
         for way, process in self.by_way.items():
-            mine = np.flatnonzero(ways == way)
+            mine = np.flatnonzero(modes == way)
             if len(mine):
                 found[mine] = process.at(places[mine])
         return found

@@ -237,7 +237,7 @@ def history_of_training_rates() -> Refit:
         tables = LambdaBench().tidy(tiny_upstream("lambda_bench", folder / "upstream"))
         csv = (THROUGHPUT, MEMORY)
         bundle = Bundle.write(folder / "bundle", "lambda_bench", tables, as_csv=csv)
-        rows = LambdaBenchProtocols().teaching(bundle, DeviceCatalog.load())
+        rows = LambdaBenchProtocols().training_rows(bundle, DeviceCatalog.load())
     device = DeviceCatalog.load().get("l40s")
     unseen = [replace(query, device=device) for query in rows.queries[:2]]
     return BenchmarkHistory().fit(rows), [*_some(rows.queries, 8), *unseen]

@@ -65,7 +65,7 @@ def test_without_timm_a_line_says_what_adds_the_graphs(pull, monkeypatch):
     bundle = find("timm_bench")
     assert bundle.tables() == ("bench",)
     with pytest.raises(MissingData, match=r"forerun data pull timm_bench.*forerun\[zoo\]"):
-        TimmBenchProtocols().teaching(bundle, DeviceCatalog.load())
+        TimmBenchProtocols().training_rows(bundle, DeviceCatalog.load())
 
 
 def test_networks_are_traced_into_the_bundle(pull, zoo):
@@ -82,7 +82,7 @@ def test_networks_are_traced_into_the_bundle(pull, zoo):
         "torch": "2.13",
         "not_traced": [f"{RETIRED}@224", "too_large@224"],
     }
-    taught = TimmBenchProtocols().teaching(bundle, DeviceCatalog.load())
+    taught = TimmBenchProtocols().training_rows(bundle, DeviceCatalog.load())
     assert set(taught.groups["model"]) == set(bundle.table("graphs")["model"])
 
 

@@ -50,7 +50,7 @@ def test_settings_are_judged_by_widths_that_teach(layers):
 
 
 def test_layers_that_failed_teach_nothing_and_labels_are_not_settings(layers):
-    taught = WaHls4mlProtocols().teaching(layers, CATALOG)
+    taught = WaHls4mlProtocols().training_rows(layers, CATALOG)
     assert len(taught) == 15
     names = {name for q in taught.queries for name, _ in q.workload.settings}
     assert names == {

@@ -62,7 +62,7 @@ def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
 
 def test_a_folder_of_rounds_unseen_is_judged(bundle):
     judge = MlperfInferenceProtocols()
-    taught = judge.teaching(bundle, CATALOG)
+    taught = judge.training_rows(bundle, CATALOG)
     old = taught.take(taught.groups["round"] != "v3.1")
     seen = {key: sorted(set(old.groups[key].tolist())) for key in ("round", "question")}
     tasks = {task.name: task for task in judge.evaluation_tasks(bundle, CATALOG, seen)}

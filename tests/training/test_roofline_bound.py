@@ -111,7 +111,7 @@ def test_an_exception_is_one_still(timm, start: str) -> None:
 def test_no_published_network_is_below_its_bound(reference: Path) -> None:
     """The lowest: ALBERT in fp16 on an RTX 2060 Super at 0.93."""
     bundle = find("published_networks", reference / "published_networks")
-    rows = PublishedNetworksProtocols().teaching(bundle, DeviceCatalog.load())
+    rows = PublishedNetworksProtocols().training_rows(bundle, DeviceCatalog.load())
     ratio = over_bound(rows)
     low = ratio < 1 - NOISE
     assert not low.any(), sorted(zip(ratio[low], rows.groups["graph"][low], strict=True))

@@ -109,7 +109,7 @@ class DatasetProtocols(ABC):
         return (self.predictor(seed),)
 
     @abstractmethod
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows that the predictors in use may learn from."""
 
     @abstractmethod

@@ -165,7 +165,7 @@ def train(
             parts_of_rows = []
             for protocols in recipe.all_protocols:
                 bundle = bundles[protocols.dataset]
-                rows = protocols.teaching(bundle, catalog)
+                rows = protocols.training_rows(bundle, catalog)
                 # Part of a bundle that another predictor is trained on whole changes no record.
                 if protocols is recipe.protocols or not record.knows(bundle):
                     record = record.with_rows(bundle, rows)

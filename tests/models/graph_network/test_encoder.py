@@ -89,7 +89,7 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     taught = TrainingRows.of(measured)
     # An additive time that is off by half: what the network has to find.
     times = AdditiveLatencyModel.fit(
-        taught.rows.design, taught.log_measured + 0.4, taught.rows.ways.tolist()
+        taught.rows.design, taught.log_measured + 0.4, taught.rows.modes.tolist()
     )
     rows = np.arange(len(measured))
     held = rows[rows % 5 == 0]
@@ -116,7 +116,7 @@ def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     measured = lessons()
     taught = TrainingRows.of(measured)
     times = AdditiveLatencyModel.fit(
-        taught.rows.design, taught.log_measured, taught.rows.ways.tolist()
+        taught.rows.design, taught.log_measured, taught.rows.modes.tolist()
     )
     graphs = RunGraphs.of_queries(measured.queries)
     batches = GraphBatches(measured.queries, graphs, [times] * len(measured))
@@ -124,7 +124,7 @@ def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     found = list(batches.batches(rows, 7, np.random.default_rng(0)))
     assert len(found) == batches.count(rows, 7)
     assert sorted(np.concatenate([b.rows for b in found]).tolist()) == rows.tolist()
-    seconds = times.terms(taught.rows.design, taught.rows.ways.tolist()).sum(axis=1)
+    seconds = times.terms(taught.rows.design, taught.rows.modes.tolist()).sum(axis=1)
     for batch in found:
         sizes = [len(graphs.graphs[i]) for i in np.unique(graphs.of[batch.rows])]
         assert len(batch.root) == sum(sizes)

@@ -80,8 +80,8 @@ def test_the_law_of_widths_is_found_again_where_errors_follow_it(power, slope):
 def test_rows_on_processors_have_bounds_of_their_own():
     taught = training_rows()
     on_cpu = np.arange(len(taught)) % 2 == 0
-    ways = np.where(on_cpu, "cpu", taught.rows.ways)
-    mixed = replace(taught, rows=replace(taught.rows, ways=ways))
+    modes = np.where(on_cpu, "cpu", taught.rows.modes)
+    mixed = replace(taught, rows=replace(taught.rows, modes=modes))
     errors = np.where(on_cpu, 1.0, 0.0)
     found = intervals_of(mixed, errors, np.ones(len(taught)), without_errors).unseen
     assert found.bounds["cpu"][1] > 2 * found.bounds["compiled"][1]

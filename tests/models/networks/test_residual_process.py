@@ -39,25 +39,25 @@ def test_nothing_is_added_far_from_all_training_networks():
 
 def test_runs_of_one_network_on_one_device_count_once():
     places, missed = positions(4), errors(4)
-    ways = np.array(["eager"] * 4)
-    once = NetworkResiduals.fit(places, missed, ways, np.arange(4))
+    modes = np.array(["eager"] * 4)
+    once = NetworkResiduals.fit(places, missed, modes, np.arange(4))
     again = np.array([0, 1, 2, 3, 3, 3])
-    often = NetworkResiduals.fit(places[again], missed[again], ways[again.clip(0, 3)], again)
-    np.testing.assert_allclose(often.at(places, ways), once.at(places, ways))
+    often = NetworkResiduals.fit(places[again], missed[again], modes[again.clip(0, 3)], again)
+    np.testing.assert_allclose(often.at(places, modes), once.at(places, modes))
 
 
 def test_ways_of_running_do_not_mix():
     places, missed = positions(6), errors(6)
-    ways = np.array(["eager", "compiled"] * 3)
-    both = NetworkResiduals.fit(places, missed, ways, np.arange(6))
-    alone = NetworkResiduals.fit(places[::2], missed[::2], ways[::2], np.arange(3))
-    np.testing.assert_allclose(both.at(places[::2], ways[::2]), alone.at(places[::2], ways[::2]))
+    modes = np.array(["eager", "compiled"] * 3)
+    both = NetworkResiduals.fit(places, missed, modes, np.arange(6))
+    alone = NetworkResiduals.fit(places[::2], missed[::2], modes[::2], np.arange(3))
+    np.testing.assert_allclose(both.at(places[::2], modes[::2]), alone.at(places[::2], modes[::2]))
     assert (both.at(places, np.array(["training"] * 6)) == 0).all()
 
 
 def test_a_saved_process_answers_to_the_last_bit():
     places, missed = 40 * positions(), errors()
-    ways = np.array(["eager", "compiled"] * 10)
-    fitted = NetworkResiduals.fit(places, missed, ways, np.arange(20))
+    modes = np.array(["eager", "compiled"] * 10)
+    fitted = NetworkResiduals.fit(places, missed, modes, np.arange(20))
     loaded = NetworkResiduals.from_json(json.loads(json.dumps(fitted.to_json())))
-    np.testing.assert_array_equal(loaded.at(places, ways), fitted.at(places, ways))
+    np.testing.assert_array_equal(loaded.at(places, modes), fitted.at(places, modes))

@@ -32,7 +32,7 @@ SHEETED = OWN.model_copy(
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     bundle = dataset("onnxruntime_cpu").pull(folder=tmp_path_factory.mktemp("b") / "cpu")
-    return OnnxruntimeCpuProtocols().teaching(bundle, DeviceCatalog.load())
+    return OnnxruntimeCpuProtocols().training_rows(bundle, DeviceCatalog.load())
 
 
 @pytest.fixture(scope="module")

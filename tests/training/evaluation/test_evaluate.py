@@ -40,7 +40,7 @@ class Toy(DatasetProtocols):
     def predictor(self, seed=0):
         return Constant()
 
-    def teaching(self, bundle, catalog):
+    def training_rows(self, bundle, catalog):
         return measured([1.0, 2.0])
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:

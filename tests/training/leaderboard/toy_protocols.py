@@ -63,7 +63,7 @@ class ToyProtocols(DatasetProtocols):
     def predictors(self, seed=0):
         return Mean(), Seeded(seed=seed)
 
-    def teaching(self, bundle, catalog):
+    def training_rows(self, bundle, catalog):
         return measured([2.0])
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:

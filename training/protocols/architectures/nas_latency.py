@@ -40,7 +40,7 @@ class NasLatencyProtocols(DatasetProtocols):
         """`ArchitectureLatency`, unfitted."""
         return ArchitectureLatency(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Architectures with ids below 900 of every device and space; at least 400 of each."""
         parts = [
             space.rows(device, _taught(space.measured(device)))

@@ -40,13 +40,13 @@ class LambdaBenchProtocols(DatasetProtocols):
         """`BenchmarkHistory`, unfitted."""
         return BenchmarkHistory(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Throughput of each question: the median of its nodes."""
         return benchmark_measurements(bundle.table(THROUGHPUT), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`unseen_device`: each GPU held out, trained on the systems of all others."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         devices = rows.groups["device"]
         for device in np.unique(devices):
             out = devices == device

@@ -39,13 +39,13 @@ class MlperfInferenceProtocols(DatasetProtocols):
         """`BenchmarkHistory`, unfitted."""
         return BenchmarkHistory(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of the closed division."""
         return run_measurements(bundle.table(CLOSED), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`later_rounds` and `unseen_accelerator`; rounds and folds are pooled."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         for split in MlperfInference().splits(bundle):
             if split.train.any():
                 protocol = split.protocol.split("/")[0]
@@ -56,7 +56,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Rounds never seen; what has a history is told by the questions that taught."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         new = ~np.isin(rows.groups["round"], list(seen.get("round", ())))
         rows = rows.take(new)
         known = np.isin(rows.groups["question"], list(seen.get("question", ())))
@@ -66,7 +66,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
         """Rounds that training saw, and results in tokens of a model whose length is not known."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         same = np.isin(rows.groups["round"], list(seen.get("round", ())))
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
         return counted(

@@ -41,7 +41,7 @@ class NcppProtocols(DatasetProtocols):
         """`BenchmarkBoost`, unfitted."""
         return BenchmarkBoost(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """The rows of `train`."""
         return run_measurements(bundle.table("train"))
 

@@ -54,7 +54,7 @@ class CloudProphetProtocols(DatasetProtocols):
         """`NeighbourBoost`, unfitted."""
         return NeighbourBoost(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with a result."""
         runs = bundle.table(RUNS)
         known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)

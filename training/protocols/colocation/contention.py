@@ -52,7 +52,7 @@ class ContentionProtocols(DatasetProtocols):
         """Boosters, the network, and the baseline."""
         return (self.predictor(seed), ColocationNetwork(seed=seed), ProgramMean())
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with a reference."""
         rows = contention_measurements(bundle, profiled=True)
         return rows.take(np.isfinite(rows.values[TARGETS[0]]))

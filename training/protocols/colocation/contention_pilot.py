@@ -59,7 +59,7 @@ class ContentionPilotProtocols(ContentionProtocols):
     fits_any_folder = True
     reads = MappingProxyType({})
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs."""
         return pilot_measurements(bundle.table(TABLE))
 

@@ -40,7 +40,7 @@ class HLSynProtocols(DatasetProtocols):
         """`DesignBoost`, unfitted."""
         return DesignBoost(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Designs with a label, of programs that neither tool's protocol holds out.
 
         So a folder of held-out programs is judged as the protocol has it.

@@ -45,7 +45,7 @@ class WaHls4mlProtocols(DatasetProtocols):
         """`BenchmarkBoost`, unfitted."""
         return BenchmarkBoost(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All layers with a label."""
         grid = bundle.table(TABLE)
         return layer_measurements(grid[grid["LUT"].notna()])
@@ -65,7 +65,7 @@ class WaHls4mlProtocols(DatasetProtocols):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Layers of output widths never seen."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         new = ~np.isin(rows.groups["d_out"], list(seen.get("d_out", ())))
         if new.any():
             yield from _tasks("unseen_width", rows.take(new))

@@ -56,7 +56,7 @@ class GpuMemNetProtocols(DatasetProtocols):
         """`Memory`, unfitted."""
         return Memory(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Vision models and perceptrons, clean rows and lower bounds."""
         vision, _ = vision_peaks(bundle, catalog)
         found = [vision.take(_usable(vision))] if len(vision) else []

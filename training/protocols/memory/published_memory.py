@@ -40,7 +40,7 @@ class PublishedMemoryProtocols(DatasetProtocols):
         """The bundled `Memory`, which no row of this dataset trained; only ranges are fitted."""
         return CalibratedMemory(bundled_memory())
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows that take part and have a graph."""
         return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 

@@ -68,7 +68,7 @@ class DeepBenchProtocols(DatasetProtocols):
         """`OperatorBoost`, unfitted."""
         return OperatorBoost(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Rows of the training classes and precisions, of all devices."""
         rows = _of_classes(kernel_measurements(bundle, catalog), self.training_classes)
         wanted = self.training_precisions

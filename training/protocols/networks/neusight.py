@@ -45,7 +45,7 @@ class NeuSightProtocols(DatasetProtocols):
         """`OperatorBoost`, unfitted."""
         return OperatorBoost(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All operators of all devices; end-to-end rows never teach."""
         return _taught(bundle.table("ops"), bundle, catalog)
 

@@ -28,13 +28,13 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
         """`CpuLatency`, unfitted."""
         return CpuLatency()
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows."""
         return processor_measurements(bundle.table("runs"))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One exam a split; folds of one protocol are pooled."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         for split in OnnxruntimeCpu().splits(bundle):
             train, judged = rows.take(split.train), rows.take(split.judged)
             protocol = split.protocol.partition("/")[0]
@@ -44,7 +44,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
         """Networks of devices never seen."""
-        rows = self.teaching(bundle, catalog)
+        rows = self.training_rows(bundle, catalog)
         new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
         new &= np.array([query.workload.kind == "network" for query in rows.queries])
         if new.any():

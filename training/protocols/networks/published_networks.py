@@ -33,7 +33,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
         """
         return bundled_latency()
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows that take part and have a graph."""
         return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 

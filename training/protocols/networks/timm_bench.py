@@ -54,7 +54,7 @@ class TimmBenchProtocols(DatasetProtocols):
         """`NetworkBoost`, and the graph network beside it."""
         return (self.predictor(seed), GraphNetwork(seed=seed))
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with an operator graph."""
         return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)[0]
 

@@ -61,7 +61,7 @@ class MlEnergyProtocols(DatasetProtocols):
         """`ServingPower`, unfitted."""
         return ServingPower(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs."""
         return serving_runs(bundle.table(RUNS), catalog)
 

@@ -123,7 +123,7 @@ def _measured(
 class ZeusNetworkPower(ZeusPowerCapProtocols):
     """Zeus's jobs as networks at the GPU's own limit: training rows of `OperatorPower`."""
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Jobs whose network is known."""
         return zeus_networks(bundle.table(TRACE), catalog)
 
@@ -131,6 +131,6 @@ class ZeusNetworkPower(ZeusPowerCapProtocols):
 class DiffusionPower(MlEnergyProtocols):
     """Diffusion models that fill one GPU: training rows of `OperatorPower`."""
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Each model's largest batch on one GPU."""
         return diffusion_runs(bundle.table(RUNS), catalog)

@@ -48,7 +48,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         """`OperatorPower`, unfitted."""
         return OperatorPower(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Operators whose shapes can be read, alone and with their backward pass; networks."""
         ops = bundle.table("ops")
         rows = operator_power(ops, catalog)[0] + trained_operators(ops, catalog)
@@ -63,7 +63,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         """
         ops = bundle.table("ops")
         measured, place = operator_power(ops, catalog)
-        others = self.teaching(bundle, catalog)
+        others = self.training_rows(bundle, catalog)
         others = others.take(np.arange(len(measured), len(others))) + _elsewhere(bundle, catalog)
         for split in TorchOpEnergy().splits(bundle):
             protocol = split.protocol.partition("/")[0]

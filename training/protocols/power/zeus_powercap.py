@@ -41,7 +41,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
         """`PowerCap`, unfitted."""
         return PowerCap(seed=seed)
 
-    def teaching(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of the trace."""
         return runs(bundle.table(TRACE), catalog)
 

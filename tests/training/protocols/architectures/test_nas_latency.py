@@ -77,7 +77,7 @@ def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):
     devices = {t.device for t in judge.evaluation_tasks(bundle, CATALOG, seen)}
     assert "1080ti-1" not in devices
     assert len(devices) == 5
-    everything = judge.teaching(bundle, CATALOG)
+    everything = judge.training_rows(bundle, CATALOG)
     assert set(everything.groups["space_device"]) == {f"nb201/{d}" for d in devices} | {
         "nb201/1080ti-1"
     }

@@ -68,7 +68,7 @@ def test_exams_judge_measured_rows_that_did_not_teach(bundle):
 
 def test_what_is_taught_is_not_judged_again(bundle):
     protocols_of_dataset = GpuMemNetProtocols()
-    taught = protocols_of_dataset.teaching(bundle, CATALOG)
+    taught = protocols_of_dataset.training_rows(bundle, CATALOG)
     seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
     assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]

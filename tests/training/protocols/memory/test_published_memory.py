@@ -207,7 +207,7 @@ def test_nothing_is_fitted_for_published_and_no_family_or_source_leaks(packaged,
 
 def test_fitting_ranges_changes_no_estimate(bundle, monkeypatch):
     monkeypatch.setattr(published_memory, "bundled_memory", Memory)
-    rows = PublishedMemoryProtocols().teaching(bundle, CATALOG)
+    rows = PublishedMemoryProtocols().training_rows(bundle, CATALOG)
     unfitted = PublishedMemoryProtocols().predictor()
     before, after = unfitted.predict(rows.queries), unfitted.fit(rows).predict(rows.queries)
     for metric in unfitted.metrics:

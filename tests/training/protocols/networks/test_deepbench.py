@@ -107,9 +107,12 @@ def test_training_devices_are_left_out_of_a_folder(bundle):
 
 
 def test_only_the_training_classes_train_the_predictors_in_use(bundle):
-    rows = DeepBenchProtocols(CONVOLUTIONS).teaching(bundle, CATALOG)
+    rows = DeepBenchProtocols(CONVOLUTIONS).training_rows(bundle, CATALOG)
     assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
-    assert "recurrent" not in DeepBenchProtocols().teaching(bundle, CATALOG).groups["kernel_class"]
+    assert (
+        "recurrent"
+        not in DeepBenchProtocols().training_rows(bundle, CATALOG).groups["kernel_class"]
+    )
 
 
 def test_convolutions_train_operators_together_with_neusight():
@@ -121,7 +124,7 @@ def test_convolutions_train_operators_together_with_neusight():
 
 
 def test_only_the_training_precisions_train_the_predictors_in_use(bundle):
-    rows = DeepBenchProtocols(training_precisions=("fp32",)).teaching(bundle, CATALOG)
+    rows = DeepBenchProtocols(training_precisions=("fp32",)).training_rows(bundle, CATALOG)
     assert {query.run.precision for query in rows.queries} == {"fp32"}
-    every = DeepBenchProtocols().teaching(bundle, CATALOG)
+    every = DeepBenchProtocols().training_rows(bundle, CATALOG)
     assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}

@@ -62,7 +62,7 @@ def test_models_that_are_judged_do_not_teach(bundle):
 
 def test_only_models_or_devices_never_seen_are_judged_without_fitting(bundle):
     protocols_of_dataset = MlEnergyProtocols()
-    taught = protocols_of_dataset.teaching(bundle, CATALOG)
+    taught = protocols_of_dataset.training_rows(bundle, CATALOG)
     seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
     assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"].remove("b/Many-12B")

@@ -143,7 +143,7 @@ def test_three_datasets_train_the_predictor_of_power(reference):
     assert [type(e) for e in recipe.others] == [ZeusNetworkPower, DiffusionPower]
     queries = []
     for one in recipe.all_protocols:
-        rows = one.teaching(Bundle.open(reference / one.dataset, one.dataset), CATALOG)
+        rows = one.training_rows(Bundle.open(reference / one.dataset, one.dataset), CATALOG)
         assert np.isfinite(rows.values["power_w"]).all()
         queries += list(rows.queries)
     assert {type(q.workload) for q in queries} == {Kernel, Network, Diffusion}

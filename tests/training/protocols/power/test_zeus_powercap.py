@@ -42,7 +42,7 @@ def test_each_gpu_is_judged_by_what_the_others_taught(bundle):
 
 
 def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bundle):
-    table, found = bundle.table(TRACE), ZeusPowerCapProtocols().teaching(bundle, CATALOG)
+    table, found = bundle.table(TRACE), ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
     np.testing.assert_allclose(found.values["latency_ms"], 1e3 * table["time_per_epoch"])
     product = table["time_per_epoch"] * table["average_power"]
     np.testing.assert_allclose(found.values["energy_j"], product)
@@ -51,7 +51,7 @@ def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bund
 
 
 def test_names_and_devices_are_keys_and_no_settings(bundle):
-    found = ZeusPowerCapProtocols().teaching(bundle, CATALOG)
+    found = ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
     settings = {name for query in found.queries for name, _ in query.workload.settings}
     assert settings == {"dataset", "network", "optimizer", "batch_size"}
     assert set(found.groups) == {"device", "job"}
@@ -73,7 +73,7 @@ def test_the_choice_of_a_limit_is_judged_beside_the_energy(bundle):
 
 
 def test_the_share_that_saves_most_is_found(bundle):
-    rows_ = ZeusPowerCapProtocols().teaching(bundle, CATALOG)
+    rows_ = ZeusPowerCapProtocols().training_rows(bundle, CATALOG)
     share = best_share(rows_)
     assert 0.4 <= share <= 0.5
 
@@ -82,7 +82,7 @@ def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_pa
     whole = bundle.table(TRACE)
     taught = Bundle.write(tmp_path / "t", "zeus_powercap", {TRACE: whole[whole["gpu"] != "A40"]})
     judge = Quick()
-    rows_ = judge.teaching(taught, CATALOG)
+    rows_ = judge.training_rows(taught, CATALOG)
     record = TrainingRecord().with_rows(taught, rows_)
     loaded = LoadedPredictor(Router((judge.predictor().fit(rows_),)), "1", "2000-01-01", "")
     new = Bundle.write(
