@@ -28,7 +28,7 @@ from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.posterior import Posterior, distances, matern
-from forerun.models.gaussian_process.regression import GaussianProcessRegression, Kernel, _loss
+from forerun.models.gaussian_process.regression import Covariance, GaussianProcessRegression, _loss
 from forerun.models.hls_designs.gaussian_process import (
     DRAWS,
     DesignGaussianProcess,
@@ -80,10 +80,10 @@ def test_a_posterior_is_scikit_learns(seed, noise):
 # ---- a sum of covariances whose weights are fitted ----
 
 KERNELS = (
-    Kernel("constant", prior=(-2.0, 1.0)),
-    Kernel("linear", prior=(-1.0, 1.5)),
-    Kernel("radial", length=1.3, prior=(-1.5, 0.8)),
-    Kernel("radial", (1, 3), length=0.7, prior=(-3.0, 1.2)),
+    Covariance("constant", prior=(-2.0, 1.0)),
+    Covariance("linear", prior=(-1.0, 1.5)),
+    Covariance("radial", length=1.3, prior=(-1.5, 0.8)),
+    Covariance("radial", (1, 3), length=0.7, prior=(-3.0, 1.2)),
 )
 NOISE_PRIOR = (-4.0, 1.5)
 
@@ -177,7 +177,7 @@ def test_weights_are_those_of_greatest_posterior_density(seed):
 
 
 def test_suggested_rows_leave_the_least_variance_one_by_one():
-    kernels = (Kernel("constant"), Kernel("linear"), Kernel("radial", length=2.0))
+    kernels = (Covariance("constant"), Covariance("linear"), Covariance("radial", length=2.0))
     weights, places, noise = np.array([0.1, 0.5, 0.1]), drawn(3, 30), 0.05
     chosen = suggest(places, kernels, weights, noise, 5, 0, spread=0.0)
     for step in range(5):

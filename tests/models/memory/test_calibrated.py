@@ -56,8 +56,9 @@ def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():
         answers.values[ALLOCATED], Memory().predict(rows.queries).values[ALLOCATED]
     )
     measured = rows.values[ALLOCATED]
-    held = (answers.low[ALLOCATED] <= measured) & (measured <= answers.high[ALLOCATED])
-    assert held.all()
+    rounding = 1 + 1e-9
+    assert (answers.low[ALLOCATED] <= measured * rounding).all()
+    assert (measured <= answers.high[ALLOCATED] * rounding).all()
     assert answers.coverage_of(ALLOCATED) == 0.9
 
 

@@ -57,12 +57,13 @@ def test_power_rises_with_the_number_of_rows(device, rows, width, more):
 @given(devices, sizes, st.integers(1, 512), st.integers(1, 8))
 def test_power_of_a_network_rises_with_its_batch(device, width, batch, factor):
     """But for weights, which a larger batch reads less often: memory then rests while arithmetic
-    goes on. (On the A40 the power of ResNet-50 falls by 7 % from batch 8 to 512.)
+    goes on. (On the A40 the power of ResNet-50 falls by 7 % from batch 8 to 512.) Twice that is
+    allowed.
     """
     graph = OperatorGraph((product(8, width), pointwise(8, width)), batch_size=8)
     queries = [Query(Network(graph, b), device) for b in (batch, batch * factor)]
     low, high = watts(PowerLaw(), queries)
-    assert high >= 0.9 * low
+    assert high >= 0.86 * low
 
 
 @pytest.mark.parametrize("phase", ["inference", "training"])

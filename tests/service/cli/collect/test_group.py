@@ -8,14 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors import (
-    live_window,
-    native,
-    neighbours,
-    own_program,
-    probe,
-    processor_operators,
-)
+from forerun.data.collectors.interference import live_window, native, neighbours, own_program
+from forerun.data.collectors.latency import fingerprint as probe
+from forerun.data.collectors.workloads import processor_operators
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
