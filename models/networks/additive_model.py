@@ -151,7 +151,7 @@ class AdditiveLatencyModel:
         Args:
             design: (n, len(COLUMNS)) rows of `design_row`.
             log_seconds: n logarithms of the measured seconds.
-            ways: n ways; one with fewer than 30 rows keeps its parent's coefficients.
+            modes: n execution modes; one with fewer than 30 rows keeps its parent's coefficients.
             weights: n positive weights, equal ones where None.
         """
         labels = np.array(modes)

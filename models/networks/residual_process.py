@@ -97,7 +97,7 @@ class NetworkResiduals:
         Args:
             places: (n, d) positions.
             residuals: (n,) log(measured / predicted) by the boosters.
-            ways: n ways of running.
+            modes: execution mode of each row.
             same: (n,) codes: rows of one network on one device, whose mean is taken in each way.
         """
         found = {}
