@@ -23,7 +23,7 @@ from forerun.models.adaptation.error_process import (
     SAME_GROUP,
     ErrorProcess,
 )
-from forerun.models.adaptation.expert_weights import FREEDOM, combine, log_density
+from forerun.models.adaptation.expert_weights import DEGREES_OF_FREEDOM, combine, log_density
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.adaptation.support_set import SupportSet
@@ -246,7 +246,7 @@ def test_an_experts_error_is_scikit_learns(expert, comparable):
 def test_densities_and_mixtures_are_students_and_the_moments_of_samples(seed):
     random = np.random.default_rng(seed)
     errors, variances = random.normal(size=(3, 5)), random.uniform(0.1, 2.0, (3, 5))
-    wanted = student.logpdf(errors, FREEDOM, scale=np.sqrt(variances))
+    wanted = student.logpdf(errors, DEGREES_OF_FREEDOM, scale=np.sqrt(variances))
     np.testing.assert_allclose(log_density(errors, variances), wanted)
     weights = random.dirichlet(np.ones(3))
     mean, variance = combine(weights, errors, variances)
