@@ -66,7 +66,7 @@ SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
 ENGINEERING = "memory: an engineering range"
 NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
-NOT_TAUGHT = f"{ENGINEERING}, this predictor was taught no training peaks"
+NO_TRAINING_PEAKS = f"{ENGINEERING}, this predictor was taught no training peaks"
 OUTSIDE = f"{ENGINEERING}, {{why}}"
 REFUSAL = "memory: at least"
 """How the limit begins that says that a run cannot fit."""
@@ -262,7 +262,7 @@ class Memory:
         if _phase(query) == "inference":
             return NOT_CALIBRATED
         if self.quantiles is None:
-            return NOT_TAUGHT
+            return NO_TRAINING_PEAKS
         why = self.domain.why_outside(query, plan, booster_features([plan])[0])
         return None if why is None else OUTSIDE.format(why=why)
 

@@ -21,7 +21,12 @@ from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
 from forerun.models.power.training_jobs_errors import calibrate
-from forerun.models.power.training_jobs_fit import OffsetPrior, Taught, fit_offsets, fit_pooled
+from forerun.models.power.training_jobs_fit import (
+    MeasuredJobs,
+    OffsetPrior,
+    fit_offsets,
+    fit_pooled,
+)
 from forerun.models.power.training_jobs_law import (
     SUITE,
     JobRows,
@@ -34,14 +39,14 @@ from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 METRICS: Final = (TIME, POWER)
-TAUGHT_SPREAD: Final = 0.3
+TRAINED_OFFSET_SHARE: Final = 0.3
 """Of the prior's: how far rows of a device that teaches may still move its offsets."""
 
 NEW_DEVICE: Final = "not measured on this GPU: what it makes of a job comes from other GPUs"
 
 
 @dataclass(frozen=True)
-class KnownGpu:
+class FittedGpu:
     """A device with its offsets.
 
     Attributes:
@@ -54,7 +59,7 @@ class KnownGpu:
     sheet: Sheet
     offsets: tuple[float, ...]
     rows: tuple[int, ...]
-    teaches: bool
+    trained_on: bool
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class PowerCap:
     middles: tuple[float, ...] = ()
     batches: tuple[tuple[float, float], ...] = ()
     pooled: tuple[float, ...] = ()
-    gpus: tuple[KnownGpu, ...] = ()
+    gpus: tuple[FittedGpu, ...] = ()
     errors: Mapping[str, LogQuantiles] = field(default_factory=dict)
     response: LimitResponse = field(default_factory=LimitResponse)
     name: ClassVar[str] = "power_cap"
@@ -118,7 +123,7 @@ class PowerCap:
         taught = bare._by_device(rows)
         pooled, offsets = fit_pooled(taught, jobs)
         gpus = tuple(
-            KnownGpu(key, tuple(offsets[key].tolist()), _shown(one, len(jobs)), True)
+            FittedGpu(key, tuple(offsets[key].tolist()), _shown(one, len(jobs)), True)
             for key, one in taught.items()
         )
         return replace(bare, pooled=tuple(pooled.tolist()), gpus=gpus)
@@ -130,13 +135,13 @@ class PowerCap:
             known = self._gpu(key)
             prior = OffsetPrior.of(self.jobs)
             rows = np.array(_shown(taught, len(self.jobs)))
-            teaches = known is not None and known.teaches
-            if known is not None and known.teaches:
-                prior = prior.around(np.array(known.offsets), TAUGHT_SPREAD)
+            trained_on = known is not None and known.trained_on
+            if known is not None and known.trained_on:
+                prior = prior.around(np.array(known.offsets), TRAINED_OFFSET_SHARE)
                 rows = rows + np.array(known.rows)
             offsets = fit_offsets(np.array(self.pooled), taught, prior)
             gpus = [gpu for gpu in gpus if gpu is not known]
-            found = KnownGpu(key, tuple(offsets.tolist()), tuple(rows.tolist()), teaches)
+            found = FittedGpu(key, tuple(offsets.tolist()), tuple(rows.tolist()), trained_on)
             gpus.append(found)
         return replace(self, gpus=tuple(gpus))
 
@@ -147,19 +152,19 @@ class PowerCap:
         values = {TIME: time, POWER: power, ENERGY: power * time / 1e3}
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
-        strata = [self.trust(query) for query in queries]
+        strata = [self.stratum(query) for query in queries]
         for metric, quantiles in self.errors.items():
             low[metric], high[metric] = quantiles.around(values[metric], strata)
         coverage = 0.9 if self.errors else None
         limits = [self._limits(query) for query in queries]
         return Predictions(values, low, high, coverage, limits)
 
-    def trust(self, query: Query) -> str:
+    def stratum(self, query: Query) -> str:
         """Stratum of the error: how well the device and its job are known."""
         gpu = self._gpu(sheet(query.device))
         if gpu is None:
             return "unseen"
-        if gpu.teaches:
+        if gpu.trained_on:
             return "seen"
         job = job_of(query)
         shown = gpu.rows[self.jobs.index(job)] if job in self.jobs else 0
@@ -179,7 +184,7 @@ class PowerCap:
                 power[mine], time[mine] = found
         return power, time
 
-    def _by_device(self, rows: Measurements) -> dict[Sheet, Taught]:
+    def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
         """Runs of known jobs, a device each."""
         keys = [sheet(query.device) for query in rows.queries]
         nothing = np.full(len(rows), np.nan)
@@ -190,10 +195,10 @@ class PowerCap:
             mine = np.array([one == key for one in keys]) & (whole.job >= 0)
             if mine.any():
                 logs = (np.log(watts[mine]), np.log(times[mine] / 1e3))
-                found[key] = Taught(whole.take(mine), *logs)
+                found[key] = MeasuredJobs(whole.take(mine), *logs)
         return found
 
-    def _gpu(self, key: Sheet) -> KnownGpu | None:
+    def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
 
     def _limits(self, query: Query) -> tuple[str, ...]:
@@ -223,7 +228,7 @@ class PowerCap:
             "middles": self.middles,
             "batches": self.batches,
             "pooled": self.pooled,
-            "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.teaches] for gpu in self.gpus],
+            "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.trained_on] for gpu in self.gpus],
             "errors": {metric: one.to_json() for metric, one in self.errors.items()},
             "response": self.response.to_json(),
         }
@@ -245,13 +250,13 @@ class PowerCap:
             batches=tuple((low, high) for low, high in content["batches"]),
             pooled=tuple(content["pooled"]),
             gpus=tuple(
-                KnownGpu(tuple(key), tuple(offsets), tuple(rows), teaches)
-                for key, offsets, rows, teaches in content["gpus"]
+                FittedGpu(tuple(key), tuple(offsets), tuple(rows), trained_on)
+                for key, offsets, rows, trained_on in content["gpus"]
             ),
             errors={m: LogQuantiles.from_json(one) for m, one in content["errors"].items()},
             response=LimitResponse.from_json(content["response"]),
         )
 
 
-def _shown(taught: Taught, jobs: int) -> tuple[int, ...]:
+def _shown(taught: MeasuredJobs, jobs: int) -> tuple[int, ...]:
     return tuple(np.bincount(taught.rows.job, minlength=jobs).tolist())

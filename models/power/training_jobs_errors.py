@@ -26,14 +26,14 @@ UNSEEN_AT_LEAST: Final[Mapping[str, float]] = {
 """Of a device of which nothing is known: a handful of teaching devices may agree by chance."""
 
 
-class Judged(Protocol):
+class Calibratable(Protocol):
     """What is asked of a predictor that errors are measured on."""
 
-    def fitted_on(self, rows: Measurements) -> "Judged":
+    def fitted_on(self, rows: Measurements) -> "Calibratable":
         """Fitted on these rows alone."""
         ...
 
-    def adapt(self, measurements: Measurements) -> "Judged":
+    def adapt(self, measurements: Measurements) -> "Calibratable":
         """Shown these rows of a device."""
         ...
 
@@ -41,7 +41,7 @@ class Judged(Protocol):
         """Answers, power and time among them."""
         ...
 
-    def trust(self, query: Query) -> str:
+    def stratum(self, query: Query) -> str:
         """Stratum of the error."""
         ...
 
@@ -49,11 +49,11 @@ class Judged(Protocol):
 WIDER: Final = 1.1
 """Of an adapted device's interval: it comes from devices taught by one fewer, few as they are."""
 
-Missed = tuple[NDArray[np.str_], Mapping[str, Column]]
+HeldOutResiduals = tuple[NDArray[np.str_], Mapping[str, Column]]
 """Strata of n rows, and metric -> log(measured / answered)."""
 
 
-def calibrate(fitted: Judged, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
+def calibrate(fitted: Calibratable, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
     """Quantiles by stratum for power, time and energy.
 
     Args:
@@ -77,17 +77,21 @@ def calibrate(fitted: Judged, rows: Measurements, seed: int) -> dict[str, LogQua
     return found
 
 
-def _jobs_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator[Missed]:
+def _jobs_left_out(
+    fitted: Calibratable, rows: Measurements, seed: int
+) -> Iterator[HeldOutResiduals]:
     """A job and batch size of a device that stays."""
     groups = [f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries]
     for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, seed):
         if held.all():
             continue
         without = fitted.fitted_on(rows.take(~held))
-        yield _missed(without, rows.take(held))
+        yield _residuals(without, rows.take(held))
 
 
-def _devices_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator[Missed]:
+def _devices_left_out(
+    fitted: Calibratable, rows: Measurements, seed: int
+) -> Iterator[HeldOutResiduals]:
     """A device of which nothing is known, then some of its rows drawn at random."""
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
     if len(np.unique(keys)) < 2:
@@ -95,18 +99,18 @@ def _devices_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator
     random = np.random.default_rng(seed)
     for key in np.unique(keys):
         away, here = fitted.fitted_on(rows.take(keys != key)), rows.take(keys == key)
-        yield _missed(away, here)
+        yield _residuals(away, here)
         for shots in SHOTS:
             for _ in range(DRAWS):
                 shown = np.zeros(len(here), dtype=np.bool_)
                 shown[random.permutation(len(here))[:shots]] = True
                 if not shown.all():
-                    yield _missed(away.adapt(here.take(shown)), here.take(~shown))
+                    yield _residuals(away.adapt(here.take(shown)), here.take(~shown))
 
 
-def _missed(fitted: Judged, rows: Measurements) -> Missed:
+def _residuals(fitted: Calibratable, rows: Measurements) -> HeldOutResiduals:
     answers = fitted.predict(rows.queries)
     power, time = rows.values[POWER], rows.values[TIME]
     measured = {POWER: power, TIME: time, ENERGY: power * time / 1e3}
-    strata = np.array([fitted.trust(query) for query in rows.queries], dtype=np.str_)
+    strata = np.array([fitted.stratum(query) for query in rows.queries], dtype=np.str_)
     return strata, {m: np.log(measured[m] / answers.values[m]) for m in measured}

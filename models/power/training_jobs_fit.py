@@ -33,7 +33,7 @@ MOST_STEPS: Final = 60
 
 
 @dataclass(frozen=True)
-class Taught:
+class MeasuredJobs:
     """Runs on one device with what was measured: logarithms of watts and seconds, or NaN."""
 
     rows: JobRows
@@ -84,7 +84,7 @@ class OffsetPrior:
 
 
 def fit_pooled(
-    devices: Mapping[Sheet, Taught], jobs: Sequence[str]
+    devices: Mapping[Sheet, MeasuredJobs], jobs: Sequence[str]
 ) -> tuple[Column, dict[Sheet, Column]]:
     """Parameters of the law and its jobs, and each device's offsets.
 
@@ -111,7 +111,7 @@ def fit_pooled(
     return found[:head], dict(zip(keys, own, strict=True))
 
 
-def fit_offsets(pooled: Column, taught: Taught, prior: OffsetPrior) -> Column:
+def fit_offsets(pooled: Column, taught: MeasuredJobs, prior: OffsetPrior) -> Column:
     """A device's offsets from a few runs.
 
     Args:
@@ -127,7 +127,7 @@ def fit_offsets(pooled: Column, taught: Taught, prior: OffsetPrior) -> Column:
     return np.asarray(least_squares(residuals, prior.middle, max_nfev=MOST_STEPS).x)
 
 
-def _pooled_prior(devices: Sequence[Taught], jobs: int) -> tuple[Column, Column]:
+def _pooled_prior(devices: Sequence[MeasuredJobs], jobs: int) -> tuple[Column, Column]:
     """Middle and spread; times of a job start from what was measured of it."""
     law, job = np.array(LAW_PRIOR), np.tile(np.array(JOB_PRIOR), (jobs, 1, 1))
     for number in range(jobs):

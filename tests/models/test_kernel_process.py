@@ -10,8 +10,8 @@ from forerun.models.adaptation.stacking import Stacking, mixed, stacking_weights
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.gaussian_process.regression import (
     Answer,
+    Covariance,
     GaussianProcessRegression,
-    Kernel,
     covariances_over,
     standardised,
 )
@@ -24,7 +24,9 @@ def rows(seed, n=20, columns=4):
 
 
 def process():
-    return GaussianProcessRegression((Kernel("constant"), *covariances_over((0, 4), (1.0, 3.0))))
+    return GaussianProcessRegression(
+        (Covariance("constant"), *covariances_over((0, 4), (1.0, 3.0)))
+    )
 
 
 @given(SEEDS)
@@ -133,7 +135,7 @@ def test_factors_keep_what_a_matrix_of_their_rank_says(seed):
 @given(SEEDS, st.integers(1, 30))
 @settings(max_examples=20)
 def test_suggestions_are_different_rows_and_the_same_again(seed, count):
-    kernels = (Kernel("constant"), Kernel("linear"), Kernel("radial", length=2.0))
+    kernels = (Covariance("constant"), Covariance("linear"), Covariance("radial", length=2.0))
     chosen = suggest(rows(seed, 25), kernels, np.array([0.1, 0.5, 0.1]), 0.01, count, seed)
     assert len(set(chosen)) == len(chosen) == min(count, 25)
     again = suggest(rows(seed, 25), kernels, np.array([0.1, 0.5, 0.1]), 0.01, count, seed)
@@ -142,7 +144,7 @@ def test_suggestions_are_different_rows_and_the_same_again(seed, count):
 
 def test_suggested_rows_teach_more_than_drawn_ones():
     """Summed variance left over all candidates, which measured values do not change."""
-    kernels = (Kernel("constant"), Kernel("linear"), Kernel("radial", length=2.0))
+    kernels = (Covariance("constant"), Covariance("linear"), Covariance("radial", length=2.0))
     weights, places = np.array([0.1, 0.5, 0.1]), rows(3, 400)
 
     def left(chosen):

@@ -23,12 +23,12 @@ from forerun.models.adaptation.error_process import (
     SAME_GROUP,
     ErrorProcess,
 )
-from forerun.models.adaptation.expert_weights import DEGREES_OF_FREEDOM, combine, log_density
+from forerun.models.adaptation.expert_weights import FREEDOM, combine, log_density
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.posterior import Posterior, distances, matern
-from forerun.models.gaussian_process.regression import GaussianProcessRegression, Kernel, _loss
+from forerun.models.gaussian_process.regression import Covariance, GaussianProcessRegression, _loss
 from forerun.models.hls_designs.gaussian_process import (
     DRAWS,
     DesignGaussianProcess,
@@ -37,7 +37,7 @@ from forerun.models.hls_designs.gaussian_process import (
     _draws,
     _size,
 )
-from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, Spread
+from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, StandardDeviations
 from tests.models.gaussian_process.reference_processes import (
     OnColumns,
     SameCode,
@@ -80,10 +80,10 @@ def test_a_posterior_is_scikit_learns(seed, noise):
 # ---- a sum of covariances whose weights are fitted ----
 
 KERNELS = (
-    Kernel("constant", prior=(-2.0, 1.0)),
-    Kernel("linear", prior=(-1.0, 1.5)),
-    Kernel("radial", length=1.3, prior=(-1.5, 0.8)),
-    Kernel("radial", (1, 3), length=0.7, prior=(-3.0, 1.2)),
+    Covariance("constant", prior=(-2.0, 1.0)),
+    Covariance("linear", prior=(-1.0, 1.5)),
+    Covariance("radial", length=1.3, prior=(-1.5, 0.8)),
+    Covariance("radial", (1, 3), length=0.7, prior=(-3.0, 1.2)),
 )
 NOISE_PRIOR = (-4.0, 1.5)
 
@@ -177,7 +177,7 @@ def test_weights_are_those_of_greatest_posterior_density(seed):
 
 
 def test_suggested_rows_leave_the_least_variance_one_by_one():
-    kernels = (Kernel("constant"), Kernel("linear"), Kernel("radial", length=2.0))
+    kernels = (Covariance("constant"), Covariance("linear"), Covariance("radial", length=2.0))
     weights, places, noise = np.array([0.1, 0.5, 0.1]), drawn(3, 30), 0.05
     chosen = suggest(places, kernels, weights, noise, 5, 0, spread=0.0)
     for step in range(5):
@@ -246,7 +246,7 @@ def test_an_experts_error_is_scikit_learns(expert, comparable):
 def test_densities_and_mixtures_are_students_and_the_moments_of_samples(seed):
     random = np.random.default_rng(seed)
     errors, variances = random.normal(size=(3, 5)), random.uniform(0.1, 2.0, (3, 5))
-    wanted = student.logpdf(errors, DEGREES_OF_FREEDOM, scale=np.sqrt(variances))
+    wanted = student.logpdf(errors, FREEDOM, scale=np.sqrt(variances))
     np.testing.assert_allclose(log_density(errors, variances), wanted)
     weights = random.dirichlet(np.ones(3))
     mean, variance = combine(weights, errors, variances)
@@ -305,7 +305,7 @@ def test_models_with_effects_of_their_own_are_answered_as_by_scikit_learn(seed):
     rows, asked = drawn(seed).round(6), drawn(seed + 1, 5).round(6)
     values = np.column_stack([values_of(seed), values_of(seed + 7)])
     codes = np.arange(18) // 3
-    spread = Spread(0.6, 0.3, 0.2, 0.1)
+    spread = StandardDeviations(0.6, 0.3, 0.2, 0.1)
     found = MixedEffectsProcess.fit(rows, values, codes.astype(str), spread).predict(asked)
     centre = rows.mean(axis=0).round(9)
     smooth = constant(spread.smooth**2) * OnColumns(RBF(1.0, "fixed"), 0, 4)

@@ -19,12 +19,12 @@ from forerun.models.memory.peak_memory import (
 )
 from forerun.models.prediction import NO_EFFECT
 from tests.features.configurations import traced
-from tests.models.memory.test_peak_memory import A100, CATALOG, OWN_MIB, taught, tower, train
+from tests.models.memory.test_peak_memory import A100, CATALOG, OWN_MIB, tower, train, training_rows
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return Memory().fit(taught())
+    return Memory().fit(training_rows())
 
 
 def training(graph, batch=1, precision="fp32", setup=None):
@@ -61,7 +61,7 @@ def test_others_say_why_their_range_makes_no_claim(fitted, query, why):
 
 def test_networks_with_other_shares_than_those_measured_are_outside():
     """Perceptrons of large batches say nothing of those of small ones, which are weights alone."""
-    rows = taught()
+    rows = training_rows()
     large = np.array([query.workload.batch_size > 4096 for query in rows.queries])
     fitted = Memory().fit(rows.take(large))
     answers = fitted.predict([train(4, 1024, 8192), train(4, 1024, 8)])
