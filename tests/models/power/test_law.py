@@ -174,7 +174,7 @@ def simulated(names, seed=0):
     return runs, limited_w(runs, truth.demand(runs)) * np.exp(random.normal(0, 0.03, len(runs)))
 
 
-def test_it_finds_the_chips_that_it_is_shown():
+def test_the_fit_recovers_the_effects_of_the_chips_in_its_training_set():
     runs, power = simulated(("a30", "v100-pcie-32gb", "a40", "rtx-3090"))
     law = PowerLaw().fit(runs, power)
     error = np.abs(limited_w(runs, law.demand(runs)) / power - 1)

@@ -63,7 +63,7 @@ class Hot:
 
 @dataclass(frozen=True)
 class Learner(Hot):
-    """Keeps the times that it was shown."""
+    """Keeps the times of its support rows."""
 
     seen: tuple[float, ...] = ()
 
@@ -181,7 +181,7 @@ def test_rows_of_one_answer_are_capped_each_by_its_own_limit():
     assert (np.diff(answers.values[TIME]) > 0).all()
 
 
-def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
+def test_rows_measured_under_a_limit_do_not_adapt_predictions_without_one():
     queries = [asked(150.0), asked(None), asked(400.0)]
     predictor = Router((Learner(),))
     values = {TIME: np.array([9.0, 2.0, 2.0])}
@@ -190,7 +190,7 @@ def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
 
 
 @pytest.mark.slow
-def test_a_device_that_taught_the_response_does_not_say_that_others_did():
+def test_a_device_in_the_training_set_has_no_limit_line_about_other_devices():
     response = fit_response(runs())
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
     assert response.limits(mine) == ()
@@ -220,7 +220,7 @@ def test_runs_that_vary_in_nothing_but_the_limit_are_compared():
 def test_the_response_of_a_gpu_left_out_is_as_good_as_documented(reference, gpu, power, time):
     table = pd.read_csv(reference / "zeus_powercap" / "power_trace_3gpus.csv")
     rows, mine = zeus_runs(table, CATALOG), (table["gpu"] == gpu).to_numpy()
-    missed = CappedRuns.of(rows.take(mine)).missed(fit_response(rows.take(~mine)))
-    errors = [100.0 * np.abs(np.expm1(-one)).mean() for one in missed]
+    residuals = CappedRuns.of(rows.take(mine)).residuals(fit_response(rows.take(~mine)))
+    errors = [100.0 * np.abs(np.expm1(-column)).mean() for column in residuals]
     assert errors[0] < power
     assert errors[1] < time

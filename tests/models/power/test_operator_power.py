@@ -160,8 +160,8 @@ def drawing(factor, rows):
 
 
 def test_twenty_rows_carry_it_over_to_a_new_device():
-    shown, asked = drawing(0.6, 20), drawing(0.6, 60)
-    adapted = fitted().adapt(shown)
+    support, asked = drawing(0.6, 20), drawing(0.6, 60)
+    adapted = fitted().adapt(support)
     before, after = (p.predict(asked.queries) for p in (fitted(), adapted))
     errors = [
         np.mean(np.abs(a.values["power_w"] / asked.values["power_w"] - 1)) for a in (before, after)
@@ -187,7 +187,7 @@ def test_it_refuses_what_was_fitted_on_other_features(tmp_path):
         OperatorPower.load(tmp_path)
 
 
-def test_one_teaching_device_says_nothing_about_others():
+def test_one_training_device_gives_no_calibration_for_others():
     rows = measured()
     only = rows.take(rows.groups["device"] == "a30")
     query = Query(Kernel(kernel(4096, True)), TI)
