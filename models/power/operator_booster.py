@@ -75,7 +75,10 @@ def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:
 
 
 def dynamic_residuals(features: PowerFeatures, predicted_w: Column, watts: Column) -> Column:
-    """log(measured / predicted) of the dynamic power, shape (n,); each at least `LEAST_DYNAMIC`."""
+    """log(measured / predicted) of the dynamic power, shape (n,).
+
+    Both powers are raised to `LEAST_DYNAMIC` of the design power.
+    """
     floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
     measured = np.maximum(watts - features.waiting_w, floor)
     residuals: Column = np.log(measured / np.maximum(predicted_w - features.waiting_w, floor))
