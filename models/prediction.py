@@ -128,12 +128,12 @@ class Predictions:
             for name, column in self.values.items()
             if not np.isnan(column[row])
         }
-        withheld = {name: why for name, one in estimates.items() if (why := too_wide(name, one))}
+        withheld = {name: why for name, own in estimates.items() if (why := too_wide(name, own))}
         if {"power_w", "latency_ms"} & set(withheld) and "energy_j" in estimates:
             withheld.setdefault("energy_j", "power or time, which it follows from, is withheld")
         limits = self.limits[row] if self.limits else ()
         return Prediction(
-            estimates={name: one for name, one in estimates.items() if name not in withheld},
+            estimates={name: own for name, own in estimates.items() if name not in withheld},
             in_domain=all(map(is_note, limits)),
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},

@@ -112,11 +112,11 @@ class MemoryDomain:
             "largest_mib": dict(self.largest_mib),
             "ranges": {
                 kind: {
-                    "names": list(one.names),
-                    "low": one.low.tolist(),
-                    "high": one.high.tolist(),
+                    "names": list(span.names),
+                    "low": span.low.tolist(),
+                    "high": span.high.tolist(),
                 }
-                for kind, one in self.ranges.items()
+                for kind, span in self.ranges.items()
             },
             "precisions": list(self.precisions),
         }
@@ -125,8 +125,8 @@ class MemoryDomain:
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The domain that `to_json` wrote."""
         ranges = {
-            kind: FeatureRange(tuple(one["names"]), np.array(one["low"]), np.array(one["high"]))
-            for kind, one in content["ranges"].items()
+            kind: FeatureRange(tuple(span["names"]), np.array(span["low"]), np.array(span["high"]))
+            for kind, span in content["ranges"].items()
         }
         return cls(dict(content["largest_mib"]), ranges, tuple(content["precisions"]))
 

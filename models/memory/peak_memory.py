@@ -222,7 +222,7 @@ class Memory:
             "training": self.training.to_json(),
             "boosters": {kind: len(bag.texts) for kind, bag in self.residuals.items()},
             "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
-            "sheets": [list(one) for one in self.sheets],
+            "sheets": [list(figures) for figures in self.sheets],
             "seed": self.seed,
             "domain": self.domain.to_json(),
         }
@@ -250,7 +250,7 @@ class Memory:
             AffineMap(*content["training"]),
             {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
             None if quantiles is None else LogQuantiles.from_json(quantiles),
-            tuple(tuple(one) for one in content["sheets"]),
+            tuple(tuple(figures) for figures in content["sheets"]),
             content["seed"],
             MemoryDomain.from_json(content["domain"]),
         )

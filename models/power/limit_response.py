@@ -154,7 +154,7 @@ class LimitResponse:
 
     def limits(self, device: Device) -> tuple[str, ...]:
         """Limit lines for any power limit on a device outside the training set."""
-        known = device.has_sheet and any(same_sheet(sheet(device), one) for one in self.sheets)
+        known = device.has_sheet and any(same_sheet(sheet(device), own) for own in self.sheets)
         return () if known else BORROWED
 
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
@@ -164,15 +164,15 @@ class LimitResponse:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
-        errors = {metric: one.to_json() for metric, one in self.errors.items()}
+        errors = {metric: bounds.to_json() for metric, bounds in self.errors.items()}
         law = {name: getattr(self, name) for name in LAW}
-        return {**law, "errors": errors, "sheets": [list(one) for one in self.sheets]}
+        return {**law, "errors": errors, "sheets": [list(figures) for figures in self.sheets]}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The response that `to_json` wrote."""
-        errors = {m: LogQuantiles.from_json(one) for m, one in content["errors"].items()}
-        sheets = tuple(tuple(one) for one in content["sheets"])
+        errors = {m: LogQuantiles.from_json(own) for m, own in content["errors"].items()}
+        sheets = tuple(tuple(figures) for figures in content["sheets"])
         return cls(**{**content, "errors": errors, "sheets": sheets})
 
 

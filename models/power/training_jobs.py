@@ -124,8 +124,8 @@ class PowerCap:
         bare = replace(
             self,
             jobs=jobs,
-            middles=tuple(float(np.mean(np.unique(one))) for one in own),
-            batches=tuple((float(one.min()), float(one.max())) for one in own),
+            middles=tuple(float(np.mean(np.unique(sizes))) for sizes in own),
+            batches=tuple((float(sizes.min()), float(sizes.max())) for sizes in own),
         )
         training = bare._by_device(rows)
         pooled, offsets = fit_pooled(training, jobs)
@@ -240,7 +240,7 @@ class PowerCap:
             "batches": self.batches,
             "pooled": self.pooled,
             "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.trained_on] for gpu in self.gpus],
-            "errors": {metric: one.to_json() for metric, one in self.errors.items()},
+            "errors": {metric: bounds.to_json() for metric, bounds in self.errors.items()},
             "response": self.response.to_json(),
         }
         write_content(folder, self.name, parameters)
@@ -264,7 +264,7 @@ class PowerCap:
                 FittedGpu(tuple(key), tuple(offsets), tuple(rows), trained_on)
                 for key, offsets, rows, trained_on in content["gpus"]
             ),
-            errors={m: LogQuantiles.from_json(one) for m, one in content["errors"].items()},
+            errors={m: LogQuantiles.from_json(own) for m, own in content["errors"].items()},
             response=LimitResponse.from_json(content["response"]),
         )
 

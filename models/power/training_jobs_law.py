@@ -86,7 +86,7 @@ class JobRows:
         batch = np.array([np.log(batch_of(query)) for query in queries])
         tdp = np.array([query.device.tdp_w or np.nan for query in queries])
         given = [query.operation.power_limit_w for query in queries]
-        limit = np.array([np.inf if one is None else one for one in given])
+        limit = np.array([np.inf if value is None else value for value in given])
         speed = np.array([log_speed(query) for query in queries])
         return cls(job, batch - middles[job], np.minimum(limit, tdp), tdp, speed)
 

@@ -256,8 +256,8 @@ class ServingPower:
             "bag": self.bag,
             "trees": self.trees,
             "fits": {name: fit.save(folder, name) for name, fit in self.fits.items()},
-            "intervals": {kind: one.to_json() for kind, one in self.intervals.items()},
-            "known": [list(one) for one in self.known.sheets],
+            "intervals": {kind: bounds.to_json() for kind, bounds in self.intervals.items()},
+            "known": [list(figures) for figures in self.known.sheets],
             "choices": list(self.choices),
             "shown": {name: support.to_json() for name, support in self.support.items()},
         }
@@ -278,8 +278,8 @@ class ServingPower:
             trees=content["trees"],
             calibrated=bool(bounds),
             fits={k: ServingFit.load(folder, k, fit) for k, fit in content["fits"].items()},
-            intervals={k: ServingIntervals.from_json(one) for k, one in bounds.items()},
-            known=KnownDevices(tuple(tuple(one) for one in content["known"])),
+            intervals={k: ServingIntervals.from_json(own) for k, own in bounds.items()},
+            known=KnownDevices(tuple(tuple(figures) for figures in content["known"])),
             choices=tuple(content["choices"]),
             support={k: SupportResiduals.from_json(runs) for k, runs in support.items()},
         )

@@ -113,7 +113,7 @@ class SupportResiduals:
         """
         points = rows.points(LENGTH_SCALES[self.kind])
         sheets = [sheet(device) for device in devices]
-        trained = np.array([self._is_trained(one) for one in sheets])
+        trained = np.array([self._is_trained(figures) for figures in sheets])
         means, ratios = np.zeros((len(points), 2)), np.ones((len(points), 2))
         deviations = zip(SMOOTH_DEVIATION, NOISE_DEVIATION, strict=True)
         for target, (smooth, noise) in enumerate(deviations):
@@ -130,7 +130,7 @@ class SupportResiduals:
             ratios[:, target] = np.sqrt((posterior + noise**2) / (prior + noise**2))
         return means, ratios
 
-    def _is_trained(self, query: Sheet) -> bool:
+    def _is_trained(self, device: Sheet) -> bool:
         """Flag of a device in the support set.
 
         Any other device has no covariance with the support set through its effect, so its flag
@@ -139,7 +139,7 @@ class SupportResiduals:
         flags = [
             flag
             for own, flag in zip(self.sheets, self.trained, strict=True)
-            if same_sheet(own, query)
+            if same_sheet(own, device)
         ]
         return flags[0] if flags else True
 
@@ -159,13 +159,13 @@ class SupportResiduals:
             "kind": self.kind,
             "places": self.points.tolist(),
             "errors": self.errors.tolist(),
-            "sheets": [list(one) for one in self.sheets],
+            "sheets": [list(figures) for figures in self.sheets],
             "taught": list(self.trained),
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The support set that `to_json` wrote."""
-        sheets = tuple(tuple(one) for one in content["sheets"])
+        sheets = tuple(tuple(figures) for figures in content["sheets"])
         points, errors = np.array(content["places"]), np.array(content["errors"])
         return cls(content["kind"], points, errors, sheets, tuple(content["taught"]))

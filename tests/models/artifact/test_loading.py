@@ -38,7 +38,7 @@ class TestBundledContract(PredictorContract):
         ]
 
 
-def test_its_card_says_what_taught_it():
+def test_its_card_names_the_training_sets():
     for words in ("timm_bench", "neusight", "torch_op_energy", "## Limits", "## Rebuild"):
         assert words in LOADED.card
 

@@ -24,7 +24,7 @@ from tests.models.memory.test_peak_memory import ask, train, training_rows
 
 
 def published(spread=0.1, metric=ALLOCATED):
-    """Twelve runs of four tables and three families, each phase, off by so much either way."""
+    """Twelve runs of four tables and three families in each phase, with residuals of both signs."""
     queries = [ask(b, phase=p) for p in ("training", "inference") for b in (1, 2, 4, 8)] * 3
     answers = Memory().predict(queries).values[metric]
     off = np.exp(spread * np.linspace(-1.0, 1.0, len(queries)))

@@ -203,7 +203,7 @@ def test_measured_rows_move_the_devices_own_share():
     assert adapted.adapt(Measurements(queries, {"latency_ms": np.ones(3)})) == adapted
 
 
-def shown(rows, gained=400.0):
+def adapted_to(rows, gained=400.0):
     queries = [ask(batch=b + 1) for b in range(rows)]
     plain = Memory().predict(queries).values["peak_memory_mib"]
     return Memory().adapt(Measurements(queries, {"peak_memory_mib": plain + gained}))
@@ -211,12 +211,14 @@ def shown(rows, gained=400.0):
 
 def test_more_rows_are_trusted_more_and_other_devices_stay():
     plain = Memory().predict([ask()]).values["peak_memory_mib"][0]
-    gains = [shown(n).predict([ask()]).values["peak_memory_mib"][0] - plain for n in (1, 2, 5, 20)]
+    gains = [
+        adapted_to(n).predict([ask()]).values["peak_memory_mib"][0] - plain for n in (1, 2, 5, 20)
+    ]
     assert gains == sorted(gains)
     assert gains[0] > 100
     assert gains[-1] == pytest.approx(400, rel=0.05)
     other = ask(device="a100-pcie-80gb")
-    assert shown(20).predict([other]).values == Memory().predict([other]).values
+    assert adapted_to(20).predict([other]).values == Memory().predict([other]).values
 
 
 def test_a_few_rows_narrow_the_range():
@@ -224,11 +226,11 @@ def test_a_few_rows_narrow_the_range():
         peak = predictor.predict([ask()])[0].estimates["peak_memory_mib"]
         return peak.high - peak.low
 
-    assert width(shown(5)) < 0.6 * width(Memory())
+    assert width(adapted_to(5)) < 0.6 * width(Memory())
 
 
 def test_shares_survive_saving(tmp_path):
-    adapted = shown(5)
+    adapted = adapted_to(5)
     adapted.save(tmp_path / "memory")
     assert Memory.load(tmp_path / "memory") == adapted
 
