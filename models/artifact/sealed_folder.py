@@ -167,7 +167,7 @@ def _hashes(folder: Path) -> dict[str, str]:
         if path.is_dir() or name == "manifest.json":
             continue
         if path.is_symlink() or not name.endswith(ALLOWED):
-            raise BadArtifact(f"{folder}: {name} may not stand in an artifact.")
+            raise BadArtifact(f"{folder}: {name} is not allowed in an artifact.")
         files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return files
 

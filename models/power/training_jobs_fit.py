@@ -41,7 +41,7 @@ class MeasuredJobs:
     Attributes:
         rows: inputs of the runs.
         log_power: (n,) log of the measured power in watts; NaN where it was not measured.
-        log_time: (n,) log of the measured seconds per epoch; likewise.
+        log_time: (n,) log of the measured seconds per epoch; NaN where it was not measured.
     """
 
     rows: JobRows

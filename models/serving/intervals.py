@@ -46,7 +46,7 @@ class ServingIntervals:
 
         Args:
             models: model of each of n rows, a group that is held out whole.
-            devices: device of each of n rows, likewise.
+            devices: device of each of n rows, which is also held out whole.
             residuals: residuals of held-out rows by a fit on the other rows.
             seed: assigns models to folds.
         """

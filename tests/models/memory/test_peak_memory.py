@@ -1,4 +1,4 @@
-"""Memory of inference and training: the plan, the map to a device, what is learnt of the rest."""
+"""Memory of inference and training: the plan, the affine map, and boosters of its residuals."""
 
 from dataclasses import replace
 
@@ -123,7 +123,7 @@ def test_it_answers_forward_graphs_in_either_phase():
 
 
 @pytest.mark.slow
-def test_the_map_is_found_again():
+def test_the_fit_recovers_the_affine_map():
     found = Memory().fit(training_rows(noise=0.0)).training
     assert found.reserved == pytest.approx(1.1, rel=0.01)
     assert found.context == pytest.approx(OWN_MIB, rel=0.01)
@@ -140,7 +140,7 @@ def test_another_optimizer_adds_its_states_and_nothing_else(kind):
 
 
 @pytest.mark.slow
-def test_a_peak_caught_in_the_act_does_not_pull_the_map():
+def test_outliers_do_not_move_the_affine_map():
     rows = training_rows(noise=0.0)
     peak = rows.values[PEAK].copy()
     peak[::10] *= 5.0
@@ -149,7 +149,7 @@ def test_a_peak_caught_in_the_act_does_not_pull_the_map():
 
 
 @pytest.mark.slow
-def test_a_run_out_of_memory_only_says_at_least():
+def test_a_run_out_of_memory_is_only_a_lower_bound():
     rows = training_rows(noise=0.0)
     query = train(8, 2048, 65536)
     truth = 1.1 * memory_plan(query.workload).reserved + OWN_MIB
@@ -209,7 +209,7 @@ def adapted_to(rows, gained=400.0):
     return Memory().adapt(Measurements(queries, {"peak_memory_mib": plain + gained}))
 
 
-def test_more_rows_are_trusted_more_and_other_devices_stay():
+def test_more_rows_shrink_less_and_other_devices_do_not_change():
     plain = Memory().predict([ask()]).values["peak_memory_mib"][0]
     gains = [
         adapted_to(n).predict([ask()]).values["peak_memory_mib"][0] - plain for n in (1, 2, 5, 20)

@@ -1,4 +1,4 @@
-"""Intervals of power hold nine runs in ten of chips left out, and are narrow at the limit."""
+"""Power intervals cover nine in ten runs on held-out chips and are narrow at the limit."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def drawn(random, names, between=0.2, within=0.05):
     return runs, demand, limited_w(runs, noisy)
 
 
-def test_they_hold_runs_of_further_chips():
+def test_they_cover_runs_on_new_chips():
     random = np.random.default_rng(1)
     held = []
     for _ in range(30):
@@ -59,7 +59,7 @@ def test_fewer_chips_make_them_wider():
     assert two.reach["unseen"] > six.reach["unseen"]
 
 
-def test_a_run_that_wants_far_more_than_the_limit_is_sure_to_draw_it():
+def test_intervals_are_narrow_where_demand_is_far_above_the_limit():
     runs = runs_of(("a30",), each=2)
     demand = Demand(np.array([33.0, 33.0]), np.array([1000.0, 60.0]))
     low, high = ends(runs, demand, ["unseen"] * 2, np.full(2, 1.5))
@@ -79,7 +79,7 @@ def test_deviations_are_the_least_that_hold_a_run():
     assert not ((low <= watts) & (watts <= high)).any()
 
 
-def test_without_a_second_chip_anything_is_possible():
+def test_without_a_second_chip_the_interval_covers_the_whole_range():
     runs = runs_of(("a30",))
     assert list(held_out_chips(runs, np.full(len(runs), 100.0))) == []
     low, high = LawIntervals().ends(runs, PowerLaw().demand(runs), ["unseen"] * len(runs))

@@ -1,4 +1,4 @@
-"""Laws of power: it rises with the load, saturates, stays below the limit; energies add up."""
+"""The power law: monotonic in the load, saturating below the limit; energies add up."""
 
 from dataclasses import replace
 
@@ -142,7 +142,7 @@ def test_the_same_silicon_draws_the_same_power(boards, rows, width, precision):
     assert other == pytest.approx(one, rel=0.1)
 
 
-def test_the_same_silicon_shares_what_was_learnt_of_it():
+def test_boards_with_the_same_chip_share_its_random_effects():
     chip = silicon(CATALOG.get("h100-sxm-80gb"))
     law = PowerLaw(effects=(SiliconEffect(chip, 0.0, 0.3, 0.0),))
     queries = [

@@ -1,4 +1,4 @@
-"""Jobs under power limits: laws of physics, what a few rows of a new GPU give, and honesty."""
+"""Training jobs under power limits: monotonicity, few-shot adaptation, intervals, limits."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -92,7 +92,7 @@ def test_a_few_rows_of_a_new_device_make_its_other_rows_several_times_better():
         assert after < 0.5 * before
 
 
-def test_rows_of_one_device_leave_the_others_alone():
+def test_rows_of_one_device_do_not_change_predictions_for_others():
     asked = [query(V100, 150.0), query(V100, 250.0, 1)]
     before, after = fitted().predict(asked).values, adapted().predict(asked).values
     for metric, column in before.items():
@@ -108,7 +108,7 @@ def test_intervals_are_wide_until_the_predictor_is_adapted_to_the_device():
     assert adapted().predict(asked)[0].in_domain
 
 
-def test_a_job_that_nobody_measured_has_no_answer_and_it_is_said():
+def test_a_job_outside_the_training_set_has_no_prediction_and_a_limit_line():
     asked = Query(job("mnist", "lenet", 64.0), V100)
     answer = fitted().predict([asked, query(V100, None)])[0]
     assert not answer.estimates
@@ -125,7 +125,7 @@ def test_rows_of_an_unknown_job_do_not_change_the_predictor():
     ("limit", "batch", "word"),
     [(40.0, 64.0, "design power"), (150.0, 4096.0, "batch size"), (150.0, 64.0, "")],
 )
-def test_limits_and_batches_outside_the_measured_range_are_said(limit, batch, word):
+def test_limits_and_batches_outside_the_measured_range_have_limit_lines(limit, batch, word):
     lines = fitted().predict([query(V100, limit, 0, batch)])[0].limits
     assert any(word in line for line in lines) if word else not lines
 
@@ -155,7 +155,7 @@ def test_the_fitted_response_to_limits_serves_other_workloads():
 
 
 @pytest.mark.slow
-def test_fitting_makes_intervals_by_what_is_known_of_a_device(monkeypatch):
+def test_intervals_depend_on_how_well_the_device_is_known(monkeypatch):
     monkeypatch.setattr(power_cap_errors, "SHOTS", (4,))
     monkeypatch.setattr(power_cap_errors, "DRAWS", 1)
     monkeypatch.setattr(power_cap_errors, "FOLDS", 2)
