@@ -197,7 +197,7 @@ def test_one_training_device_gives_no_calibration_for_others():
 
 
 def test_errors_on_held_out_operators(reference):
-    """Close to the noise of the published campaigns; 7 % was reached before, 80 % across devices."""
+    """Close to the noise of the published campaigns; formerly 7 %, and 80 % across devices."""
     ops = pd.read_parquet(reference / "torch_op_energy" / "ops.parquet")
     rows = operator_rows(ops[ops["source_file"].str.startswith("finalbench")])
     held = next(held_out_folds(rows.groups["op_shape"], 5))
