@@ -2,7 +2,7 @@
 
 Peaks were measured for perceptrons and for vision networks with convolutions, in one precision and
 up to the memory of one device. Outside the domain are networks with embeddings, or with attention
-but no convolution, and larger networks, other precisions and other ways of training.
+but no convolution, and larger networks, other precisions and other training set-ups.
 """
 
 from collections.abc import Mapping, Sequence
