@@ -1,7 +1,7 @@
-"""The one list of predictors: the name of each in artifacts, and where its class is.
+"""The list of predictors: the name of each in artifacts, and the location of its class.
 
-Classes are imported when an artifact that holds one is loaded, so that a question loads no more
-than it needs. Other packages add predictors as entry points (`forerun.data.plugins`).
+A class is imported only when an artifact that contains it is loaded, which keeps start-up short.
+Other packages add predictors as entry points (`forerun.data.plugins`).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What every predictor promises, written once; a new one proves it in a handful of lines.
+"""Properties that every predictor must have, as tests; a new predictor inherits them.
 
     class TestMyPredictor(PredictorContract):
         def make(self):
@@ -7,7 +7,7 @@
         def queries(self):
             return [...]
 
-pytest collects the inherited promises from the subclass.
+pytest collects the inherited tests from the subclass.
 """
 
 from abc import ABC, abstractmethod
@@ -26,18 +26,18 @@ from forerun.models.predictor import Predictor, Suggesting
 
 
 class PredictorContract(ABC):
-    """Promises of a predictor, as tests."""
+    """Required properties of a predictor, as tests."""
 
     @abstractmethod
     def make(self) -> Predictor:
-        """A fitted predictor, made anew with the same seeds at every call."""
+        """A fitted predictor, created anew with the same seeds on every call."""
 
     @abstractmethod
     def queries(self) -> Sequence[Query]:
         """At least three queries that it answers."""
 
     def test_it_satisfies_the_protocol(self) -> None:
-        """Metrics are known, and every query given is answered."""
+        """All metrics are known ones, and every query is answered."""
         predictor = self.make()
         assert isinstance(predictor, Predictor)
         known = (*METRICS, *DESIGN_METRICS, *SERVING_METRICS, *CONTENTION_METRICS)
@@ -45,7 +45,7 @@ class PredictorContract(ABC):
         assert all(predictor.answers(query) for query in self.queries())
 
     def test_answers_are_positive_and_inside_their_intervals(self) -> None:
-        """0 < low <= value <= high wherever they are given, one answer a query."""
+        """There is one prediction per query, with 0 < low <= value <= high where they are given."""
         answers = self.make().predict(self.queries())
         assert len(answers) == len(self.queries())
         for metric, values in answers.values.items():
@@ -57,7 +57,7 @@ class PredictorContract(ABC):
                 assert (answers.high[metric][known] >= values[known] * (1 - 1e-12)).all()
 
     def test_a_row_does_not_depend_on_its_neighbours(self) -> None:
-        """One by one, all at once, or in another order: the same answers."""
+        """Predictions are the same for single queries, for all at once and in another order."""
         predictor, queries = self.make(), list(self.queries())
         together = predictor.predict(queries)
         backwards = predictor.predict(queries[::-1])
@@ -69,7 +69,7 @@ class PredictorContract(ABC):
                 _same(backwards.values[metric][mirrored : mirrored + 1], alone.values[metric][:1])
 
     def test_renaming_a_device_changes_nothing(self) -> None:
-        """Names are keys, never features."""
+        """Names of devices are keys and never features."""
         renamed = [
             replace(
                 q,
@@ -87,7 +87,7 @@ class PredictorContract(ABC):
         _equal(self.make().predict(renamed), self.make().predict(self.queries()))
 
     def test_what_it_suggests_to_measure_are_different_queries(self) -> None:
-        """As many as asked for, the same at every call; nothing to promise where it cannot tell."""
+        """Suggestions are distinct, as many as requested where possible, and deterministic."""
         predictor, queries = self.make(), list(self.queries())
         if isinstance(predictor, Suggesting):
             chosen = predictor.suggest(queries, 2)
@@ -98,7 +98,7 @@ class PredictorContract(ABC):
             assert sorted(everything) == list(range(len(queries)))
 
     def test_adapt_leaves_the_original_alone(self) -> None:
-        """A service may hold the old predictor while a new one warms."""
+        """`adapt` returns a new predictor and does not modify the old one."""
         predictor = self.make()
         before = predictor.predict(self.queries())
         values = {m: before.values[m] * 2.0 for m in predictor.metrics if m in before.values}
@@ -106,7 +106,7 @@ class PredictorContract(ABC):
         _equal(predictor.predict(self.queries()), before)
 
     def test_save_and_load_keep_every_answer(self, tmp_path: Path) -> None:
-        """Through a sealed folder without pickles."""
+        """A predictor loaded from a sealed folder gives the same predictions."""
         predictor = self.make()
         folder = tmp_path / "artifact"
         predictor.save(folder)
@@ -114,7 +114,7 @@ class PredictorContract(ABC):
         _equal(load_predictor(folder).predict(self.queries()), predictor.predict(self.queries()))
 
     def test_the_same_seed_gives_the_same_answers(self) -> None:
-        """Made twice, answered twice."""
+        """Two predictors created with the same seed give the same predictions."""
         _equal(self.make().predict(self.queries()), self.make().predict(self.queries()))
 
 

@@ -1,4 +1,4 @@
-"""LightGBM boosters as a bag: several seeds, one averaged answer, one thread, text on disk."""
+"""LightGBM boosters fitted with several seeds and averaged; stored in LightGBM's text format."""
 
 import gzip
 import lzma
@@ -19,10 +19,10 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BoosterBag:
-    """Boosters fitted with different seeds; the answer is their mean.
+    """Boosters fitted with different seeds, whose predictions are averaged.
 
     Attributes:
-        texts: each booster in LightGBM's own text format.
+        texts: each booster in LightGBM's text format.
     """
 
     texts: tuple[str, ...]
@@ -39,17 +39,17 @@ class BoosterBag:
         weights: Column | None = None,
         threads: int = 1,
     ) -> "BoosterBag":
-        """Fit one booster a seed, deterministically.
+        """Fit one booster per seed, deterministically.
 
         Args:
-            matrix: n rows of features.
-            target: n values.
-            parameters: LightGBM parameters; seed, threads and verbosity are set here. `objective`
-                may be a function (raw scores, dataset) -> (gradients, hessians).
-            trees: boosting rounds.
-            seeds: one booster each.
-            weights: n positive weights, or None for equal ones.
-            threads: LightGBM threads while fitting.
+            matrix: (n, features).
+            target: (n,) values.
+            parameters: LightGBM parameters except seed, threads and verbosity. `objective` may be
+                a function (raw scores, dataset) -> (gradients, hessians).
+            trees: number of boosting rounds.
+            seeds: seeds of the boosters.
+            weights: (n,) positive weights, or None for equal weights.
+            threads: number of LightGBM threads while fitting.
         """
         import lightgbm
 
@@ -70,21 +70,21 @@ class BoosterBag:
         return cls(tuple(texts))
 
     def predict(self, matrix: Matrix) -> Column:
-        """Mean over the bag, shape (n,). A row does not depend on its neighbours."""
+        """Mean prediction of the boosters, shape (n,); no row depends on the other rows."""
         total = np.zeros(len(matrix))
         for booster in self._boosters:
             total += booster.predict(matrix, num_threads=1)
         return total / len(self._boosters)
 
     def tree_outputs(self, matrix: Matrix) -> Matrix:
-        """What each tree of the first booster adds to its answer, shape (n, trees)."""
+        """Contribution of each tree of the first booster to its prediction, shape (n, trees)."""
         leaves = self._boosters[0].predict(matrix, pred_leaf=True, num_threads=1)
         leaves = np.asarray(leaves, dtype=np.intp).reshape(len(matrix), -1)
         outputs = [table[leaves[:, tree]] for tree, table in enumerate(self._leaf_tables)]
         return np.column_stack(outputs)
 
     def save(self, folder: Path, name: str) -> None:
-        """One compressed text file a booster: `NAME-0.txt.xz`, `NAME-1.txt.xz`, ..."""
+        """Write one compressed text file per booster: `NAME-0.txt.xz`, `NAME-1.txt.xz`, ..."""
         for number, text in enumerate(self.texts):
             (folder / f"{name}-{number}.txt.xz").write_bytes(lzma.compress(text.encode()))
 
@@ -109,7 +109,7 @@ class BoosterBag:
 
     @cached_property
     def _leaf_tables(self) -> tuple[Column, ...]:
-        """Output of each leaf, a tree each."""
+        """For each tree, the output of each of its leaves."""
         first = self._boosters[0]
         trees = first.dump_model()["tree_info"]
         return tuple(
@@ -119,7 +119,7 @@ class BoosterBag:
 
 
 def _unpacked(stem: Path) -> str:
-    """Text of a booster; artifacts of earlier versions hold it as `.txt.gz`."""
+    """Text of a booster, from `.txt.xz` or, in artifacts of earlier versions, from `.txt.gz`."""
     former = stem.with_name(f"{stem.name}.txt.gz")
     if former.is_file():
         return gzip.decompress(former.read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""Answers with intervals, as columns; one row is a `Prediction`."""
+"""Predictions with intervals and limits: columns over n queries, and the row of one query."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,26 +11,30 @@ from forerun.data.metrics import SHARES
 
 Column = NDArray[np.float64]
 WIDEST_RATIO: Final = 10.0
-"""Largest upper over lower end of a calibrated interval that is answered: one order of magnitude.
-Beyond it an answer tells not even the order of magnitude, so it is withheld, with a reason. Chosen,
-not fitted. Of the stored evaluations it concerns mostly designs of programs without a measured
-design, and results in MLPerf Inference without a history."""
+"""Largest ratio of the ends of a calibrated interval for which an estimate is returned. A wider
+interval does not even determine the order of magnitude, so the estimate is withheld, with a reason.
+Chosen, not fitted. In the stored evaluations it concerns mostly designs of programs without any
+measured design, and results in MLPerf Inference without earlier rounds."""
 
 
 NO_EFFECT: Final = "without effect on this network"
-"""What a line among limits says that only informs: an option that was given changes nothing."""
+"""Words that mark a limit line as a note: an option of the query changes nothing."""
 
 
 def is_note(line: str) -> bool:
-    """Whether a line among limits only informs, and speaks against no answer."""
+    """Whether a limit line is a note, which does not put the query outside the domain."""
     return NO_EFFECT in line
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One metric's answer: `low` <= `value` <= `high`, and how often the truth lies between.
+    """Best estimate of one metric and its prediction interval: `low` <= `value` <= `high`.
 
-    `low`, `high` and `coverage` are None when the predictor gives no interval.
+    Attributes:
+        value: best estimate, in the unit of the metric.
+        low, high: ends of the interval; None without one.
+        coverage: nominal share of measured values inside the interval; None without an interval,
+            or for one that was not calibrated.
     """
 
     value: float
@@ -40,10 +44,10 @@ class Estimate:
 
 
 def too_wide(metric: str, estimate: Estimate) -> str | None:
-    """Why an estimate decides nothing; None where it may be answered.
+    """Why an estimate is withheld; None if it is returned.
 
-    Ranges that claim no coverage are answered as the ranges that they say they are, and shares are
-    judged by how far their ends lie apart.
+    Intervals without a nominal coverage are always returned, and so are metrics that are shares,
+    whose intervals are judged by the difference of their ends and not by the ratio.
     """
     if estimate.coverage is None or estimate.low is None or estimate.high is None:
         return None
@@ -59,16 +63,17 @@ def too_wide(metric: str, estimate: Estimate) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The answer to one query.
+    """The prediction for one query.
 
     Attributes:
         estimates: metric name -> estimate; without those that are withheld.
-        in_domain: False when an input lies outside what training saw.
-        limits: one line per input that does, saying which and how far, and notes (`is_note`).
-        breakdown_ms: operator class -> milliseconds; empty when the predictor gives none.
-        breakdown_mib: weights, activations, context, ... -> MiB; likewise.
-        withheld: metric name -> why it is not answered although there is a best estimate: its
-            calibrated interval is wider than `WIDEST_RATIO`.
+        in_domain: whether the query is inside the domain of the training set.
+        limits: one line for each input outside the domain, which says how far outside, and notes
+            (`is_note`).
+        breakdown_ms: operator class -> milliseconds; empty if the predictor gives none.
+        breakdown_mib: weights, activations, context, ... -> MiB; empty if the predictor gives none.
+        withheld: metric name -> reason why its estimate is withheld: its calibrated interval is
+            wider than `WIDEST_RATIO`.
     """
 
     estimates: Mapping[str, Estimate]
@@ -81,22 +86,22 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Answers to n queries.
+    """Predictions for n queries, as columns.
 
-    Columns hold every best estimate, however wide its interval: evaluation scores them, and an
-    order among queries of one kind may be right where no single value is. One row, a `Prediction`,
-    is what leaves for somebody who decides by it, without estimates that are too wide for that.
+    The columns contain every best estimate, however wide its interval: evaluations score them, and
+    a ranking of queries may be right even where single values are uncertain. A row, which is a
+    `Prediction`, is for decisions and omits estimates whose interval is too wide.
 
     Attributes:
-        values: metric name -> n values; NaN where the predictor gives no answer.
-        low, high: metric name -> n bounds, for metrics with intervals.
-        coverage: share of truths that the intervals are meant to hold, one for all metrics or
-            one each; None where an interval makes no such claim.
-        limits: n tuples of lines, empty where the query is inside the training range.
+        values: metric name -> (n,) values; NaN where there is no prediction.
+        low, high: metric name -> (n,) ends of the intervals, for metrics with intervals.
+        coverage: nominal coverage of the intervals, for all metrics or by metric; None for
+            intervals without a nominal coverage.
+        limits: n tuples of lines, empty for queries inside the domain.
         breakdowns_ms: n mappings operator class -> milliseconds, or empty.
-        breakdowns_mib: n mappings of what takes memory -> MiB, or empty.
-        row_coverage: metric name -> n shares in place of `coverage`, where a device's own held-out
-            rows tell it; NaN where they do not.
+        breakdowns_mib: n mappings component of memory -> MiB, or empty.
+        row_coverage: metric name -> (n,) coverages that replace `coverage`, estimated on held-out
+            rows of the device; NaN where `coverage` applies.
     """
 
     values: Mapping[str, Column]
@@ -112,7 +117,7 @@ class Predictions:
         return len(next(iter(self.values.values())))
 
     def coverage_of(self, metric: str) -> float | None:
-        """Share of truths that one metric's interval is meant to hold."""
+        """Nominal coverage of one metric's intervals; None if they have none."""
         if self.coverage is None or isinstance(self.coverage, float):
             return self.coverage
         return self.coverage.get(metric)
@@ -123,12 +128,12 @@ class Predictions:
             for name, column in self.values.items()
             if not np.isnan(column[row])
         }
-        withheld = {name: why for name, one in estimates.items() if (why := too_wide(name, one))}
+        withheld = {name: why for name, own in estimates.items() if (why := too_wide(name, own))}
         if {"power_w", "latency_ms"} & set(withheld) and "energy_j" in estimates:
             withheld.setdefault("energy_j", "power or time, which it follows from, is withheld")
         limits = self.limits[row] if self.limits else ()
         return Prediction(
-            estimates={name: one for name, one in estimates.items() if name not in withheld},
+            estimates={name: own for name, own in estimates.items() if name not in withheld},
             in_domain=all(map(is_note, limits)),
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},

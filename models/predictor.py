@@ -1,4 +1,4 @@
-"""What every predictor is: frozen, fitted on measurements, asked with queries."""
+"""The protocol of all predictors: frozen objects with `fit`, `adapt` and `predict`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +11,10 @@ from forerun.models.prediction import Predictions
 
 @runtime_checkable
 class Predictor(Protocol):
-    """One protocol for analytic, boosted, graph-network and composed predictors.
+    """The protocol of analytic, boosted, graph-network and composed predictors.
 
-    A predictor never changes: `fit` and `adapt` return a new one, so that a service can hold the
-    old while it warms the new. What every one promises is written in `forerun.models.contract`.
+    Predictors are immutable: `fit` and `adapt` return a new one, so that a service can use the old
+    one until the new one is ready. `forerun.models.contract` tests the required properties.
     """
 
     name: ClassVar[str]
@@ -26,23 +26,23 @@ class Predictor(Protocol):
         ...
 
     def answers(self, query: Query) -> bool:
-        """True when it takes this query: its kind, phase and device."""
+        """Whether the predictor accepts this query: its kind of workload, phase and device."""
         ...
 
     def fit(self, measurements: Measurements) -> Self:
-        """A new predictor, trained on these rows alone."""
+        """A new predictor trained on these rows only."""
         ...
 
     def adapt(self, measurements: Measurements) -> Self:
-        """A new predictor that also takes these few rows of new hardware into account."""
+        """A new predictor adapted to these support rows, usually a few rows of a new device."""
         ...
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Answers in the order of the queries; a row does not depend on its neighbours."""
+        """Predictions in the order of the queries; no row depends on the other queries."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write text and JSON files into `folder`; `load` gives the same answers. No pickles."""
+        """Write text and JSON files, but no pickles, from which `load` restores the predictor."""
         ...
 
     @classmethod
@@ -57,8 +57,8 @@ class Predictor(Protocol):
 
 @runtime_checkable
 class Suggesting(Protocol):
-    """A predictor that knows which measurements would teach it most."""
+    """A predictor that suggests which queries to measure next (active learning)."""
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of `count` of these queries, the most useful first."""
+        """Indices of at most `count` of these queries, the most informative ones first."""
         ...

@@ -1,4 +1,4 @@
-"""Which predictor answers which query: one object for the service to hold."""
+"""A predictor that routes each query and metric to the first of several predictors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,22 +19,24 @@ from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles")
-"""Metrics whose measurement is suggested; the others are measured beside them."""
+"""Metrics whose predictors suggest queries to measure; other metrics are measured in the same
+runs."""
 CAPPED = ("kernel", "network", "architecture")
-"""Kinds of workload whose predictors answer for a device at its own power limit."""
+"""Kinds of workloads whose predictors ignore the power limit of a query."""
 FREE = Operation()
+"""Operation without a power limit."""
 
 
 @dataclass(frozen=True)
 class Router:
     """For each metric, the first of several predictors that answers the query.
 
-    Energy is never predicted beside power and latency, it follows from them, so the three cannot
-    contradict each other.
+    Energy is not predicted where power and latency are: it is their product, so that the three are
+    consistent.
 
     Attributes:
-        parts: in order of preference.
-        boxes: sheets estimated for devices that have none.
+        parts: predictors in order of preference.
+        boxes: estimated spec sheets of devices that have none.
     """
 
     parts: tuple[Predictor, ...]
@@ -51,35 +53,36 @@ class Router:
 
     @property
     def response(self) -> LimitResponse:
-        """What a power limit does to any workload: as a part learnt it, else as it ships."""
-        taught = [part.response for part in self.parts if isinstance(part, PowerCap)]
-        return taught[0] if taught else LimitResponse()
+        """Effect of a power limit on any workload: as fitted by a part, otherwise the default."""
+        fitted = [part.response for part in self.parts if isinstance(part, PowerCap)]
+        return fitted[0] if fitted else LimitResponse()
 
     def answers(self, query: Query) -> bool:
-        """True when any part answers."""
+        """Whether any part answers the query."""
         return any(part.answers(self.seen(query)) for part in self.parts)
 
     def seen(self, query: Query) -> Query:
-        """The query as the parts see it: on an estimated sheet where its device has none."""
+        """The query that is passed to the parts, with an estimated spec sheet if there is none."""
         return self.boxes.seen(query)
 
     def only(self, metrics: Sequence[str]) -> Self:
-        """The same answers to these metrics alone, without the cost of the other parts.
+        """A router with only the parts that these metrics need.
 
-        Limits that concern other metrics are not said.
+        Predictions of these metrics are the same; limit lines of other parts are absent.
         """
         needed = {*metrics, *(("power_w", "latency_ms") if "energy_j" in metrics else ())}
         return replace(self, parts=tuple(p for p in self.parts if needed & set(p.metrics)))
 
     def fit(self, measurements: Measurements) -> Self:
-        """Every part fitted on the rows that it answers; those below a device's own limit apart."""
+        """Fit every part to the rows that it answers, without runs under a power limit."""
         measurements = _free(measurements)
         return replace(self, parts=tuple(p.fit(_own(p, measurements)) for p in self.parts))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Every part adapted on the rows whose metrics it is asked for, others as they are.
+        """Adapt every part to the rows with metrics that it predicts for the router.
 
-        Operators measured under a power limit teach nothing: what they do without one is not known.
+        Operators measured under a power limit are ignored, because their time and power without
+        one are not known.
         """
         measurements = _free(measurements)
         boxes, measurements = self.boxes.learn(measurements)
@@ -95,9 +98,15 @@ class Router:
         return replace(self, parts=tuple(parts), boxes=boxes)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of queries to measure: each part chooses among those it answers first.
+        """Indices of the queries to measure next.
 
-        Parts take turns; queries of parts that cannot tell come in their order.
+        Each part ranks the queries that it is the first to answer, and the parts take turns. The
+        queries of a part without suggestions keep their order.
+
+        Args:
+            queries: candidates.
+            count: number of indices to return, at most.
+            seed: seed of the parts' suggestions.
         """
         queries = [self.seen(query) for query in queries]
         left = [row for row, query in enumerate(queries) if self.answers(query)]
@@ -106,8 +115,8 @@ class Router:
             own = [row for row in left if part.answers(queries[row])]
             left = [row for row in left if row not in set(own)]
             if own and isinstance(part, Suggesting):
-                places = part.suggest([queries[row] for row in own], count, seed)
-                own = [own[place] for place in places]
+                order = part.suggest([queries[row] for row in own], count, seed)
+                own = [own[index] for index in order]
             chosen.append(own)
         turns = chain.from_iterable(zip_longest(*chosen))
         return [row for row in turns if row is not None][:count]
@@ -139,15 +148,15 @@ class Router:
         return self._capped(queries, answer.predictions())
 
     def _capped(self, queries: Sequence[Query], answers: Predictions) -> Predictions:
-        """Power limits taken into account where the parts themselves do not know them."""
+        """Apply power limits to the predictions of parts that ignore them."""
         plain = [q if q.workload.kind in CAPPED else replace(q, operation=FREE) for q in queries]
         if all(query.operation.power_limit_w is None for query in plain):
             return answers
         return self.response.capped(plain, answers)
 
     def save(self, folder: Path) -> None:
-        """Each part in a folder of its own."""
-        names = [f"{place:02d}-{part.name}" for place, part in enumerate(self.parts)]
+        """Write each part to a folder of its own."""
+        names = [f"{index:02d}-{part.name}" for index, part in enumerate(self.parts)]
         write_content(folder, self.name, {"parts": names, "boxes": self.boxes.to_json()})
         for name, part in zip(names, self.parts, strict=True):
             part.save(folder / name)
@@ -171,6 +180,7 @@ def _unanswerable(query: Query) -> UnanswerableQuery:
 
 
 def _own(part: Predictor, measurements: Measurements) -> Measurements:
+    """The rows that a part answers and in which one of its metrics was measured."""
     measured = np.zeros(len(measurements), dtype=np.bool_)
     for name in part.metrics:
         if name in measurements.values:
@@ -180,13 +190,13 @@ def _own(part: Predictor, measurements: Measurements) -> Measurements:
 
 
 def _free(measurements: Measurements) -> Measurements:
-    """The rows without those of operators under a limit that their device feels."""
+    """The rows without runs of `CAPPED` workloads under a limit below the design power."""
     rows = [not (q.workload.kind in CAPPED and binds(q)) for q in measurements.queries]
     return measurements if all(rows) else measurements.take(np.array(rows, dtype=np.bool_))
 
 
 class _Merge:
-    """Columns being filled, part by part; the first answer to a metric of a row stays."""
+    """Columns that are filled part by part; the first prediction of a metric of a row is kept."""
 
     def __init__(self, rows: int, metrics: Sequence[str]) -> None:
         self.values = {m: np.full(rows, np.nan) for m in metrics}
@@ -205,22 +215,22 @@ class _Merge:
         for metric in part.values:
             self.coverage.setdefault(metric, part.coverage_of(metric))
             shares = part.row_coverage.get(metric)
-            for place, row in enumerate(rows):
+            for index, row in enumerate(rows):
                 if not self.wants(row, metric):
                     continue
-                self.values[metric][row] = part.values[metric][place]
+                self.values[metric][row] = part.values[metric][index]
                 if metric in part.low:
-                    self.low[metric][row] = part.low[metric][place]
-                    self.high[metric][row] = part.high[metric][place]
-                    share = part.coverage_of(metric) if shares is None else shares[place]
+                    self.low[metric][row] = part.low[metric][index]
+                    self.high[metric][row] = part.high[metric][index]
+                    share = part.coverage_of(metric) if shares is None else shares[index]
                     self.row_coverage[metric][row] = np.nan if share is None else share
                 if metric == "latency_ms" and part.breakdowns_ms:
-                    self.breakdowns[row] = part.breakdowns_ms[place]
+                    self.breakdowns[row] = part.breakdowns_ms[index]
                 if metric == "peak_memory_mib" and part.breakdowns_mib:
-                    self.memory[row] = part.breakdowns_mib[place]
-        for place, row in enumerate(rows):
-            if part.limits and part.limits[place]:
-                self.limits[row] = tuple(dict.fromkeys(self.limits[row] + part.limits[place]))
+                    self.memory[row] = part.breakdowns_mib[index]
+        for index, row in enumerate(rows):
+            if part.limits and part.limits[index]:
+                self.limits[row] = tuple(dict.fromkeys(self.limits[row] + part.limits[index]))
 
     def predictions(self) -> Predictions:
         for columns in (self.values, self.low, self.high):

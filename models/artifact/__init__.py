@@ -1,6 +1,6 @@
-"""Predictors on disk: folders of JSON and text, sealed with hashes, which run no code when loaded.
+"""Predictors on disk: folders of JSON and text files, sealed with hashes; loading runs no code.
 
-`seal` writes the manifest of a folder, `check` compares it, and `bundled` loads the predictor that
+`seal` writes the manifest of a folder, `check` verifies it, and `bundled` loads the predictor that
 comes with the package.
 """
 

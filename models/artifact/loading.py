@@ -1,4 +1,4 @@
-"""The predictors that come with the package, and any other sealed folder, ready to answer."""
+"""Loading of the predictors that come with the package, and of any other sealed folder."""
 
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -10,13 +10,13 @@ from forerun.models.predictor import Predictor
 
 @dataclass(frozen=True, slots=True)
 class LoadedPredictor:
-    """A predictor with where it came from.
+    """A predictor with its provenance.
 
     Attributes:
-        predictor: answers queries.
+        predictor: the loaded predictor.
         version: hash of its files.
-        created: day it was sealed, ISO 8601.
-        card: model card, Markdown.
+        created: date on which it was sealed, ISO 8601.
+        card: model card in Markdown; empty if there is none.
     """
 
     predictor: Predictor
@@ -26,7 +26,7 @@ class LoadedPredictor:
 
 
 def load_sealed(folder: Path) -> LoadedPredictor:
-    """The predictor in a sealed folder.
+    """The predictor in a sealed folder, after a check of all hashes.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.

@@ -1,10 +1,10 @@
-"""Predictors on disk: a folder of JSON and text, sealed with hashes. Nothing in it can run code.
+"""Predictors on disk: a folder of JSON and text files, sealed with hashes, without code.
 
-predictor.json      which class, its parameters, format version (predictor.json.gz where it is long)
-*.txt.xz            LightGBM boosters in their own text format, compressed
+predictor.json      name, parameters and format version (predictor.json.gz where it is long)
+*.txt.xz            LightGBM boosters in LightGBM's text format, compressed
 NAME/               parts of a composed predictor, each a folder like this one
 card.md             the model card
-manifest.json       SHA-256 of every file above; the version is the hash of these hashes
+manifest.json       SHA-256 of each file above; the version is the hash of these hashes
 """
 
 import gzip
@@ -22,19 +22,19 @@ from forerun.models.predictor import Predictor
 
 FORMAT = "forerun.predictor/1"
 FORMER_NAMES = {"inference_memory": "memory"}
-"""Names in artifacts of earlier versions -> what they are called now."""
+"""Name of a predictor in artifacts of earlier versions -> its present name."""
 ALLOWED = (".json", ".json.gz", ".txt", ".txt.gz", ".txt.xz", ".md", ".onnx", ".png")
 LONG_BYTES = 100_000
-"""From which on parameters are compressed."""
+"""Size of the JSON text from which on it is compressed, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a sealed folder holds.
+    """Contents of a sealed folder.
 
     Attributes:
         version: first 12 hexadecimal digits of the hash over all files.
-        created: day it was sealed, ISO 8601.
+        created: date on which it was sealed, ISO 8601.
         files: path relative to the folder -> SHA-256.
     """
 
@@ -44,7 +44,13 @@ class Manifest:
 
 
 def write_content(folder: Path, name: str, parameters: Mapping[str, Any]) -> None:
-    """Write `predictor.json` of a predictor called `name`; the folder is made where missing."""
+    """Write `predictor.json`, or its compressed form, and create the folder if it is missing.
+
+    Args:
+        folder: folder of the predictor.
+        name: name of the predictor.
+        parameters: its parameters as JSON content.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     content = {"format": FORMAT, "name": name, "parameters": parameters}
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
@@ -55,10 +61,10 @@ def write_content(folder: Path, name: str, parameters: Mapping[str, Any]) -> Non
 
 
 def read_content(folder: Path, name: str) -> dict[str, Any]:
-    """Parameters that `write_content` wrote for the predictor called `name`.
+    """Parameters that `write_content` wrote for the predictor of that name.
 
     Raises:
-        BadArtifact: no such file, another format, or another predictor's.
+        BadArtifact: the file is missing, in another format, or that of another predictor.
     """
     content = _content(folder)
     if content["name"] != name:
@@ -67,7 +73,7 @@ def read_content(folder: Path, name: str) -> dict[str, Any]:
 
 
 def load_part(folder: Path) -> Predictor:
-    """The predictor in a folder, by the class its `predictor.json` names.
+    """The predictor in a folder, without a check of the hashes.
 
     Raises:
         BadArtifact: the folder is damaged, or no predictor has that name.
@@ -87,7 +93,7 @@ def load_part(folder: Path) -> Predictor:
 
 
 def load_predictor(folder: Path) -> Predictor:
-    """The predictor in a sealed folder, after checking every file's hash.
+    """The predictor in a sealed folder, after a check of all hashes.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -100,11 +106,11 @@ def seal(folder: Path, created: str) -> Manifest:
     """Hash every file and write `manifest.json`.
 
     Args:
-        folder: a saved predictor.
-        created: ISO day; it does not enter the version.
+        folder: folder of a saved predictor.
+        created: date, ISO 8601; the version does not depend on it.
 
     Raises:
-        BadArtifact: a file is of a kind that could run code.
+        BadArtifact: a file is a link or has a forbidden suffix.
     """
     files = _hashes(folder)
     manifest = Manifest(_version(files), created, files)
@@ -118,7 +124,7 @@ def seal(folder: Path, created: str) -> Manifest:
 
 
 def check(folder: Path) -> Manifest:
-    """The manifest of a sealed folder whose files all have the hashes it says.
+    """The manifest of a sealed folder, after a check of the hashes of all files.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -128,13 +134,13 @@ def check(folder: Path) -> Manifest:
         manifest = Manifest(content["version"], content["created"], dict(content["files"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
-    found = _hashes(folder)
+    hashes = _hashes(folder)
     differing = sorted(
-        name for name in {*found, *manifest.files} if found.get(name) != manifest.files.get(name)
+        name for name in {*hashes, *manifest.files} if hashes.get(name) != manifest.files.get(name)
     )
     if differing:
         raise BadArtifact(f"{folder}: {differing[0]} is missing, changed or not in manifest.json.")
-    if _version(found) != manifest.version:
+    if _version(hashes) != manifest.version:
         raise BadArtifact(f"{folder}: manifest.json gives version {manifest.version} for others.")
     return manifest
 
@@ -161,7 +167,7 @@ def _hashes(folder: Path) -> dict[str, str]:
         if path.is_dir() or name == "manifest.json":
             continue
         if path.is_symlink() or not name.endswith(ALLOWED):
-            raise BadArtifact(f"{folder}: {name} may not stand in an artifact.")
+            raise BadArtifact(f"{folder}: {name} is not allowed in an artifact.")
         files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return files
 

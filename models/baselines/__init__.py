@@ -1,6 +1,6 @@
-"""Baselines without learning: the roofline bound, and the geometric mean of the training set.
+"""Baselines: the roofline bound, and the geometric mean of the training set.
 
-They stand in every table of scores, so that each predictor is compared with the least effort.
+Every table of scores contains them.
 """
 
 from forerun.models.baselines.constant import Constant

@@ -1,4 +1,4 @@
-"""The simplest baseline: the geometric mean of what was measured, the plain one with zeros."""
+"""The constant baseline: the geometric mean of the training values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +16,11 @@ from forerun.models.prediction import Predictions
 
 @dataclass(frozen=True)
 class Constant:
-    """Always the geometric mean of the training rows.
+    """Predicts the geometric mean of the training values for every query.
 
     Attributes:
-        means: metric -> the answer; empty before `fit`.
+        means: metric -> mean; empty before `fit`. It is the arithmetic mean for metrics with values
+            that are not positive.
     """
 
     means: Mapping[str, float] = field(default_factory=dict)
@@ -27,15 +28,15 @@ class Constant:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What the training rows had."""
+        """The metrics of the training rows."""
         return tuple(self.means)
 
     def answers(self, query: Query) -> bool:
-        """Everything, once it is fitted."""
+        """Any query, after `fit`."""
         return bool(self.means)
 
     def fit(self, measurements: Measurements) -> Self:
-        """The geometric mean of each metric."""
+        """Compute the mean of each metric; missing values are ignored."""
         means = {
             metric: _mean(measured[~np.isnan(measured)])
             for metric, measured in measurements.values.items()
@@ -44,7 +45,7 @@ class Constant:
         return replace(self, means=means)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """The geometric mean of the few rows instead."""
+        """Replace the means by those of the support rows."""
         return self.fit(measurements)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -62,7 +63,7 @@ class Constant:
 
 
 def _mean(measured: NDArray[np.float64]) -> float:
-    """Geometric, but the plain mean of values that a logarithm does not take."""
+    """The geometric mean, or the arithmetic mean if a value is not positive."""
     if (measured > 0).all():
         return float(np.exp(np.log(measured).mean()))
     return float(measured.mean())

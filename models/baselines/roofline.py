@@ -1,4 +1,4 @@
-"""The analytic bound as a predictor: no learning, always there, a baseline for every table."""
+"""The roofline bound (Williams et al. 2009) as a predictor without parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ from forerun.models.prediction import Predictions
 
 @dataclass(frozen=True)
 class Roofline:
-    """Sum over operators of the slower of arithmetic at peak and traffic at full bandwidth."""
+    """Latency as a sum over operators of the longer of arithmetic and memory traffic at peak."""
 
     name: ClassVar[str] = "roofline"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
+        """The only metric: latency in milliseconds."""
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Every kernel and network on a device with a spec sheet."""
+        """Operators and networks on a device with a spec sheet."""
         return query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
-        """Itself: there is nothing to learn."""
+        """The same predictor, as there are no parameters."""
         return self
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Itself: there is nothing to learn."""
+        """The same predictor, as there are no parameters."""
         return self
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -54,7 +54,7 @@ class Roofline:
         return Predictions({"latency_ms": values}, breakdowns_ms=breakdowns)
 
     def save(self, folder: Path) -> None:
-        """Write the name; there is nothing else to keep."""
+        """Write the name of the predictor; it has no parameters."""
         write_content(folder, self.name, {})
 
     @classmethod
@@ -69,7 +69,7 @@ class Roofline:
 
 
 def bound_by_class_ms(query: Query) -> Mapping[str, float]:
-    """Roofline time of a query by operator class, milliseconds; absent classes left out."""
+    """Operator class -> roofline time in a query, milliseconds; only classes that occur in it."""
     table = query_table(query.run)
     times = (
         roofline_ms(table, query.device, query.run.precision, query.software.framework == "torch")

@@ -33,7 +33,7 @@ from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
 from forerun.models.gaussian_process.additive_categorical import (
     NOISE,
     AdditiveCategoricalProcess,
-    Rows,
+    KeyedRows,
     Term,
 )
 from forerun.models.prediction import Predictions
@@ -108,7 +108,7 @@ class BenchmarkHistory:
         }
         return replace(fitted, widths=widths)
 
-    def _fitted(self, queries: Sequence[Query], rows: Rows, values: "Logarithms") -> Self:
+    def _fitted(self, queries: Sequence[Query], rows: KeyedRows, values: "Logarithms") -> Self:
         """All processes; the deviations of one that was fitted already are kept."""
         streams = in_streams(rows)
         bare = replace(self, processes={}, shifts={}, seen=HistoryCoverage.of(queries, rows))
@@ -117,7 +117,7 @@ class BenchmarkHistory:
         found = self._with(found, "stream", rows, rest)
         return self._with(found, "power", rows, values.power)
 
-    def _with(self, other: Self, kind: str, rows: Rows, values: Column) -> Self:
+    def _with(self, other: Self, kind: str, rows: KeyedRows, values: Column) -> Self:
         """Another predictor with one more process, where enough was measured."""
         known = np.isfinite(values)
         if known.sum() < FEWEST_ROWS:
@@ -141,7 +141,7 @@ class BenchmarkHistory:
         adapted = adapted._shifted("stream", rows, np.where(streams, missed, np.nan))
         return adapted._shifted("power", rows, values.power - adapted._of("power", rows))
 
-    def _shifted(self, kind: str, rows: Rows, missed: Column) -> Self:
+    def _shifted(self, kind: str, rows: KeyedRows, missed: Column) -> Self:
         known = np.isfinite(missed)
         if kind not in self.processes or not known.any():
             return self
@@ -172,7 +172,7 @@ class BenchmarkHistory:
         limits = self.seen.limits(queries, rows)
         return Predictions(values, low, high, coverage, limits)
 
-    def _rates(self, rows: Rows) -> Column:
+    def _rates(self, rows: KeyedRows) -> Column:
         """Logarithms of arithmetic a second and device, shape (n,); of a stream, of one query."""
         found = self._of("speed", as_offline(rows))
         streams = in_streams(rows)
@@ -183,7 +183,7 @@ class BenchmarkHistory:
         found[streams] += self._of("stream", rows.take(streams))
         return found
 
-    def _of(self, kind: str, rows: Rows) -> Column:
+    def _of(self, kind: str, rows: KeyedRows) -> Column:
         """What one process expects, shape (n,); NaN where nothing teaches."""
         if kind not in self.processes:
             return np.full(len(rows), np.nan)
@@ -236,7 +236,7 @@ class Logarithms:
     power: Column
 
     @classmethod
-    def of(cls, measurements: Measurements, rows: Rows) -> Self:
+    def of(cls, measurements: Measurements, rows: KeyedRows) -> Self:
         """From the metrics that a row has."""
         nothing = np.full(len(measurements), np.nan)
         rate, latency, watts, energy = (measurements.values.get(m, nothing) for m in METRICS)
@@ -253,7 +253,7 @@ class Logarithms:
         return Logarithms(self.rate[rows], self.power[rows])
 
 
-def _foldings(rows: Rows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+def _foldings(rows: KeyedRows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
     """(rows to fit on, rows to answer): late rounds by those before them, devices by others.
 
     What devices unseen are answered by needs no long history: a sample of the others is enough.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.gaussian_process.additive_categorical import Rows
+from forerun.models.gaussian_process.additive_categorical import KeyedRows
 
 HISTORIES = (
     ("system", ("submitter", "part", "model", "scenario", "stack")),
@@ -42,7 +42,7 @@ class HistoryCoverage:
     scale: float = 0.0
 
     @classmethod
-    def of(cls, queries: Sequence[Query], rows: Rows) -> Self:
+    def of(cls, queries: Sequence[Query], rows: KeyedRows) -> Self:
         """What n questions show."""
         suites = {q.workload.suite for q in queries if isinstance(q.workload, Benchmark)}
         known = {level: frozenset(_joined(rows, keys)) for level, keys in HISTORIES}
@@ -54,7 +54,7 @@ class HistoryCoverage:
         years = (float(time.min()), float(time.max()))
         return cls(tuple(sorted(suites)), known, values, years, float(scale.max()))
 
-    def strata(self, rows: Rows) -> NDArray[np.str_]:
+    def strata(self, rows: KeyedRows) -> NDArray[np.str_]:
         """Level of history of each of n rows."""
         found = np.full(len(rows), NOTHING, dtype="<U16")
         for level, keys in reversed(HISTORIES):
@@ -62,7 +62,7 @@ class HistoryCoverage:
             found[np.array(there, dtype=np.bool_)] = level
         return found
 
-    def limits(self, queries: Sequence[Query], rows: Rows) -> list[tuple[str, ...]]:
+    def limits(self, queries: Sequence[Query], rows: KeyedRows) -> list[tuple[str, ...]]:
         """Lines about what of each of n questions lies outside what taught."""
         found = []
         for row, query in enumerate(queries):
@@ -105,6 +105,6 @@ class HistoryCoverage:
         )
 
 
-def _joined(rows: Rows, keys: Sequence[str]) -> list[str]:
+def _joined(rows: KeyedRows, keys: Sequence[str]) -> list[str]:
     columns = [rows.keys[key].tolist() for key in keys]
     return ["|".join(texts) for texts in zip(*columns, strict=True)]

@@ -10,7 +10,7 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.domain.feature_range import sheet
-from forerun.models.gaussian_process.additive_categorical import Rows, Term
+from forerun.models.gaussian_process.additive_categorical import KeyedRows, Term
 
 STREAMS: Final = ("SingleStream", "MultiStream")
 KEYS: Final = (
@@ -132,7 +132,7 @@ WALL_POWER: Final = (
 """Of the logarithm of watts at the wall a device."""
 
 
-def history_rows(queries: Sequence[Query]) -> Rows:
+def history_rows(queries: Sequence[Query]) -> KeyedRows:
     """Keys and numbers of n benchmarks; what a query does not say is like nothing else."""
     settings = [_settings(query) for query in queries]
     keys = {
@@ -155,7 +155,7 @@ def history_rows(queries: Sequence[Query]) -> Rows:
         "work": np.log([_number(s, "gflop", USUAL_GFLOP) / USUAL_GFLOP for s in settings]),
     }
     sheets = [_sheet(query.device) for query in queries]
-    return Rows(keys, np.array(sheets, dtype=np.float64).reshape(-1, 6), numbers)
+    return KeyedRows(keys, np.array(sheets, dtype=np.float64).reshape(-1, 6), numbers)
 
 
 def question_keys(queries: Sequence[Query]) -> NDArray[np.str_]:
@@ -182,18 +182,18 @@ def is_stream(query: Query) -> bool:
     return _settings(query).get("scenario") in STREAMS
 
 
-def in_streams(rows: Rows) -> NDArray[np.bool_]:
+def in_streams(rows: KeyedRows) -> NDArray[np.bool_]:
     """Which of n rows answer one query at a time."""
     return np.isin(rows.keys["scenario"], STREAMS)
 
 
-def as_offline(rows: Rows) -> Rows:
+def as_offline(rows: KeyedRows) -> KeyedRows:
     """The same rows, those in streams as one device that answers all it is given at once."""
     streams = in_streams(rows)
     scenario = np.where(streams, "Offline", rows.keys["scenario"])
     scale = np.where(streams, -USUAL_COUNT, rows.numbers["scale"])
     keys = {**rows.keys, "scenario": scenario}
-    return Rows(keys, rows.sheet, {**rows.numbers, "scale": scale})
+    return KeyedRows(keys, rows.sheet, {**rows.numbers, "scale": scale})
 
 
 def samples_per_query(queries: Sequence[Query]) -> NDArray[np.float64]:

@@ -1,10 +1,9 @@
-"""Intervals that hold the truth nine times in ten, on groups that training did not see.
+"""Prediction intervals with 90 % coverage on groups outside the training set.
 
-Split conformal prediction on the logarithm of measured over predicted (Vovk et al. 2005; Romano
-et al. 2019 for the two-sided form): whole groups (families of networks, devices) are held out in
-turn, a predictor fitted on the rest answers for them, and quantiles of what it missed by become
-the interval. A query on a device that training did not see takes the wider quantiles, measured by
-holding out devices.
+Split conformal prediction on log(measured / predicted) (Vovk et al. 2005; Romano et al. 2019 for
+the two-sided form). Whole groups (families of networks, devices) are held out in turn and predicted
+by a predictor fitted to the others; quantiles of these residuals are the interval. For a query on a
+device outside the training set the quantiles come from held-out devices.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +15,18 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 POOLED = "all"
+"""Stratum of the quantiles over all residuals."""
 FEWEST = 30
+"""Residuals from which on a stratum has quantiles of its own."""
 
 
 @dataclass(frozen=True)
 class LogQuantiles:
-    """Lower and upper quantile of log(measured / predicted), a stratum each.
+    """Lower and upper quantile of log(measured / predicted) for each stratum.
 
     Attributes:
-        bounds: stratum -> (low, high); always holds `all`, which answers for the others.
-        coverage: share of truths between the two.
+        bounds: stratum -> (low, high); always contains `all`, for strata that are not listed.
+        coverage: nominal share of measured values between the two.
     """
 
     bounds: Mapping[str, tuple[float, float]]
@@ -38,9 +39,9 @@ class LogQuantiles:
         """Quantiles by stratum with the finite-sample correction of split conformal prediction.
 
         Args:
-            residuals: n values of log(measured / predicted) on held-out groups; NaN is left out.
-            strata: n labels; one with fewer than 30 rows takes the pooled quantiles.
-            coverage: share of truths that the interval shall hold.
+            residuals: n values of log(measured / predicted) on held-out groups; NaN is ignored.
+            strata: n labels; a stratum with fewer than `FEWEST` rows has the pooled quantiles.
+            coverage: nominal coverage of the interval.
         """
         known = ~np.isnan(residuals)
         residuals, strata = residuals[known], strata[known]
@@ -53,11 +54,11 @@ class LogQuantiles:
 
     @classmethod
     def pooled(cls, residuals: Column) -> "LogQuantiles":
-        """Quantiles of n residuals without strata; NaN is left out."""
+        """Quantiles of n residuals without strata; NaN is ignored."""
         return cls.of(residuals, np.full(len(residuals), POOLED))
 
     def around(self, values: Column, strata: Sequence[str]) -> tuple[Column, Column]:
-        """Low and high around predicted values, shapes (n,); each holds its value inside."""
+        """Low and high around n predicted values, shapes (n,); each interval contains its value."""
         pairs = np.array([self.bounds.get(s, self.bounds[POOLED]) for s in strata]).reshape(-1, 2)
         low = values * np.exp(np.minimum(pairs[:, 0], 0.0))
         high = values * np.exp(np.maximum(pairs[:, 1], 0.0))
@@ -76,11 +77,11 @@ class LogQuantiles:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Quantiles for devices that training saw, and for devices that it did not.
+    """Quantiles for devices in the training set and for other devices.
 
     Attributes:
-        seen: from groups (families, shapes) held out on devices that stay.
-        unseen: from devices held out.
+        seen: quantiles on held-out groups (families, shapes), on devices in the training set.
+        unseen: quantiles on held-out devices.
     """
 
     seen: LogQuantiles
@@ -89,10 +90,16 @@ class Intervals:
     def around(
         self, values: Column, strata: Sequence[str], seen_device: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
-        """Low and high around predicted values, shapes (n,)."""
+        """Low and high around n predicted values, shapes (n,).
+
+        Args:
+            values: (n,) predicted values.
+            strata: n labels.
+            seen_device: (n,) whether the device is in the training set.
+        """
         low, high = self.seen.around(values, strata)
-        far_low, far_high = self.unseen.around(values, strata)
-        return np.where(seen_device, low, far_low), np.where(seen_device, high, far_high)
+        unseen_low, unseen_high = self.unseen.around(values, strata)
+        return np.where(seen_device, low, unseen_low), np.where(seen_device, high, unseen_high)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
@@ -109,7 +116,13 @@ class Intervals:
 def held_out_folds(
     groups: NDArray[np.str_], folds: int, seed: int = 0
 ) -> Iterator[NDArray[np.bool_]]:
-    """Masks of rows to hold out; every group is whole in one fold, groups spread by a seed."""
+    """Masks of the rows to hold out, one for each fold; every group is whole in one fold.
+
+    Args:
+        groups: n labels.
+        folds: number of folds; with fewer groups, the number of groups.
+        seed: assigns groups to folds.
+    """
     names = np.unique(groups)
     order = np.random.default_rng(seed).permutation(len(names))
     fold_of = dict(zip(names[order], np.arange(len(names)) % folds, strict=True))
@@ -123,15 +136,15 @@ def held_out_residuals(
     masks: Iterator[NDArray[np.bool_]],
     fit_predict: Callable[[NDArray[np.bool_], NDArray[np.bool_]], Column],
 ) -> Column:
-    """log(measured / predicted) of every row, by predictors that did not see its group.
+    """log(measured / predicted) of every row, by a predictor fitted without its group.
 
     Args:
         log_measured: n values.
-        masks: rows to hold out, one mask a fold.
-        fit_predict: (rows to fit on, rows to answer) -> log predictions of the latter.
+        masks: masks of the rows to hold out, one for each fold.
+        fit_predict: (training mask, held-out mask) -> log predictions of the held-out rows.
 
     Returns:
-        n residuals, NaN for rows that no mask held out.
+        n residuals, NaN for rows that are in no mask.
     """
     residuals = np.full(len(log_measured), np.nan)
     for held in masks:
@@ -142,6 +155,7 @@ def held_out_residuals(
 
 
 def _bounds(residuals: Column, coverage: float) -> tuple[float, float]:
+    """Quantiles at ceil((n + 1) * level) / n; a factor of e either way without residuals."""
     if not len(residuals):
         return (-1.0, 1.0)
     n = len(residuals)

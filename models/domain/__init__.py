@@ -1,6 +1,6 @@
-"""The domain of a training set: ranges of its features, and how unlike its devices a device is.
+"""Domain of a training set: ranges of its features, and distance of a device from its devices.
 
-A predictor that is asked outside the domain says so in its limits (`Predictions.limits`).
+For a query outside the domain, predictors add a line to the limits (`Predictions.limits`).
 """
 
 from forerun.models.domain.feature_range import FeatureRange

@@ -1,9 +1,10 @@
-"""How unlike the devices of the training rows a device is: one measure for all predictors.
+"""Novelty of a device: its distance from the devices in the training set, for all predictors.
 
-A device is placed by logarithms of ratios on its spec sheet, each in units of how far it may move
-before kernels behave differently: half-precision over fp32 peak (generations of matrix units, and
-with them of kernel libraries), the share of the fp32 peak that the power limit sustains, and the
-ridge point (Williams et al. 2009), which tells stacked from graphics memory.
+The position of a device consists of logarithms of ratios on its spec sheet: half-precision over
+fp32 peak (which depends on the generation of matrix units, and thus of kernel libraries), the share
+of the fp32 peak that the power limit sustains, and the ridge point (Williams et al. 2009), which
+separates stacked from graphics memory. The unit of each ratio is the change beyond which kernels
+behave differently.
 """
 
 from collections.abc import Iterable
@@ -17,18 +18,18 @@ from forerun.features.operators.roofline import power_capped_tflops
 Vector = NDArray[np.float64]
 
 RATIOS: tuple[str, ...] = ("log_half_over_fp32", "log_sustained_share", "log_ridge")
-"""What `device_position` holds, in order."""
+"""The components of `device_position`, in order."""
 
 ARITHMETIC_SCALES: Vector = np.array([0.5, 0.35, 0.5])
-"""Units of the ratios for work limited by arithmetic, and for novelty.
+"""Units of the ratios for compute-bound work, and for novelty.
 
-Chosen on operators of NeuSight's five training GPUs, each left out in turn.
+Chosen on operators of NeuSight's five training GPUs, each held out in turn.
 """
 MEMORY_SCALES: Vector = np.array([1.0, 0.25, 0.5])
-"""Units for work limited by memory traffic, chosen likewise."""
+"""Units of the ratios for memory-bound work, chosen on the same operators."""
 
 NOVEL = 1.0
-"""Distance from which a GPU is novel: one ratio of its sheet has moved by its unit."""
+"""Distance above which a GPU is novel: one ratio differs by its unit."""
 
 
 def device_position(device: Device) -> Vector:
@@ -48,25 +49,25 @@ def device_position(device: Device) -> Vector:
 
 
 def distance(one: Vector, other: Vector, scales: Vector = ARITHMETIC_SCALES) -> float:
-    """Euclidean distance of two positions, in the units given."""
+    """Euclidean distance of two positions, in units of `scales`."""
     return float(np.sqrt((((one - other) / scales) ** 2).sum()))
 
 
 def similarity(one: Vector, other: Vector, scales: Vector = ARITHMETIC_SCALES) -> float:
-    """Gaussian kernel of the distance: 1 for equal positions, towards 0 for unlike ones."""
+    """Squared exponential similarity of two positions: 1 for equal ones, 0 at large distances."""
     return float(np.exp(-0.5 * distance(one, other, scales) ** 2))
 
 
 def device_novelty(device: Device, known: Iterable[Device]) -> float:
-    """Distance of a device from the nearest of those known.
+    """Distance of a device from the nearest device in the training set.
 
     Args:
-        device: any device; one without a spec sheet is infinitely novel.
-        known: devices of the training rows; those without a sheet do not count.
+        device: any device; without a spec sheet its novelty is infinite.
+        known: devices in the training set; those without a spec sheet are ignored.
 
     Returns:
-        0 for a device that is known; about 1 where one ratio has moved by its unit; infinite
-        when no device is known.
+        0 for a known device; about 1 where one ratio differs by its unit; infinite if no device is
+        known.
     """
     if not device.has_sheet:
         return float("inf")
@@ -74,21 +75,21 @@ def device_novelty(device: Device, known: Iterable[Device]) -> float:
 
 
 def novelty_of(position: Vector, known: Iterable[Vector]) -> float:
-    """`device_novelty` for devices whose positions are at hand."""
+    """`device_novelty` for devices whose positions are already computed."""
     return min((distance(position, other) for other in known), default=float("inf"))
 
 
 def novel_lines(device: Device, known: Iterable[Vector]) -> tuple[str, ...]:
-    """A line for a GPU that is unlike every GPU of the training rows; none for others.
+    """A limit line for a GPU that is unlike every GPU in the training set; otherwise nothing.
 
     Args:
-        device: one with a spec sheet.
-        known: positions of the GPUs of the training rows.
+        device: a device with a spec sheet.
+        known: positions of the GPUs in the training set.
     """
-    far = novelty_of(device_position(device), known)
-    if not NOVEL < far < float("inf"):
+    novelty = novelty_of(device_position(device), known)
+    if not NOVEL < novelty < float("inf"):
         return ()
     return (
         f"the GPU is unlike those of the training rows: its matrix units, sustained clocks and "
-        f"ridge point lie {far:.1f} away from the nearest, up to {NOVEL:g} is in domain",
+        f"ridge point lie {novelty:.1f} away from the nearest, up to {NOVEL:g} is in domain",
     )

@@ -1,4 +1,4 @@
-"""What training saw: ranges of features and the devices, and what a query does outside them."""
+"""Ranges of the features and the devices of a training set, and limit lines outside them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,14 @@ from forerun.data.errors import BadArtifact
 
 Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
+"""Largest difference of the logarithm of a figure between sheets of the same device."""
 Sheet = tuple[float, ...]
-"""Logarithms of a few figures; 0 for one that is not known."""
+"""Logarithms of figures on a spec sheet, 0 for one that is not known."""
 
 
 @dataclass(frozen=True)
 class FeatureRange:
-    """Lowest and highest value of each feature in training, in the order of `names`."""
+    """Lowest and highest value of each feature in the training set, in the order of `names`."""
 
     names: tuple[str, ...]
     low: NDArray[np.float64]
@@ -27,19 +28,19 @@ class FeatureRange:
 
     @classmethod
     def of(cls, names: Sequence[str], matrix: Matrix) -> Self:
-        """Range over the rows of an (n, len(names)) matrix; NaN entries do not count."""
+        """Range over the rows of an (n, len(names)) matrix; NaN entries are ignored."""
         return cls(tuple(names), np.nanmin(matrix, axis=0), np.nanmax(matrix, axis=0))
 
     def clip(self, matrix: Matrix) -> Matrix:
-        """Features moved to the nearest value that training saw; trees cannot extrapolate."""
+        """Features clipped to the range, because trees cannot extrapolate."""
         return np.clip(matrix, self.low, self.high)
 
     def outside(self, row: NDArray[np.float64], tolerance: float = 0.1) -> tuple[str, ...]:
-        """One line for each feature of one row that leaves the range.
+        """One limit line for each feature of one row that is outside the range.
 
         Args:
-            row: one value a feature.
-            tolerance: share of the range's width that is still inside.
+            row: (len(names),) features.
+            tolerance: how far beyond the range still counts as inside, as a share of its width.
         """
         slack = tolerance * (self.high - self.low) + 1e-9
         far = (row < self.low - slack) | (row > self.high + slack)
@@ -50,7 +51,7 @@ class FeatureRange:
 
     @staticmethod
     def check_names(folder: Path, wanted: Sequence[str], saved: Sequence[str]) -> None:
-        """Refuse a predictor that was fitted on other features than this version computes.
+        """Refuse a predictor that was fitted to other features than this version computes.
 
         Raises:
             BadArtifact: the names or their order differ.
@@ -70,33 +71,33 @@ class FeatureRange:
 
 @dataclass(frozen=True)
 class KnownDevices:
-    """Devices that training saw, by their spec sheets: names are keys, never features.
+    """Devices of a training set, identified by their spec sheets and not by their names.
 
     Attributes:
-        sheets: one row a device, as `sheet` gives it.
+        sheets: one tuple for each device, as `sheet` returns it.
     """
 
     sheets: tuple[Sheet, ...] = ()
 
     @classmethod
     def of(cls, devices: Sequence[Device]) -> Self:
-        """The distinct spec sheets among these devices; those without one are left out."""
+        """The distinct spec sheets of these devices; devices without one are ignored."""
         return cls(tuple(sorted({sheet(device) for device in set(devices) if device.has_sheet})))
 
     def __contains__(self, device: object) -> bool:
         if not isinstance(device, Device) or not device.has_sheet:
             return False
-        mine = sheet(device)
-        return any(same_sheet(mine, known) for known in self.sheets)
+        own = sheet(device)
+        return any(same_sheet(own, known) for known in self.sheets)
 
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:
-    """True when two devices differ by less than 2 % in each figure that both give."""
+    """Whether two sheets differ by at most 2 % in each figure that both of them give."""
     return all(abs(a - b) <= SAME_DEVICE or not (a and b) for a, b in zip(one, other, strict=True))
 
 
 def sheet(device: Device) -> Sheet:
-    """What tells devices apart: bandwidth, fp32 peak, half-precision peak, units, design power.
+    """Log of bandwidth, fp32 peak, half-precision peak, compute units and design power.
 
     Raises:
         UnknownBandwidth: the device has no spec sheet.

@@ -1,4 +1,4 @@
-"""Gaussian processes: the posterior in closed form, regression on few rows, categorical effects.
+"""Gaussian processes: closed-form posterior, regression from few rows, categorical effects.
 
 Formulas are those of Rasmussen and Williams (2006), chapters 2 and 5.
 """

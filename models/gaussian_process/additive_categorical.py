@@ -1,9 +1,10 @@
-"""A Gaussian process over rows that share keys: the same model, device, scenario, submitter, ...
+"""Gaussian process regression on categorical keys: model, device, scenario, submitter and others.
 
-Its covariance is a sum of terms. A term joins rows that agree in some keys, times how near they are
-in some numbers. So history answers where there is one (terms with many keys), and what was learnt
-of the keys one by one answers elsewhere; how much each term counts is chosen by the marginal
-likelihood of rows that teach. Rows far off weigh less: errors are Student t (Neal 1997).
+The covariance is a sum of terms. Each term is an indicator that two rows agree in some keys, times
+a covariance of some of their numbers. Where measurements of the same combination of keys exist,
+terms with many keys dominate the prediction; elsewhere the terms with few keys do. The standard
+deviation of each term is a maximum a posteriori estimate from the marginal likelihood of the
+training rows. Errors follow a Student t distribution (Neal 1997), so outliers weigh less.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,18 +18,22 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Shape = Literal["one", "linear", "near", "recent", "scale", "host", "work"]
 SHEET_FIGURES = 6
-FREEDOM = 3.0
-"""Degrees of freedom of the errors."""
+DEGREES_OF_FREEDOM = 3.0
+"""Degrees of freedom of the Student t distribution of the errors."""
 
 ROBUST_STEPS = 2
+"""Iterations of expectation maximisation for the weights of the training rows."""
 LEARNING_ROWS = 800
+"""Largest number of training rows from which hyperparameters are estimated."""
 LEARNING_STEPS = 50
+"""Steps of Adam (Kingma and Ba 2015) on the log posterior of the hyperparameters."""
 LEARNING_RATE = 0.15
 NOISE = 0.05
 JITTER = 1e-6
 RECENT_YEARS = 1.0
+"""Length scale of the exponential covariance of dates, in years."""
 NEAR = 1.0
-"""Length of nearness between spec sheets, in e-folds of their figures."""
+"""Length scale of the squared exponential covariance of spec sheets, in log units of a figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,9 @@ class Term:
     """One term of the covariance.
 
     Attributes:
-        keys: names of the keys that rows must share.
-        shape: of what numbers it depends on besides.
-        deviation: what it is taken to explain before anything is learnt, in logarithms.
+        keys: names of the keys in which two rows must agree; otherwise the term is 0.
+        shape: covariance of the rows' numbers; `one` is a constant.
+        deviation: prior standard deviation of the term, in log units of the values.
     """
 
     keys: tuple[str, ...]
@@ -47,12 +52,13 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """n rows as the process sees them.
+class KeyedRows:
+    """Inputs of the process for n rows.
 
     Attributes:
-        keys: name -> n texts; an empty text is like no other.
-        sheet: n rows of logarithms of the device's figures; NaN throughout without a spec sheet.
+        keys: name -> n texts; an empty text equals no other, not even another empty one.
+        sheet: (n, figures) logarithms of the figures on each device's spec sheet; a row of NaN
+            for a device without a spec sheet.
         numbers: name -> n numbers: `time` in years, `scale` and `host` as logarithms.
     """
 
@@ -63,28 +69,28 @@ class Rows:
     def __len__(self) -> int:
         return len(self.sheet)
 
-    def take(self, rows: NDArray[Any]) -> "Rows":
+    def take(self, rows: NDArray[Any]) -> "KeyedRows":
         """The rows at these positions, or where the mask is True."""
-        return Rows(
+        return KeyedRows(
             {k: v[rows] for k, v in self.keys.items()},
             self.sheet[rows],
             {k: v[rows] for k, v in self.numbers.items()},
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists; keys as positions in a list of their texts."""
+        """Dictionaries and lists; keys are stored as indices into a list of distinct texts."""
         keys = {}
         for name, column in self.keys.items():
             texts, codes = np.unique(column, return_inverse=True)
             keys[name] = {"texts": texts.tolist(), "codes": codes.tolist()}
         numbers = {k: v.tolist() for k, v in self.numbers.items()}
-        sheets, places = np.unique(self.sheet, axis=0, return_inverse=True)
+        sheets, index = np.unique(self.sheet, axis=0, return_inverse=True)
         plain = [None if np.isnan(row).any() else row.tolist() for row in sheets]
-        sheet = {"sheets": plain, "places": places.ravel().tolist()}
+        sheet = {"sheets": plain, "places": index.ravel().tolist()}
         return {"keys": keys, "sheet": sheet, "numbers": numbers}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Rows":
+    def from_json(cls, content: Mapping[str, Any]) -> "KeyedRows":
         """The rows that `to_json` wrote."""
         keys = {
             name: np.array(column["texts"], dtype=np.str_)[np.array(column["codes"], dtype=np.intp)]
@@ -92,36 +98,36 @@ class Rows:
         }
         numbers = {k: np.array(v, dtype=np.float64) for k, v in content["numbers"].items()}
         known = [row for row in content["sheet"]["sheets"] if row is not None]
-        nothing = [float("nan")] * (len(known[0]) if known else SHEET_FIGURES)
-        sheets = [nothing if row is None else row for row in content["sheet"]["sheets"]]
-        table = np.array(sheets, dtype=np.float64).reshape(-1, len(nothing))
+        missing = [float("nan")] * (len(known[0]) if known else SHEET_FIGURES)
+        sheets = [missing if row is None else row for row in content["sheet"]["sheets"]]
+        table = np.array(sheets, dtype=np.float64).reshape(-1, len(missing))
         return cls(keys, table[np.array(content["sheet"]["places"], dtype=np.intp)], numbers)
 
 
 @dataclass(frozen=True)
 class AdditiveCategoricalProcess:
-    """A process given the values of n rows.
+    """Posterior of the process, given the values of n training rows.
 
     Attributes:
-        terms: of the covariance, each with the deviation that was learnt.
-        noise: deviation of the errors of a row of weight 1.
-        shown: the rows.
-        level: mean of the values.
-        weights: n numbers, covariance solved for the values less the level.
-        trust: n weights in the errors; small for rows that are far off.
+        terms: terms of the covariance, each with its estimated standard deviation.
+        noise: standard deviation of the error of a row whose robust weight is 1.
+        rows: the n training rows.
+        centre: prior mean: the median of the training values.
+        weights: (n,) solution of `(covariance + noise) @ weights = values - centre`.
+        robust_weights: (n,) precision of each row's error relative to `noise`; small for outliers.
     """
 
     terms: tuple[Term, ...]
     noise: float
-    shown: Rows
-    level: float
+    rows: KeyedRows
+    centre: float
     weights: Column
-    trust: Column
+    robust_weights: Column
 
     @classmethod
     def fit(
         cls,
-        rows: Rows,
+        rows: KeyedRows,
         values: Column,
         terms: Sequence[Term],
         *,
@@ -129,52 +135,66 @@ class AdditiveCategoricalProcess:
         learn: bool = True,
         seed: int = 0,
     ) -> Self:
-        """The process given n values; how much each term counts is learnt from a sample of them."""
-        terms, level = tuple(terms), float(np.median(values))
-        if learn:
-            order = np.random.default_rng(seed).permutation(len(rows))[:LEARNING_ROWS]
-            terms, noise = _learnt(rows.take(order), values[order] - level, terms, noise)
-        gram = covariance(rows, rows, terms)
-        centred, trust = values - level, np.ones(len(rows))
-        for _ in range(ROBUST_STEPS):
-            weights = _solved(gram, noise**2 / trust, centred)
-            # What a row is off by, given all others and itself: errors = variance x weights.
-            errors = noise**2 / trust * weights
-            trust = (FREEDOM + 1) / (FREEDOM + (errors / noise) ** 2)
-        weights = _solved(gram, noise**2 / trust, centred)
-        return cls(terms, noise, rows, level, weights, trust)
-
-    def predict(self, rows: Rows) -> Column:
-        """Expected values, shape (n,). A row does not depend on its neighbours."""
-        found = np.empty(len(rows))
-        for start in range(0, len(rows), 512):
-            part = rows.take(np.arange(start, min(start + 512, len(rows))))
-            found[start : start + 512] = covariance(part, self.shown, self.terms) @ self.weights
-        return self.level + found
-
-    def corrected(self, rows: Rows, missed: Column, own: Sequence[str]) -> Self:
-        """A process of what was missed on a few further rows.
+        """The posterior given n values.
 
         Args:
-            rows: k rows.
-            missed: k values less the answers.
-            own: keys of what those rows are of; terms without any of them stay as they are.
+            rows: n training rows.
+            values: (n,) values, such as logarithms of a rate.
+            terms: terms of the covariance with their prior standard deviations.
+            noise: prior standard deviation of the errors.
+            learn: whether the standard deviations are estimated from at most `LEARNING_ROWS` of
+                the rows; otherwise those of the prior are used.
+            seed: selects these rows.
+        """
+        terms, centre = tuple(terms), float(np.median(values))
+        if learn:
+            order = np.random.default_rng(seed).permutation(len(rows))[:LEARNING_ROWS]
+            terms, noise = _map_estimate(rows.take(order), values[order] - centre, terms, noise)
+        gram = covariance(rows, rows, terms)
+        centred, robust_weights = values - centre, np.ones(len(rows))
+        for _ in range(ROBUST_STEPS):
+            weights = _solve(gram, noise**2 / robust_weights, centred)
+            # Residual of each training row under the posterior mean: variance times weight.
+            errors = noise**2 / robust_weights * weights
+            robust_weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + (errors / noise) ** 2)
+        weights = _solve(gram, noise**2 / robust_weights, centred)
+        return cls(terms, noise, rows, centre, weights, robust_weights)
+
+    def predict(self, rows: KeyedRows) -> Column:
+        """Posterior means, shape (n,). No row's value depends on the other rows."""
+        deviations = np.empty(len(rows))
+        for start in range(0, len(rows), 512):
+            part = rows.take(np.arange(start, min(start + 512, len(rows))))
+            cross = covariance(part, self.rows, self.terms)
+            deviations[start : start + 512] = cross @ self.weights
+        return self.centre + deviations
+
+    def corrected(self, rows: KeyedRows, residuals: Column, own: Sequence[str]) -> Self:
+        """A process over the residuals of k support rows, to be added to the predictions.
+
+        Args:
+            rows: k support rows.
+            residuals: (k,) measured minus predicted values.
+            own: keys that identify the support rows; only terms with at least one of them are
+                part of the process.
         """
         terms = tuple(term for term in self.terms if set(term.keys) & set(own))
-        gram = covariance(rows, rows, terms)
-        weights = _solved(gram, np.full(len(rows), self.noise**2), missed)
-        trust = np.ones(len(rows))
-        return replace(self, terms=terms, shown=rows, level=0.0, weights=weights, trust=trust)
+        gram, noise = covariance(rows, rows, terms), np.full(len(rows), self.noise**2)
+        weights = _solve(gram, noise, residuals)
+        equal = np.ones(len(rows))
+        return replace(
+            self, terms=terms, rows=rows, centre=0.0, weights=weights, robust_weights=equal
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
         return {
             "terms": [[list(t.keys), t.shape, t.deviation] for t in self.terms],
             "noise": self.noise,
-            "shown": self.shown.to_json(),
-            "level": self.level,
+            "shown": self.rows.to_json(),
+            "level": self.centre,
             "weights": self.weights.tolist(),
-            "trust": self.trust.tolist(),
+            "trust": self.robust_weights.tolist(),
         }
 
     @classmethod
@@ -183,27 +203,27 @@ class AdditiveCategoricalProcess:
         return cls(
             tuple(Term(tuple(keys), shape, size) for keys, shape, size in content["terms"]),
             content["noise"],
-            Rows.from_json(content["shown"]),
+            KeyedRows.from_json(content["shown"]),
             content["level"],
             np.array(content["weights"], dtype=np.float64),
             np.array(content["trust"], dtype=np.float64),
         )
 
 
-def covariance(one: Rows, other: Rows, terms: Sequence[Term]) -> Matrix:
-    """Covariance of n with m rows, shape (n, m)."""
-    parts = _Parts(one, other)
+def covariance(one: KeyedRows, other: KeyedRows, terms: Sequence[Term]) -> Matrix:
+    """Covariance between n and m rows, shape (n, m)."""
+    units = _UnitCovariances(one, other)
     total = np.zeros((len(one), len(other)))
     for term in terms:
         if term.deviation > 0:
-            total += term.deviation**2 * parts.of(term)
+            total += term.deviation**2 * units.of(term)
     return total
 
 
-class _Parts:
-    """Terms of unit deviation between two sets of rows; what several need is computed once."""
+class _UnitCovariances:
+    """Terms of standard deviation 1 between two sets of rows, with their shared factors cached."""
 
-    def __init__(self, one: Rows, other: Rows) -> None:
+    def __init__(self, one: KeyedRows, other: KeyedRows) -> None:
         self._one, self._other = one, other
         self._equal: dict[tuple[str, ...], NDArray[np.bool_]] = {}
         self._shapes: dict[str, Matrix] = {}
@@ -218,65 +238,74 @@ class _Parts:
         if keys not in self._equal:
             ones = np.ones((len(self._one), len(self._other)), dtype=np.bool_)
             agree = self._agree(keys[:-1]) if len(keys) > 1 else ones
-            mine, theirs = self._one.keys[keys[-1]], self._other.keys[keys[-1]]
-            texts, codes = np.unique(np.concatenate([mine, theirs]), return_inverse=True)
+            left, right = self._one.keys[keys[-1]], self._other.keys[keys[-1]]
+            texts, codes = np.unique(np.concatenate([left, right]), return_inverse=True)
             named = texts[codes] != ""
-            one, other = codes[: len(mine)], codes[len(mine) :]
-            same = (one[:, None] == other[None, :]) & named[: len(mine), None]
+            one, other = codes[: len(left)], codes[len(left) :]
+            same = (one[:, None] == other[None, :]) & named[: len(left), None]
             self._equal[keys] = agree & same
         return self._equal[keys]
 
 
-def _shape(shape: Shape, one: Rows, other: Rows) -> Matrix:
+def _shape(shape: Shape, one: KeyedRows, other: KeyedRows) -> Matrix:
     if shape == "one":
         return np.ones((len(one), len(other)))
     if shape in ("linear", "near"):
         known = ~np.isnan(one.sheet[:, :1]) & ~np.isnan(other.sheet[:, 0])
-        mine, theirs = np.nan_to_num(one.sheet), np.nan_to_num(other.sheet)
+        left, right = np.nan_to_num(one.sheet), np.nan_to_num(other.sheet)
         if shape == "linear":
-            return np.asarray(known * (mine @ theirs.T))
-        square = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
+            return np.asarray(known * (left @ right.T))
+        square = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
         return np.asarray(known * np.exp(-np.maximum(square, 0.0) / (2 * NEAR**2)))
     name = "time" if shape == "recent" else shape
-    mine, theirs = one.numbers[name][:, None], other.numbers[name][None, :]
+    left, right = one.numbers[name][:, None], other.numbers[name][None, :]
     if shape == "recent":
-        return np.asarray(np.exp(-np.abs(mine - theirs) / RECENT_YEARS))
-    product: Matrix = mine * theirs
-    return product if shape == "work" else product + np.exp(-((mine - theirs) ** 2) / 2)
+        return np.asarray(np.exp(-np.abs(left - right) / RECENT_YEARS))
+    product: Matrix = left * right
+    return product if shape == "work" else product + np.exp(-((left - right) ** 2) / 2)
 
 
-def _learnt(
-    rows: Rows, centred: Column, terms: tuple[Term, ...], noise: float
+def _map_estimate(
+    rows: KeyedRows, centred: Column, terms: tuple[Term, ...], noise: float
 ) -> tuple[tuple[Term, ...], float]:
-    """Deviations and noise of (locally) greatest marginal likelihood, held by a weak prior."""
-    parts = _Parts(rows, rows)
-    grams = [parts.of(term).astype(np.float32) for term in terms]
+    """Maximum a posteriori estimate of the standard deviations of the terms and of the noise.
+
+    The logarithm of each has a normal prior of standard deviation 1 around its initial value. Adam
+    maximises the log posterior; the robust weights are updated at each step.
+    """
+    units = _UnitCovariances(rows, rows)
+    grams = [units.of(term).astype(np.float32) for term in terms]
     start = np.log([*(term.deviation for term in terms), noise])
-    sizes, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
-    trust = np.ones(len(rows))
+    log_deviations, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    robust_weights = np.ones(len(rows))
     for step in range(1, LEARNING_STEPS + 1):
-        variances = np.exp(2 * sizes)
+        variances = np.exp(2 * log_deviations)
         gram = sum(v * g for v, g in zip(variances[:-1], grams, strict=True)).astype(np.float64)
-        inverse = np.linalg.inv(gram + np.diag(variances[-1] / trust + JITTER))
+        inverse = np.linalg.inv(gram + np.diag(variances[-1] / robust_weights + JITTER))
         weights = inverse @ centred
-        errors = variances[-1] / trust * weights
-        trust = (FREEDOM + 1) / (FREEDOM + errors**2 / variances[-1])
-        slack = np.outer(weights, weights) - inverse
-        slope = [v * float(np.vdot(slack, g)) for v, g in zip(variances[:-1], grams, strict=True)]
-        slope.append(float(variances[-1] * (np.diag(slack) / trust).sum()))
-        gradient = np.array(slope) - (sizes - start)
+        errors = variances[-1] / robust_weights * weights
+        robust_weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + errors**2 / variances[-1])
+        # Gradient of the log marginal likelihood: Rasmussen and Williams 2006, equation 5.9.
+        inner = np.outer(weights, weights) - inverse
+        slope = [v * float(np.vdot(inner, g)) for v, g in zip(variances[:-1], grams, strict=True)]
+        slope.append(float(variances[-1] * (np.diag(inner) / robust_weights).sum()))
+        gradient = np.array(slope) - (log_deviations - start)
         mean = 0.9 * mean + 0.1 * gradient
         square = 0.99 * square + 0.01 * gradient**2
-        fair = mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.99**step)) + 1e-9)
-        sizes = sizes + LEARNING_RATE * fair
-    found = np.exp(sizes)
-    learnt = [replace(term, deviation=float(d)) for term, d in zip(terms, found[:-1], strict=True)]
-    return tuple(learnt), float(found[-1])
+        update = mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.99**step)) + 1e-9)
+        log_deviations = log_deviations + LEARNING_RATE * update
+    deviations = np.exp(log_deviations)
+    fitted = [
+        replace(term, deviation=float(deviation))
+        for term, deviation in zip(terms, deviations[:-1], strict=True)
+    ]
+    return tuple(fitted), float(deviations[-1])
 
 
-def _solved(gram: Matrix, variances: Column, values: Column) -> Column:
+def _solve(gram: Matrix, variances: Column, values: Column) -> Column:
+    """`(gram + diag(variances)) ** -1 @ values` by a Cholesky factorisation."""
     from scipy.linalg import cho_factor, cho_solve
 
     factor = cho_factor(gram + np.diag(variances + JITTER), lower=True, overwrite_a=True)
-    found: Column = cho_solve(factor, values)
-    return found
+    solution: Column = cho_solve(factor, values)
+    return solution

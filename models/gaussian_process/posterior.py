@@ -1,4 +1,4 @@
-"""Gaussian processes with given covariances: posterior and leave-one-out answers in closed form.
+"""Posterior and leave-one-out predictions of a Gaussian process with a given covariance.
 
 Rasmussen and Williams, "Gaussian Processes for Machine Learning" (MIT Press 2006), sections 2.2
 and 5.4.2.
@@ -16,13 +16,13 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Posterior:
-    """A process of mean zero, given k values.
+    """Posterior of a process with prior mean zero, given k noisy values.
 
     Attributes:
-        inverse: (k, k) inverse of the values' covariance, noise included.
-        weights: (k,) `inverse` times the values.
-        left_out_error: (k,) each value minus its mean given the others.
-        left_out_variance: (k,) variance of that, noise included.
+        inverse: (k, k) inverse of the covariance of the values, including their noise.
+        weights: (k,) `inverse @ values`.
+        left_out_error: (k,) leave-one-out residuals: each value minus its mean given the others.
+        left_out_variance: (k,) leave-one-out variances, including the noise.
     """
 
     inverse: Matrix
@@ -32,16 +32,19 @@ class Posterior:
 
     @classmethod
     def of(cls, covariance: Matrix, noise: Column | float, values: Column) -> Self:
-        """The process given noisy values.
+        """The posterior given k noisy values.
 
         Args:
-            covariance: (k, k), without noise.
-            noise: variance of the noise of each value, or of all.
+            covariance: (k, k) prior covariance, without noise.
+            noise: variance of the noise, one value or (k,).
             values: (k,).
+
+        Raises:
+            ValueError: the covariance is not positive definite.
         """
         size = len(values)
         noisy = covariance + np.eye(size) * noise
-        # A covariance that is singular to rounding gets the least jitter that mends it.
+        # A covariance that is singular to rounding gets the least jitter that makes it positive.
         for jitter in (0.0, 1e-10, 1e-8, 1e-6, 1e-4):
             try:
                 factor = np.linalg.inv(
@@ -58,11 +61,16 @@ class Posterior:
         return cls(inverse, weights, weights / precision, 1.0 / precision)
 
     def mean(self, cross: Matrix) -> Column:
-        """Mean at n places, from their covariance (n, k) with the k values."""
+        """Mean at n inputs, from their covariance (n, k) with the k values; shape (n,)."""
         return np.asarray(cross @ self.weights)
 
     def variance(self, cross: Matrix, prior: Column) -> Column:
-        """Variance at n places without noise, from their prior variance (n,); never negative."""
+        """Variance at n inputs, without noise and never negative; shape (n,).
+
+        Args:
+            cross: (n, k) covariance of the inputs with the k values.
+            prior: (n,) prior variance of the inputs.
+        """
         explained = np.einsum("ij,jk,ik->i", cross, self.inverse, cross, optimize=True)
         return np.asarray(np.maximum(prior - explained, 0.0))
 
@@ -70,11 +78,11 @@ class Posterior:
 def without_group(
     inverse: Matrix, values: Column, held_out: NDArray[np.bool_]
 ) -> tuple[Column, Matrix]:
-    """Mean and covariance of some values, noise included, given only the others.
+    """Mean and covariance of held-out values, noise included, given only the remaining ones.
 
     Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
     partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the mean
-    -inv(A_hh) A_hr v_r. The held-out entries of `values` are not looked at.
+    -inv(A_hh) A_hr v_r. The held-out entries of `values` are not read.
 
     Args:
         inverse: (k, k) inverse of the covariance of all values, noise included.
@@ -90,7 +98,7 @@ def without_group(
 
 
 def matern(one: Matrix, other: Matrix) -> Matrix:
-    """Matern 3/2 correlation of rows (n, d) and (m, d) at length 1, shape (n, m)."""
+    """Matern 3/2 correlation of rows (n, d) and (m, d) for length scale 1, shape (n, m)."""
     distance = np.sqrt(3.0) * distances(one, other)
     return np.asarray((1.0 + distance) * np.exp(-distance))
 

@@ -1,10 +1,11 @@
-"""Gaussian processes for a handful of measurements: sums of simple kernels, weighted from the rows.
+"""Gaussian process regression from a handful of measurements.
 
-The covariance is a sum of fixed kernels over standardised columns; their weights and the noise are
-the mode of the marginal likelihood times log-normal priors (Rasmussen and Williams 2006, chapter
-5). A prior learned on other hardware thus enters as a prior on weights, or as a kernel over what
-other hardware measured. Answers for a row left out are in closed form (ibid., equation 5.12).
-Twenty rows take some milliseconds; a thousand some seconds.
+The covariance is a weighted sum of fixed terms over standardised columns. Their weights and the
+variance of the noise are maximum a posteriori estimates: the mode of the marginal likelihood times
+log-normal priors (Rasmussen and Williams 2006, chapter 5). Knowledge from other hardware enters as
+a prior of the weights, or as a term over columns that were measured on that hardware. Leave-one-out
+predictions are in closed form (ibid., equation 5.12). A fit takes some milliseconds with twenty
+rows and some seconds with a thousand.
 """
 
 from collections.abc import Sequence
@@ -21,19 +22,20 @@ Matrix = NDArray[np.float64]
 Shape = Literal["constant", "linear", "radial"]
 
 NOISE_PRIOR: Final = (-7.5, 2.0)
-"""Mean and deviation of the log of the noise's variance: 5 % on a log scale, within a factor."""
+"""Prior mean and standard deviation of the log of the noise variance; the mean is a standard
+deviation of exp(-7.5 / 2) = 2.3 %, and one standard deviation is a factor of e of that."""
 _JITTER = 1e-8
 
 
 @dataclass(frozen=True, slots=True)
 class Covariance:
-    """One term of a covariance, of order 1 on columns with mean 0 and deviation 1.
+    """One term of a covariance, of order 1 on columns with mean 0 and standard deviation 1.
 
     Attributes:
-        shape: `constant`; `linear` (products); `radial` (squared exponential).
-        columns: first column and the one after the last that it looks at; all when None.
-        length: distance, in deviations a column, over which answers change.
-        prior: mean and deviation of the log of its weight.
+        shape: `constant`; `linear` (scalar product); `radial` (squared exponential).
+        columns: half-open range (first, after last) of the columns it depends on; None for all.
+        length: length scale, in standard deviations per column.
+        prior: mean and standard deviation of the log of its weight.
     """
 
     shape: Shape
@@ -42,29 +44,29 @@ class Covariance:
     prior: tuple[float, float] = (-3.0, 1.5)
 
     def between(self, one: Matrix, other: Matrix) -> Matrix:
-        """Covariances of n and m rows before weighting, shape (n, m)."""
+        """Covariances between n and m rows for weight 1, shape (n, m)."""
         one, other = self._own(one), self._own(other)
         if self.shape == "constant":
             return np.ones((len(one), len(other)))
         if self.shape == "linear":
             return np.asarray(one @ other.T / one.shape[1])
-        # Minus half the squared distances, in place: a search spends its time here.
+        # Minus half the squared distances, in place: searches spend most of their time here.
         scale = one.shape[1] * self.length**2
-        found = one @ (other.T / scale)
-        found -= (0.5 / scale) * (one**2).sum(axis=1)[:, None]
-        found -= (0.5 / scale) * (other**2).sum(axis=1)
-        np.minimum(found, 0.0, out=found)
-        return np.asarray(np.exp(found, out=found))
+        exponent = one @ (other.T / scale)
+        exponent -= (0.5 / scale) * (one**2).sum(axis=1)[:, None]
+        exponent -= (0.5 / scale) * (other**2).sum(axis=1)
+        np.minimum(exponent, 0.0, out=exponent)
+        return np.asarray(np.exp(exponent, out=exponent))
 
     def applied(self, one: Matrix, other: Matrix, coefficients: Matrix) -> Matrix:
-        """`between(one, other) @ coefficients`, without the large product where none is needed."""
+        """`between(one, other) @ coefficients`; the linear term avoids the (n, m) matrix."""
         if self.shape == "linear":
             one, other = self._own(one), self._own(other)
             return np.asarray(one @ (other.T @ coefficients) / one.shape[1])
         return np.asarray(self.between(one, other) @ coefficients)
 
     def diagonal(self, rows: Matrix) -> Vector:
-        """Variance of n rows before weighting, shape (n,)."""
+        """Prior variance of n rows for weight 1, shape (n,)."""
         if self.shape == "linear":
             own = self._own(rows)
             return np.asarray((own**2).sum(axis=1) / own.shape[1])
@@ -76,38 +78,38 @@ class Covariance:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Normal answers, one a row.
+    """Normal predictive distributions of n rows.
 
     Attributes:
         mean: shape (n,).
-        variance: of a new measurement, its noise included, shape (n,).
+        variance: variance of a new measurement, including its noise, shape (n,).
     """
 
     mean: Vector
     variance: Vector
 
     def log_density(self, truth: Vector) -> Vector:
-        """Log of the density at what was measured, shape (n,)."""
+        """Log density at the measured values, shape (n,)."""
         error = (truth - self.mean) ** 2 / self.variance
         return np.asarray(-0.5 * (np.log(2.0 * np.pi * self.variance) + error))
 
 
 @dataclass(frozen=True)
 class GaussianProcessRegression:
-    """A sum of kernels, fitted to few rows; frozen.
+    """A Gaussian process whose covariance is a weighted sum of terms; frozen.
 
     Attributes:
-        kernels: terms of the covariance, each with the prior of its weight.
-        noise_prior: mean and deviation of the log of the noise's variance.
-        weights: of the kernels; empty before `fit`.
-        noise: variance of one measurement.
-        rows: measured places, shape (n, columns).
-        centre: mean of what was measured, added to every answer.
-        posterior: given what was measured less `centre`.
-        values: what was measured, shape (n,).
+        covariances: terms of the covariance, each with the prior of its weight.
+        noise_prior: mean and standard deviation of the log of the noise variance.
+        weights: weight of each term; empty before `fit`.
+        noise: variance of the noise of one measurement.
+        rows: training inputs, shape (n, columns).
+        centre: mean of the training values, added to every prediction.
+        posterior: posterior given the training values minus `centre`.
+        values: training values, shape (n,).
     """
 
-    kernels: tuple[Covariance, ...]
+    covariances: tuple[Covariance, ...]
     noise_prior: tuple[float, float] = NOISE_PRIOR
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     noise: float = 0.0
@@ -117,19 +119,19 @@ class GaussianProcessRegression:
     values: Vector = field(default_factory=lambda: np.zeros(0))
 
     def fit(self, rows: Matrix, measured: Vector, known_noise: Vector | float = 0.0) -> Self:
-        """Weights at their mode, then the posterior.
+        """Maximum a posteriori estimates of weights and noise, then the posterior.
 
         Args:
             rows: standardised columns, shape (n, columns).
             measured: n values, such as log milliseconds.
-            known_noise: variance that each value is known to have beside the noise that is found,
-                such as that of rounding.
+            known_noise: known variance of each value, such as that of rounding, which is added to
+                the variance of the noise that is estimated.
         """
         centre = float(measured.mean())
-        grams = np.array([kernel.between(rows, rows) for kernel in self.kernels])
+        grams = np.array([term.between(rows, rows) for term in self.covariances])
         floor = np.broadcast_to(np.asarray(known_noise, dtype=np.float64), (len(rows),))
-        found = self._mode(grams, measured - centre, floor)
-        return self._settled(rows, measured, found[:-1], float(found[-1]), floor)
+        mode = self._mode(grams, measured - centre, floor)
+        return self._with_posterior(rows, measured, mode[:-1], float(mode[-1]), floor)
 
     def with_weights(
         self,
@@ -139,39 +141,39 @@ class GaussianProcessRegression:
         noise: float,
         known_noise: Vector | float = 0.0,
     ) -> Self:
-        """The posterior under weights and noise that are given."""
+        """The posterior for given weights and a given variance of the noise."""
         floor = np.broadcast_to(np.asarray(known_noise, dtype=np.float64), (len(rows),))
-        return self._settled(rows, measured, weights, noise, floor)
+        return self._with_posterior(rows, measured, weights, noise, floor)
 
     def predict(self, rows: Matrix) -> Answer:
-        """Mean and variance of a new measurement at each of m rows."""
+        """Mean and variance of a new measurement at each of m inputs."""
         assert self.posterior is not None
         cross = self._between(rows)
         prior = np.zeros(len(rows))
-        for weight, kernel in zip(self.weights, self.kernels, strict=True):
-            prior += weight * kernel.diagonal(rows)
+        for weight, term in zip(self.weights, self.covariances, strict=True):
+            prior += weight * term.diagonal(rows)
         variance = self.posterior.variance(cross, prior) + self.noise
         return Answer(self.centre + self.posterior.mean(cross), variance)
 
     def leave_one_out(self) -> Answer:
-        """What the others say about each measured row, with the weights as they are."""
+        """Prediction of each training row from all others, for the weights of the full fit."""
         assert self.posterior is not None
         mean = self.values - self.posterior.left_out_error
         return Answer(mean, self.posterior.left_out_variance)
 
     def _between(self, rows: Matrix) -> Matrix:
         total = np.zeros((len(rows), len(self.rows)))
-        for weight, kernel in zip(self.weights, self.kernels, strict=True):
-            total += weight * kernel.between(rows, self.rows)
+        for weight, term in zip(self.weights, self.covariances, strict=True):
+            total += weight * term.between(rows, self.rows)
         return total
 
-    def _settled(
+    def _with_posterior(
         self, rows: Matrix, measured: Vector, weights: Vector, noise: float, floor: Vector
     ) -> Self:
         centre = float(measured.mean())
         covariance = np.zeros((len(rows), len(rows)))
-        for weight, kernel in zip(weights, self.kernels, strict=True):
-            covariance += weight * kernel.between(rows, rows)
+        for weight, term in zip(weights, self.covariances, strict=True):
+            covariance += weight * term.between(rows, rows)
         return replace(
             self,
             weights=np.asarray(weights, dtype=np.float64),
@@ -183,21 +185,21 @@ class GaussianProcessRegression:
         )
 
     def _mode(self, grams: NDArray[np.float64], centred: Vector, floor: Vector) -> Vector:
-        """Weights and noise, at the mode of the posterior density of their logarithms."""
+        """Weights and noise variance at the mode of the posterior density of their logarithms."""
         from scipy.optimize import minimize
 
-        priors = np.array([*(k.prior for k in self.kernels), self.noise_prior])
-        start, spread = priors[:, 0], priors[:, 1]
-        found = minimize(
+        priors = np.array([*(k.prior for k in self.covariances), self.noise_prior])
+        start, deviation = priors[:, 0], priors[:, 1]
+        solution = minimize(
             _loss,
             start,
-            args=(grams, centred, floor, start, spread),
+            args=(grams, centred, floor, start, deviation),
             jac=True,
             method="L-BFGS-B",
             bounds=[(m - 4.0 * s, m + 4.0 * s) for m, s in priors],
             options={"maxiter": 60, "ftol": 1e-6},
         )
-        return np.asarray(np.exp(found.x))
+        return np.asarray(np.exp(solution.x))
 
 
 def _loss(
@@ -206,9 +208,9 @@ def _loss(
     centred: Vector,
     floor: Vector,
     start: Vector,
-    spread: Vector,
+    deviation: Vector,
 ) -> tuple[float, Vector]:
-    """Negative log posterior of log weights and log noise, with its gradient."""
+    """Negative log posterior of the log weights and the log noise, and its gradient."""
     n = len(centred)
     scales = np.exp(logs)
     covariance = np.tensordot(scales[:-1], grams, axes=1)
@@ -219,17 +221,17 @@ def _loss(
         return 1e10, np.zeros_like(logs)
     inverse = np.linalg.inv(covariance)
     solved = inverse @ centred
-    gap = (logs - start) / spread
+    gap = (logs - start) / deviation
     loss = 0.5 * centred @ solved + np.log(np.diag(factor)).sum() + 0.5 * gap @ gap
-    slack = inverse - np.outer(solved, solved)
+    inner = inverse - np.outer(solved, solved)
     gradient = np.empty_like(logs)
-    gradient[:-1] = 0.5 * scales[:-1] * np.einsum("kij,ij->k", grams, slack)
-    gradient[-1] = 0.5 * scales[-1] * np.trace(slack)
-    return float(loss), gradient + gap / spread
+    gradient[:-1] = 0.5 * scales[:-1] * np.einsum("kij,ij->k", grams, inner)
+    gradient[-1] = 0.5 * scales[-1] * np.trace(inner)
+    return float(loss), gradient + gap / deviation
 
 
 def standardised(rows: Matrix, like: Matrix | None = None) -> Matrix:
-    """Columns with mean 0 and deviation 1 over `like` (the rows themselves when None)."""
+    """Columns scaled to mean 0 and standard deviation 1 over `like` (over `rows` when None)."""
     from_rows = rows if like is None else like
     deviation = from_rows.std(axis=0)
     return np.asarray((rows - from_rows.mean(axis=0)) / np.where(deviation > 1e-12, deviation, 1.0))
@@ -238,7 +240,13 @@ def standardised(rows: Matrix, like: Matrix | None = None) -> Matrix:
 def covariances_over(
     columns: tuple[int, int], lengths: Sequence[float], level: float = -3.0
 ) -> tuple[Covariance, ...]:
-    """A linear kernel and a radial one at each length, over the same columns."""
+    """A linear term, and a radial term for each length scale, over the same columns.
+
+    Args:
+        columns: half-open range of columns.
+        lengths: length scales of the radial terms.
+        level: prior mean of the log of each weight.
+    """
     linear = Covariance("linear", columns, prior=(level, 1.5))
-    bent = tuple(Covariance("radial", columns, length, (level, 1.5)) for length in lengths)
-    return (linear, *bent)
+    radial = tuple(Covariance("radial", columns, length, (level, 1.5)) for length in lengths)
+    return (linear, *radial)

@@ -1,4 +1,4 @@
-"""Peak memory of training and inference: an analytic plan, corrected by measured runs.
+"""Peak memory of training and inference: an analytic plan, corrected by regression on runs.
 
 `CalibratedMemory` adds prediction intervals that are calibrated on published set-ups.
 """

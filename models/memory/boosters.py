@@ -1,4 +1,4 @@
-"""Peaks of training from plans: an affine map, and boosters of what is left of measured runs."""
+"""Peaks of training from plans: an affine map, and boosters of its residuals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,26 +28,27 @@ SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
     "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5}),
     "mixed": (250, {"num_leaves": 8, "min_data_in_leaf": 20}),
 }
-"""Trees and their size. Networks of dense layers repeat to 0.2 %, so that much can be learnt of
-them; those with convolutions or attention scatter by their libraries' workspaces."""
+"""Kind of network -> number and size of the trees. Peaks of dense networks repeat to 0.2 %, which
+allows a large booster; those of networks with convolutions or attention vary with the workspaces
+of their libraries."""
 USUAL_SLOTS: Mapping[str, float] = {"dense": 2.0, "mixed": 1.0}
-"""Optimizer states a weight of GPUMemNet's rows: Adam and SGD with momentum."""
+"""Kind of network -> optimizer states per weight in GPUMemNet's rows: Adam, SGD with momentum."""
 
 LEAST_BEYOND = -0.9
-"""Of the mapped peak: what a measurement may lie below it, to keep logarithms finite."""
+"""Least residual relative to the mapped peak, which keeps its logarithm finite."""
 
 FEWEST_ROWS = 100
-"""Rows from which on a booster is worth its noise."""
+"""Training rows from which on a kind of network has a booster."""
 
 
 @dataclass(frozen=True)
 class FittedPeaks:
-    """Peaks by map and boosters.
+    """Peaks by the affine map and boosters of its residuals.
 
     Attributes:
-        map: from a plan to the device's peak.
-        residuals: boosters of log(measured / mapped) by kind of network.
-        domain: of the runs that they were fitted on.
+        map: affine map from a plan to the device's peak.
+        residuals: kind of network -> boosters of log(measured / mapped).
+        domain: domain of the training rows.
     """
 
     map: AffineMap
@@ -63,66 +64,68 @@ class FittedPeaks:
         at_least: Column,
         seed: int,
     ) -> "FittedPeaks":
-        """Map and boosters of n training runs.
+        """Fit map and boosters to n runs of training.
 
         Args:
             queries: n queries.
             plans: their plans.
-            measured: n peaks, MiB; NaN where a run ended for want of memory.
-            at_least: n lower bounds, MiB, for those that did; NaN elsewhere.
-            seed: of the boosters.
+            measured: n peaks, MiB; NaN where a run was out of memory.
+            at_least: n lower bounds, MiB, for the runs out of memory; NaN elsewhere.
+            seed: seed of the first booster.
         """
-        found = AffineMap.fit(plans, measured, at_least)
+        affine = AffineMap.fit(plans, measured, at_least)
         known = np.flatnonzero(~np.isnan(measured))
-        shown = [plans[i] for i in known.tolist()]
-        usual, kinds = _usual(shown), _kinds(shown)
-        beyond = measured[known] - _mapped(found, shown)
-        left = np.log1p(np.maximum(beyond / _mapped(found, usual), LEAST_BEYOND))
+        completed = [plans[i] for i in known.tolist()]
+        usual, kinds = _usual(completed), _kinds(completed)
+        beyond = measured[known] - _mapped(affine, completed)
+        target = np.log1p(np.maximum(beyond / _mapped(affine, usual), LEAST_BEYOND))
         features = _features(usual)
         residuals = {}
         for kind, (trees, size) in SIZES.items():
-            mine = kinds == kind
-            if mine.sum() >= FEWEST_ROWS:
+            rows = kinds == kind
+            if rows.sum() >= FEWEST_ROWS:
                 residuals[kind] = BoosterBag.fit(
-                    features[mine],
-                    left[mine],
+                    features[rows],
+                    target[rows],
                     parameters={**PARAMETERS, **size},
                     trees=trees,
                     seeds=range(seed, seed + BAGS),
                 )
         precisions = {str(queries[i].run.precision) for i in known.tolist()}
-        return cls(found, residuals, MemoryDomain.of(shown, features, FEATURE_NAMES, precisions))
+        domain = MemoryDomain.of(completed, features, FEATURE_NAMES, precisions)
+        return cls(affine, residuals, domain)
 
     def peaks(self, plans: Sequence[MemoryPlan]) -> Column:
-        """Mapped peaks plus what the booster of each network's kind adds, MiB.
+        """Mapped peaks plus the residual that the booster of each network's kind predicts, MiB.
 
-        The booster is asked about the kind's usual optimizer, so that another one changes the peak
-        by its own states and by nothing else. Features are moved into the range of the runs that
-        it was fitted on, and what it adds is that of the largest of them at most.
+        Features are those of the plan with the usual optimizer of that kind, so that another
+        optimizer changes the peak only by its own states. They are clipped to the range of the
+        training rows, and the residual is at most that of a network as large as the largest one.
         """
         mapped = _mapped(self.map, plans)
         kinds = _kinds(plans)
         for kind, bag in self.residuals.items():
-            mine = np.flatnonzero(kinds == kind)
-            if len(mine):
-                usual = _usual([plans[row] for row in mine.tolist()])
+            rows = np.flatnonzero(kinds == kind)
+            if len(rows):
+                usual = _usual([plans[row] for row in rows.tolist()])
                 features = self.domain.ranges[kind].clip(_features(usual))
                 largest = self.map.reserved * self.domain.largest_mib[kind]
                 base = np.minimum(_mapped(self.map, usual), largest + self.map.context)
-                mapped[mine] += base * np.expm1(bag.predict(features))
+                mapped[rows] += base * np.expm1(bag.predict(features))
         return mapped
 
 
 def booster_features(plans: Sequence[MemoryPlan]) -> Column:
-    """(n, len(FEATURE_NAMES)) what boosters see of n plans: those with their kind's optimizer."""
+    """Features of n plans with the usual optimizer of their kind, (n, len(FEATURE_NAMES))."""
     return _features(_usual(plans))
 
 
-def _mapped(known: AffineMap, plans: Sequence[MemoryPlan]) -> Column:
-    return np.array([known.peak(plan) for plan in plans])
+def _mapped(affine: AffineMap, plans: Sequence[MemoryPlan]) -> Column:
+    return np.array([affine.peak(plan) for plan in plans])
 
 
 def _usual(plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
+    """The plans with the optimizer states that are usual for their kind of network."""
     return [
         with_optimizer_slots(plan, USUAL_SLOTS.get(kind, 0.0))
         for plan, kind in zip(plans, _kinds(plans).tolist(), strict=True)

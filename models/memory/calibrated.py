@@ -1,10 +1,11 @@
-"""Peak memory with ranges calibrated on published set-ups where `Memory` has none of its own.
+"""Peak memory with intervals calibrated on published set-ups outside the domain of `Memory`.
 
-`Memory` answers from an analytic plan. Its ranges were calibrated on training of perceptrons and of
-vision networks on one GPU; where those runs speak for a question, they stay. Everywhere else ranges
-come from set-ups that others published (`forerun.models.memory.published_ranges`). Coverage is
-claimed where published set-ups of such a network, with such options and of such a size, measured
-the metric; where none did, the range is the wider one of the two and makes no claim.
+`Memory` predicts from an analytic plan, with intervals calibrated on training of perceptrons and
+vision networks on one GPU. They are kept for queries in that domain. For all other queries the
+intervals come from set-ups that others published (`forerun.models.memory.published_ranges`). They
+have a nominal coverage where the metric was measured in published set-ups of the same kind of
+network, with the same options and of a similar size. Otherwise the interval is the union of both
+and has no nominal coverage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,12 +39,12 @@ CONTEXT = "; what the device takes beside the allocator is an engineering range"
 
 @dataclass(frozen=True)
 class CalibratedMemory:
-    """`Memory`'s answers, in ranges of published set-ups where its own are not calibrated.
+    """`Memory` with intervals from published set-ups where its own are not calibrated.
 
     Attributes:
-        base: answers values, breakdowns, and the ranges of its own domain.
-        ranges: of published set-ups; without widths before `fit`.
-        name: in artifacts.
+        base: predictor of values and breakdowns, and of intervals in its own domain.
+        ranges: intervals from published set-ups; without widths before `fit`.
+        name: name in artifacts.
     """
 
     base: Memory = field(default_factory=Memory)
@@ -52,15 +53,20 @@ class CalibratedMemory:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those of `Memory`."""
+        """The metrics of `Memory`."""
         return self.base.metrics
 
     def answers(self, query: Query) -> bool:
-        """Whether `Memory` does."""
+        """Whether `base` answers the query."""
         return self.base.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Ranges from published rows with any metric of memory; `base` stays as it is."""
+        """Calibrate the intervals on published rows; `base` is not changed.
+
+        Args:
+            measurements: rows with at least one of the metrics, and the groups of
+                `PublishedRanges.of`.
+        """
         if not len(measurements):
             return replace(self, ranges=PublishedRanges())
         plans = [plan_of(query) for query in measurements.queries]
@@ -73,38 +79,38 @@ class CalibratedMemory:
         return replace(self, ranges=PublishedRanges.of(measurements, residuals, plans))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """`base` adapted to a device; published ranges stay."""
+        """Adapt `base` to a device; the intervals from published set-ups are not changed."""
         return replace(self, base=self.base.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """`Memory`'s answers; ranges outside its domain are those of published set-ups."""
+        """Predictions of `base`, with intervals from published set-ups outside its domain."""
         plans = [plan_of(query) for query in queries]
-        found = self.base.predict_planned(queries, plans)
+        base = self.base.predict_planned(queries, plans)
         if not self.ranges.widths:
-            return found
-        low = {metric: column.copy() for metric, column in found.low.items()}
-        high = {metric: column.copy() for metric, column in found.high.items()}
+            return base
+        low = {metric: column.copy() for metric, column in base.low.items()}
+        high = {metric: column.copy() for metric, column in base.high.items()}
         share = {metric: np.full(len(queries), np.nan) for metric in self.metrics}
-        share[PEAK] = found.row_coverage[PEAK].copy()
-        limits = list(found.limits)
+        share[PEAK] = base.row_coverage[PEAK].copy()
+        limits = list(base.limits)
         for row in np.flatnonzero(np.isnan(share[PEAK])).tolist():
             query, plan = concerning(queries[row]), plans[row]
             why = self.ranges.why_silent(query, plan)
-            for metric, (least, most) in self._range(query, plan, found, row).items():
+            for metric, (least, most) in self._range(query, plan, base, row).items():
                 if why is not None:
-                    least = min(least, found.low[metric][row])
-                    most = max(most, found.high[metric][row])
+                    least = min(least, base.low[metric][row])
+                    most = max(most, base.high[metric][row])
                 elif metric in self._measured(query):
                     share[metric][row] = COVERAGE
                 low[metric][row], high[metric][row] = least, most
-            limits[row] = self._limits(query, why, low[PEAK][row], found.limits[row])
+            limits[row] = self._limits(query, why, low[PEAK][row], base.limits[row])
         coverage = {name: None if np.isnan(own).any() else COVERAGE for name, own in share.items()}
         return replace(
-            found, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
+            base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
         )
 
     def save(self, folder: Path) -> None:
-        """`base` in a folder of its own, ranges as JSON."""
+        """Write `base` to a folder of its own and the ranges as JSON."""
         write_content(folder, self.name, {"ranges": self.ranges.to_json()})
         self.base.save(folder / self.base.name)
 
@@ -124,15 +130,15 @@ class CalibratedMemory:
         return self.ranges.metrics.get(stratum_of(query), ())
 
     def _range(
-        self, query: Query, plan: MemoryPlan, found: Predictions, row: int
+        self, query: Query, plan: MemoryPlan, base: Predictions, row: int
     ) -> Mapping[str, tuple[float, float]]:
-        """Metric -> range of published set-ups.
+        """Metric -> interval from published set-ups.
 
-        In inference nobody published what a device takes beside the allocator, so that the range of
-        the peak has room for that of `Memory` as well.
+        No published set-up of inference measured the memory outside the allocator, so the interval
+        of the peak also covers the engineering range of `Memory` for it.
         """
         factor = float(np.exp(self.ranges.widths[stratum_of(query)]))
-        values = {metric: float(found.values[metric][row]) for metric in self.metrics}
+        values = {metric: float(base.values[metric][row]) for metric in self.metrics}
         ranges = {metric: (value / factor, value * factor) for metric, value in values.items()}
         if stratum_of(query) == "inference" and PEAK not in self._measured(query):
             reserved, (least, most) = values[RESERVED], ranges[PEAK]
@@ -142,10 +148,11 @@ class CalibratedMemory:
         return ranges
 
     def _limits(
-        self, query: Query, why: str | None, least_mib: float, before: Sequence[str]
+        self, query: Query, why: str | None, least_mib: float, base: Sequence[str]
     ) -> tuple[str, ...]:
+        """Limit lines: those of `base`, with the line about its range replaced."""
         line = self.ranges.line(query, why)
         if why is None and PEAK not in self._measured(query):
             line += CONTEXT
-        kept = [one for one in before if not one.startswith((ENGINEERING, REFUSAL))]
+        kept = [other for other in base if not other.startswith((ENGINEERING, REFUSAL))]
         return (*refusals(query, least_mib), line, *kept)

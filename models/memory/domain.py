@@ -1,8 +1,8 @@
-"""Which networks the measured training peaks speak for.
+"""Domain of the measured training peaks.
 
-Peaks were measured of perceptrons and of vision networks with convolutions, in one precision and up
-to the size of one device. Networks that look up embeddings, or attend without any convolution, are
-of neither kind; nor is anything larger, in another precision or trained in another way.
+Peaks were measured for perceptrons and for vision networks with convolutions, in one precision and
+up to the memory of one device. Outside the domain are networks with embeddings, or with attention
+but no convolution, and larger networks, other precisions and other training set-ups.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,11 @@ from forerun.models.prediction import NO_EFFECT
 
 Matrix = NDArray[np.float64]
 BEYOND = 1.1
-"""Times the largest measured run, up to which a plan counts as of a measured size: runs that ended
-for want of memory, which lie beyond the largest one measured, are answered so as well."""
+"""Largest size in the domain, relative to the largest measured run: runs out of memory, which are
+larger than the largest measured one, are thus in the domain as well."""
 MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
-"""Adam and SGD with momentum were measured; the others have as many states or fewer."""
+"""Optimizers in the domain: Adam and SGD with momentum were measured, and the others have at most
+as many states."""
 
 GENERATES = (
     "memory: of a network that generates text: logits of the last position, keys and values of the "
@@ -35,7 +36,10 @@ GENERATES = (
 
 
 def kind_of(plan: MemoryPlan) -> str:
-    """`dense` (linear layers alone), `mixed` (convolutions), or `text`: embeddings or attention."""
+    """Kind of network: `dense` (linear layers only), `mixed` (with convolutions) or `text`.
+
+    Networks with embeddings, or with attention but no convolution, are `text`.
+    """
     if plan.looks_up or (plan.has_attention and not plan.has_convolutions):
         return "text"
     return "mixed" if plan.has_convolutions else "dense"
@@ -43,12 +47,12 @@ def kind_of(plan: MemoryPlan) -> str:
 
 @dataclass(frozen=True)
 class MemoryDomain:
-    """What was measured.
+    """Domain of a training set of peaks.
 
     Attributes:
-        largest_mib: kind of network -> most that the plan of a measured run reserves, MiB.
-        ranges: kind -> range of the features that its booster was fitted on.
-        precisions: of the measured runs.
+        largest_mib: kind of network -> largest reserved memory in a plan of its runs, MiB.
+        ranges: kind of network -> ranges of the features of its booster.
+        precisions: precisions of the runs.
     """
 
     largest_mib: Mapping[str, float] = field(default_factory=dict)
@@ -76,12 +80,12 @@ class MemoryDomain:
     def why_outside(
         self, query: Query, plan: MemoryPlan, features: NDArray[np.float64]
     ) -> str | None:
-        """Why no measured run speaks for a training query; None where they do.
+        """Why a training query is outside the domain, for a limit line; None if it is inside.
 
         Args:
-            query: of training.
-            plan: of its network.
-            features: (len(names),) those of its booster.
+            query: a query about training.
+            plan: the plan of its network.
+            features: (len(names),) features of the booster.
         """
         network = query.workload
         assert isinstance(network, Network)
@@ -108,11 +112,11 @@ class MemoryDomain:
             "largest_mib": dict(self.largest_mib),
             "ranges": {
                 kind: {
-                    "names": list(one.names),
-                    "low": one.low.tolist(),
-                    "high": one.high.tolist(),
+                    "names": list(span.names),
+                    "low": span.low.tolist(),
+                    "high": span.high.tolist(),
                 }
-                for kind, one in self.ranges.items()
+                for kind, span in self.ranges.items()
             },
             "precisions": list(self.precisions),
         }
@@ -121,14 +125,14 @@ class MemoryDomain:
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The domain that `to_json` wrote."""
         ranges = {
-            kind: FeatureRange(tuple(one["names"]), np.array(one["low"]), np.array(one["high"]))
-            for kind, one in content["ranges"].items()
+            kind: FeatureRange(tuple(span["names"]), np.array(span["low"]), np.array(span["high"]))
+            for kind, span in content["ranges"].items()
         }
         return cls(dict(content["largest_mib"]), ranges, tuple(content["precisions"]))
 
 
 def concerning(query: Query) -> Query:
-    """A query about a network without the options that change nothing for it."""
+    """The query without the options that have no effect on its network."""
     network = query.workload
     assert isinstance(network, Network)
     bare, _ = without_inert(network)
@@ -136,7 +140,7 @@ def concerning(query: Query) -> Query:
 
 
 def inert_notes(query: Query) -> tuple[str, ...]:
-    """Which options change nothing for a network, one line for each thing that it lacks."""
+    """Notes about options without effect on the network, one line per reason."""
     network = query.workload
     assert isinstance(network, Network)
     lacks = without_inert(network)[1]
@@ -147,7 +151,7 @@ def inert_notes(query: Query) -> tuple[str, ...]:
 
 
 def set_up_notes(query: Query) -> tuple[str, ...]:
-    """What the plan assumes of a network where its set-up says nothing, one line each."""
+    """Notes about assumptions of the plan where the set-up gives nothing, one line each."""
     network = query.workload
     assert isinstance(network, Network)
     if network.phase == "inference":

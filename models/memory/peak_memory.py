@@ -1,10 +1,10 @@
-"""Peak memory of inference and training: what the allocator reserves, workspaces, the device's own.
+"""Peak memory of inference and training: allocator, library workspaces and the device's context.
 
-The plan (`forerun.features.memory.plan`) is analytic. In training an affine map from it to what the
-device shows, and a shrunk booster of what is left, are learnt. The booster answers for networks
-like those measured alone (`forerun.models.memory.domain`), and adds no more than it may to the
-largest of them: beyond, the answer is the plan's, mapped. Ranges outside what was measured, and
-those of inference, are engineering ones and make no claim of coverage.
+An analytic plan (`forerun.features.memory.plan`) gives the memory of the allocator. For training,
+an affine map from the plan to the device-level peak, and boosters of its residuals, are fitted. The
+boosters apply to the kinds of networks that were measured (`forerun.models.memory.domain`), and
+what they add is bounded by the largest network of the training set. Intervals outside that domain,
+and all intervals of inference, are engineering ranges without a nominal coverage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,41 +35,44 @@ from forerun.models.prediction import Predictions
 Column = NDArray[np.float64]
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
 AT_LEAST = "peak_memory_above_mib"
-"""Column of `Measurements.values`: what a run that found no more memory must have passed."""
+"""Column of `Measurements.values`: lower bound of the peak of a run out of memory, MiB."""
 
 CONTEXT_MIB = 800.0
 CONTEXT_LOW_MIB = 250.0
 CONTEXT_HIGH_MIB = 1800.0
-"""CUDA context, loaded kernels and library workspaces in inference. Contexts alone are reported at
-250 to 600 MiB by generation, with kernels loaded as they are needed. The least that any training
-job took of an A100 is 1,443 MiB, and timm models with under 1,000 MiB of tensors took 1,618 to
-2,039 MiB beside them (GPUMemNet, arXiv 2602.17817): inference, which loads fewer kernels, should
-stay below. The default is the geometric middle of 450 and 1,443."""
+"""CUDA context, loaded kernels and library workspaces in inference, MiB: default, low and high.
+Contexts alone are reported at 250 to 600 MiB, depending on the generation, with kernels loaded on
+demand. The least memory of any training job on an A100 is 1,443 MiB, and timm models with less than
+1,000 MiB of tensors took 1,618 to 2,039 MiB in addition to them (GPUMemNet, arXiv 2602.17817);
+inference, which loads fewer kernels, should take less. The default is the geometric mean of 450 and
+1,443."""
 
 INFERENCE = AffineMap(1.0, 0.0, 0.0, 0.0, CONTEXT_MIB)
 TRAINING = AffineMap(1.02, 1.2, 0.3, 280.0, 1450.0)
-"""Before `fit`: GPUMemNet's runs, rounded."""
+"""Map before `fit`: that of GPUMemNet's runs, rounded."""
 SLACK_HIGH = 1.40
 ALLOCATED_HIGH = 1.3
-"""Upper ends over the plan, of what does not last: weights, slots and caches are exact."""
+"""Upper ends over the plan, for transient memory only: weights, optimizer states and caches, which
+last for the whole run, are exact."""
 TRAINING_LOW, TRAINING_HIGH = 0.9, 1.3
 TEXT_HIGH = 1.15
-"""The same for networks without convolutions, which need no workspaces of libraries."""
+"""Upper end over the plan for networks without convolutions, which need no library workspaces."""
 
 ADAPTED_SPREAD_MIB = 300.0
 ADAPTED_ROWS = 3
-"""Those timm jobs scatter by -150 to +270 MiB about their median (5 to 95 %): what is left when a
-device's own share is known from a few rows."""
+"""Half-width of the memory outside the allocator after adaptation, MiB, and the support rows that
+it needs. That of the timm jobs in GPUMemNet varies by -150 to +270 MiB about its median (5 to
+95 %)."""
 
 FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
 ENGINEERING = "memory: an engineering range"
 NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
-NOT_TAUGHT = f"{ENGINEERING}, this predictor was taught no training peaks"
+NO_TRAINING_PEAKS = f"{ENGINEERING}, this predictor was taught no training peaks"
 OUTSIDE = f"{ENGINEERING}, {{why}}"
 REFUSAL = "memory: at least"
-"""How the limit begins that says that a run cannot fit."""
+"""First words of the limit line for a run that cannot fit."""
 ELSEWHERE = "memory: training was measured on another device; a few rows of this one would tell"
 
 
@@ -78,14 +81,14 @@ class Memory:
     """Device-level and allocator-level peaks on a GPU; `high` of a fitted peak is its p95.
 
     Attributes:
-        context_mib: memory that a device takes in inference whatever the network.
-        shares: by how much devices adapted to differ, MiB, by phase.
-        training: map from a plan to the device's peak in training.
-        residuals: boosters of log(measured / mapped) by kind of network; empty before `fit`.
-        quantiles: of what is left on families held out, None before `fit`.
-        domain: of the measured runs.
-        sheets: devices that training was measured on.
-        seed: of the booster and the folds.
+        context_mib: memory outside the allocator in inference, MiB, for any network.
+        shares: few-shot corrections of the peak, MiB, by device and phase.
+        training: affine map from a plan to the device-level peak in training.
+        residuals: kind of network -> boosters of log(measured / mapped); empty before `fit`.
+        quantiles: conformal quantiles of residuals on held-out families; None before `fit`.
+        domain: domain of the training rows.
+        sheets: spec sheets of the devices in the training set.
+        seed: seed of the boosters and the folds.
     """
 
     context_mib: float = CONTEXT_MIB
@@ -100,21 +103,23 @@ class Memory:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Device-level peak, what the allocator reserves, and what it hands out."""
+        """Device-level peak, memory reserved by the allocator, and memory it has allocated."""
         return (PEAK, RESERVED, ALLOCATED)
 
     def answers(self, query: Query) -> bool:
-        """Forward graphs, in inference or training, on GPUs."""
+        """Networks given by their forward graph, in inference or training, on GPUs."""
         workload = query.workload
         if not isinstance(workload, Network) or query.device.kind != "gpu":
             return False
         return not workload.graph.training
 
     def fit(self, measurements: Measurements) -> Self:
-        """Map, booster and quantiles from training rows with `peak_memory_mib`.
+        """Fit map, boosters and conformal quantiles to rows of the phase `training`.
 
-        Rows without it but with `peak_memory_above_mib` are right-censored: they count only where
-        the answer would stay below. Groups `family`, where given, are held out for the quantiles.
+        Args:
+            measurements: rows with `peak_memory_mib`. Rows with only `peak_memory_above_mib` are
+                right-censored: they have weight only where the fit is below that bound. Groups
+                `family`, where given, are held out for the quantiles.
         """
         rows = measurements.take(
             np.array([_phase(q) == "training" and self.answers(q) for q in measurements.queries])
@@ -128,36 +133,37 @@ class Memory:
         known = np.flatnonzero(~np.isnan(measured))
         families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
 
-        def answer_left_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
-            hidden = np.isin(families, families[known[held]])
-            taught = np.flatnonzero(~hidden).tolist()
+        def predict_held_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
+            held_families = np.isin(families, families[known[held]])
+            training = np.flatnonzero(~held_families).tolist()
             fitted = FittedPeaks.of(
-                [rows.queries[i] for i in taught],
-                [plans[i] for i in taught],
-                measured[taught],
-                at_least[taught],
+                [rows.queries[i] for i in training],
+                [plans[i] for i in training],
+                measured[training],
+                at_least[training],
                 self.seed,
             )
             return np.log(fitted.peaks([plans[i] for i in known[held].tolist()]))
 
-        left = held_out_residuals(
+        residuals = held_out_residuals(
             np.log(measured[known]),
             held_out_folds(families[known], FOLDS, self.seed),
-            answer_left_out,
+            predict_held_out,
         )
+        strata = np.array([_stratum(plans[i]) for i in known.tolist()])
         fit = FittedPeaks.of(rows.queries, plans, measured, at_least, self.seed)
         return replace(
             self,
             training=fit.map,
             residuals=fit.residuals,
             domain=fit.domain,
-            quantiles=LogQuantiles.of(left, np.array([_stratum(plans[i]) for i in known.tolist()])),
+            quantiles=LogQuantiles.of(residuals, strata),
             sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
             shares=ShrunkScalars(),
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Each device's own share from its rows with `peak_memory_mib`, shrunk to the default."""
+        """Shrunk corrections of the peak by device and phase, from rows with `peak_memory_mib`."""
         queries = measurements.queries
         beyond = _column(measurements, PEAK) - self._peaks(queries, [plan_of(q) for q in queries])
         devices = [q.device for q in queries]
@@ -166,11 +172,16 @@ class Memory:
         )
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Plans, mapped to the device, plus the device's own share."""
+        """Mapped plans plus the correction of the device, with intervals, limits and breakdowns."""
         return self.predict_planned(queries, [plan_of(query) for query in queries])
 
     def predict_planned(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Predictions:
-        """`predict` of n queries whose n plans, those of `plan_of`, are at hand."""
+        """`predict` for n queries whose plans are already computed.
+
+        Args:
+            queries: n queries.
+            plans: `plan_of` of each.
+        """
         notes = [inert_notes(query) for query in queries]
         queries = [concerning(query) for query in queries]
         shift = self.shares.correction([q.device for q in queries], [_phase(q) for q in queries])
@@ -193,8 +204,8 @@ class Memory:
             },
             {PEAK: None if any(outside) else 0.9, RESERVED: None, ALLOCATED: None},
             [
-                self._limits(*row) + said
-                for *row, said in zip(queries, low, outside, notes, strict=True)
+                self._limits(*row) + lines
+                for *row, lines in zip(queries, low, outside, notes, strict=True)
             ],
             breakdowns_mib=[
                 self._breakdown(query, plan, whole)
@@ -211,7 +222,7 @@ class Memory:
             "training": self.training.to_json(),
             "boosters": {kind: len(bag.texts) for kind, bag in self.residuals.items()},
             "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
-            "sheets": [list(one) for one in self.sheets],
+            "sheets": [list(figures) for figures in self.sheets],
             "seed": self.seed,
             "domain": self.domain.to_json(),
         }
@@ -239,7 +250,7 @@ class Memory:
             AffineMap(*content["training"]),
             {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
             None if quantiles is None else LogQuantiles.from_json(quantiles),
-            tuple(tuple(one) for one in content["sheets"]),
+            tuple(tuple(figures) for figures in content["sheets"]),
             content["seed"],
             MemoryDomain.from_json(content["domain"]),
         )
@@ -253,16 +264,17 @@ class Memory:
         mapped = np.array([self._map(q).peak(p) for q, p in zip(queries, plans, strict=True)])
         trained = np.array([_phase(q) == "training" for q in queries], dtype=np.bool_)
         if self.residuals and trained.any():
-            chosen = [plan for plan, mine in zip(plans, trained, strict=True) if mine]
-            mapped[trained] = FittedPeaks(self.training, self.residuals, self.domain).peaks(chosen)
+            fitted = FittedPeaks(self.training, self.residuals, self.domain)
+            rows = np.flatnonzero(trained).tolist()
+            mapped[trained] = fitted.peaks([plans[row] for row in rows])
         return mapped
 
     def _why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
-        """Why the range of a query was not calibrated; None where it was."""
+        """Limit line for an interval that is not calibrated; None for a calibrated one."""
         if _phase(query) == "inference":
             return NOT_CALIBRATED
         if self.quantiles is None:
-            return NOT_TAUGHT
+            return NO_TRAINING_PEAKS
         why = self.domain.why_outside(query, plan, booster_features([plan])[0])
         return None if why is None else OUTSIDE.format(why=why)
 
@@ -294,46 +306,46 @@ class Memory:
         return plan.live + least, lasting + slack + most
 
     def own_range(self, query: Query, own_mib: float) -> tuple[float, float]:
-        """What a device may take beside the allocator in inference, MiB: least and most.
+        """Least and most memory outside the allocator in inference, MiB.
 
         Args:
-            query: of inference.
-            own_mib: the estimate.
+            query: a query about inference.
+            own_mib: its estimate, MiB.
         """
         if self.shares.rows(query.device) >= ADAPTED_ROWS:
             return max(own_mib - ADAPTED_SPREAD_MIB, 0.0), own_mib + ADAPTED_SPREAD_MIB
         return max(min(own_mib, CONTEXT_LOW_MIB), 0.0), max(own_mib, CONTEXT_HIGH_MIB)
 
     def _breakdown(self, query: Query, plan: MemoryPlan, peak: float) -> Mapping[str, float]:
-        found = dict(plan.parts)
-        known = self._map(query)
-        found["workspace"] = known.workspace(plan)
-        found["context"] = known.own(plan)
-        found["slack"] = peak - sum(found.values())
-        return found
+        parts = dict(plan.parts)
+        affine = self._map(query)
+        parts["workspace"] = affine.workspace(plan)
+        parts["context"] = affine.own(plan)
+        parts["slack"] = peak - sum(parts.values())
+        return parts
 
     def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[str, ...]:
         lines = list(refusals(query, least_mib))
         if outside is not None:
             lines.append(outside)
         elif not self.shares.rows(query.device):
-            mine = sheet(query.device) if query.device.has_sheet else None
-            if mine is None or not any(same_sheet(one, mine) for one in self.sheets):
+            own = sheet(query.device) if query.device.has_sheet else None
+            if own is None or not any(same_sheet(known, own) for known in self.sheets):
                 lines.append(ELSEWHERE)
         return (*lines, *set_up_notes(query))
 
 
 def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
-    """The line that says that even the least peak is more than the device has; none where it fits.
+    """The limit line for a run that cannot fit in the device's memory; nothing if it may fit.
 
     Args:
-        query: on a device.
-        least_mib: lower end of the range of the device's peak.
+        query: a query on that device.
+        least_mib: lower end of the interval of the device-level peak, MiB.
     """
-    held = query.device.memory_gib
-    if held is None or least_mib <= held * 1024.0:
+    memory_gib = query.device.memory_gib
+    if memory_gib is None or least_mib <= memory_gib * 1024.0:
         return ()
-    return (f"{REFUSAL} {least_mib:,.0f} MiB, the device has {held:g} GiB",)
+    return (f"{REFUSAL} {least_mib:,.0f} MiB, the device has {memory_gib:g} GiB",)
 
 
 def _stratum(plan: MemoryPlan) -> str:
@@ -342,14 +354,14 @@ def _stratum(plan: MemoryPlan) -> str:
 
 
 def plan_of(query: Query) -> MemoryPlan:
-    """The plan of a query about a network."""
+    """The memory plan of a query about a network."""
     network = concerning(query).workload
     assert isinstance(network, Network)
     return memory_plan(network, execution=execution(query.software))
 
 
 def _libraries_mib(query: Query) -> float:
-    """Workspaces of libraries in the allocator; the map to the device's peak holds its own."""
+    """Library workspaces inside the allocator, MiB; the affine map does not use them."""
     network = query.workload
     assert isinstance(network, Network)
     return cublas_workspace_mib(network)

@@ -1,10 +1,9 @@
-"""How far published set-ups lay from their predictions, and which questions they speak for.
+"""Prediction intervals of memory, calibrated on published set-ups, and the domain of these.
 
-A published table is one group: its rows share a script and a framework, so that each table counts
-as one sample of what a new one would show (hierarchical conformal prediction, Lee, Barber and
-Willett 2023, arXiv 2306.06342). Tables are few and deviate to one side each, so that a new one may
-deviate to either: ranges are symmetric in the logarithm. Training and inference deviate differently
-and have a width each.
+The rows of a published table share a script and a framework, so each table is one group
+(hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few
+and the residuals of one table have mostly one sign, while those of a new table may have either:
+intervals are therefore symmetric in log space. Training and inference have separate widths.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +24,11 @@ Mask = NDArray[np.bool_]
 COVERAGE: Final = 0.9
 SEVERAL: Final = "several"
 FEWEST_GROUPS: Final = 4
-"""Tables from which on a stratum has a width of its own; below, all those of one device give it."""
+"""Tables from which on a stratum has a width of its own; with fewer, the width is that of all
+tables with one device."""
 FEWEST_FAMILIES: Final = 2
-"""Families of networks of a kind from which on its rows speak for a further one. Chosen: with one,
-what is common to the kind cannot be told from what is peculiar to the family."""
+"""Families of networks of a kind from which on its rows calibrate queries about another family.
+Chosen: with one family, effects of the kind and of the family cannot be separated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class SeenKind:
     """Calibration rows of one kind of network in one stratum.
 
     Attributes:
-        families: how many architecture families.
-        largest_mib: most that a plan of them reserves, MiB.
-        options: what their set-ups used, as `options_of` names it.
+        families: number of architecture families.
+        largest_mib: largest reserved memory in their plans, MiB.
+        options: options of their set-ups, as named by `options_of`.
     """
 
     families: int
@@ -48,15 +48,15 @@ class SeenKind:
 
 @dataclass(frozen=True)
 class PublishedRanges:
-    """Widths by stratum, and what they rest on. Strata: `training`, `inference`, `several` devices.
+    """Half-widths of intervals by stratum (`training`, `inference`, `several` devices).
 
     Attributes:
-        widths: stratum -> |log(measured / predicted)| that the range holds.
-        rows: stratum -> set-ups behind its width.
-        sources: stratum -> sources behind its width.
-        metrics: stratum -> metrics of memory that its own rows measured; of strata alone whose
-            width rests on their own rows.
-        kinds: `stratum/kind` -> rows of that kind.
+        widths: stratum -> quantile of |log(measured / predicted)|.
+        rows: stratum -> number of set-ups that the width was calibrated on.
+        sources: stratum -> number of sources of these set-ups.
+        metrics: stratum -> metrics of memory that were measured in it; only for strata whose
+            width was calibrated on their own rows.
+        kinds: `stratum/kind` -> calibration rows of that kind.
     """
 
     widths: Mapping[str, float] = field(default_factory=dict)
@@ -72,17 +72,16 @@ class PublishedRanges:
         residuals: Mapping[str, Column],
         plans: Sequence[MemoryPlan],
     ) -> Self:
-        """Widths of n published rows.
+        """Calibrate the widths on n published rows.
 
-        Group `part` says which rows are of one table; without it every row is a table. Groups
-        `source` and `family` are counted, and are `part` where they are not given. Runs on several
-        devices, and those of a phase with few tables, are calibrated on more: on all rows, and on
-        all of one device.
+        A stratum with too few tables is calibrated on other rows as well: runs on several devices
+        on all rows, and a phase on all rows with one device.
 
         Args:
-            measurements: queries and groups.
+            measurements: queries and groups. The group `part` is the table of a row; without it
+                each row is a table. The groups `source` and `family` default to `part`.
             residuals: metric -> n values of log(measured / predicted), NaN where not measured.
-            plans: of the n queries.
+            plans: plans of the n queries.
         """
         absolute = _first_known(residuals, len(measurements))
         known = ~np.isnan(absolute)
@@ -93,20 +92,20 @@ class PublishedRanges:
         alone = known & (strata != SEVERAL)
         widths, rows, counts, metrics = {}, {}, {}, {}
         for stratum in ("training", "inference", SEVERAL):
-            mine = own = known & (strata == stratum)
+            used = own = known & (strata == stratum)
             if len(np.unique(parts[own])) < FEWEST_GROUPS:
-                mine = known if stratum == SEVERAL else alone
+                used = known if stratum == SEVERAL else alone
             else:
                 metrics[stratum] = _measured(residuals, own)
-            if len(np.unique(parts[mine])) >= FEWEST_GROUPS:
-                widths[stratum] = group_width(absolute[mine], parts[mine])
-                rows[stratum] = int(mine.sum())
-                counts[stratum] = len(np.unique(sources[mine]))
+            if len(np.unique(parts[used])) >= FEWEST_GROUPS:
+                widths[stratum] = group_width(absolute[used], parts[used])
+                rows[stratum] = int(used.sum())
+                counts[stratum] = len(np.unique(sources[used]))
         kinds = _kinds(measurements.queries, plans, strata, families, known)
         return cls(widths, rows, counts, metrics, kinds) if widths else cls()
 
     def why_silent(self, query: Query, plan: MemoryPlan) -> str | None:
-        """Why calibration rows make no claim of coverage for a query; None where they do."""
+        """Why a query is outside the domain of the calibration rows; None if it is inside."""
         stratum = stratum_of(query)
         seen = self.kinds.get(f"{stratum}/{kind_of_published(plan)}")
         if stratum not in self.metrics:
@@ -117,11 +116,11 @@ class PublishedRanges:
             return "few of this kind"
         if plan.reserved > BEYOND * seen.largest_mib:
             return f"the largest of this kind reserves {seen.largest_mib:,.0f} MiB"
-        strange = sorted(options_of(query) - seen.options)
-        return f"none of this kind with {strange[0]}" if strange else None
+        unseen = sorted(options_of(query) - seen.options)
+        return f"none of this kind with {unseen[0]}" if unseen else None
 
     def line(self, query: Query, why_silent: str | None) -> str:
-        """What the range of a query rests on, in one sentence."""
+        """The limit line that says what the interval of a query was calibrated on."""
         stratum = stratum_of(query)
         which = f"{stratum} " if stratum in self.metrics and stratum != SEVERAL else ""
         rows, sources = self.rows[stratum], self.sources[stratum]
@@ -158,7 +157,7 @@ class PublishedRanges:
 
 
 def stratum_of(query: Query) -> str:
-    """`several` devices, or the phase of a run on one."""
+    """Stratum of a query: `several` for runs on several devices, otherwise the phase."""
     network = query.workload
     assert isinstance(network, Network)
     setup = network.training
@@ -170,50 +169,50 @@ def stratum_of(query: Query) -> str:
 
 
 def kind_of_published(plan: MemoryPlan) -> str:
-    """As `kind_of`, but networks with convolutions and no attention are `convolutional`."""
+    """`kind_of`, except that networks with convolutions and no attention are `convolutional`."""
     kind = kind_of(plan)
     return "convolutional" if kind == "mixed" and not plan.has_attention else kind
 
 
 def options_of(query: Query) -> frozenset[str]:
-    """Precision, runtime, and every option of the set-up that is not its default."""
+    """Precision, runtime, and the options of the set-up that differ from their defaults."""
     network = query.workload
     assert isinstance(network, Network)
     setup: TrainingSetup | InferenceSetup = network.inference or InferenceSetup()
     if network.phase == "training":
         setup = network.training or TrainingSetup()
-    plain, found = type(setup)(), {network.precision, f"runtime {query.software.runtime}"}
-    for name in (one.name for one in fields(setup)):
+    plain, options = type(setup)(), {network.precision, f"runtime {query.software.runtime}"}
+    for name in (option.name for option in fields(setup)):
         value = getattr(setup, name)
         if value == getattr(plain, name) or (name == "optimizer" and value in MEASURED_OPTIMIZERS):
             continue
-        found.add(f"{name} {value}" if isinstance(value, str) else name)
-    return frozenset(found)
+        options.add(f"{name} {value}" if isinstance(value, str) else name)
+    return frozenset(options)
 
 
 def group_width(residuals: Column, groups: NDArray[np.str_]) -> float:
-    """Width that holds `COVERAGE` of the rows of a new group, as far as groups allow.
+    """Conformal quantile of absolute residuals for the rows of a new group.
 
-    Every group weighs the same however many rows it has. With k groups a quantile above k / (k + 1)
-    is not known; the greatest residual takes its place.
+    Each group has the same total weight. With k groups, quantiles above k / (k + 1) do not exist;
+    the largest residual is used instead, and the coverage is then below `COVERAGE`.
 
     Args:
-        residuals: n absolute values without NaN.
-        groups: of each row.
+        residuals: (n,) absolute residuals without NaN.
+        groups: (n,) group of each row.
     """
-    names, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+    names, index, count = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(residuals)
-    weights = np.cumsum((1.0 / count[place])[order])
+    weights = np.cumsum((1.0 / count[index])[order])
     reached = np.flatnonzero(weights >= COVERAGE * (len(names) + 1) - 1e-9)
     return float(residuals[order][reached[0] if len(reached) else -1])
 
 
 def _first_known(residuals: Mapping[str, Column], n: int) -> Column:
-    """|residual| of n rows by the first metric that was measured, NaN where none was."""
-    found = np.full(n, np.nan)
+    """|residual| of n rows in the first metric that was measured, NaN where none was."""
+    first = np.full(n, np.nan)
     for column in residuals.values():
-        found = np.where(np.isnan(found), np.abs(column), found)
-    return found
+        first = np.where(np.isnan(first), np.abs(column), first)
+    return first
 
 
 def _measured(residuals: Mapping[str, Column], rows: Mask) -> tuple[str, ...]:
@@ -228,14 +227,15 @@ def _kinds(
     families: NDArray[np.str_],
     known: Mask,
 ) -> dict[str, SeenKind]:
+    """`stratum/kind` -> calibration rows of that kind."""
     kinds = np.array([kind_of_published(plan) for plan in plans], dtype=np.str_)
     keys = np.char.add(np.char.add(strata, "/"), kinds)
-    found = {}
+    by_kind = {}
     for key in np.unique(keys[known]):
         rows = np.flatnonzero(known & (keys == key)).tolist()
-        found[str(key)] = SeenKind(
+        by_kind[str(key)] = SeenKind(
             len(np.unique(families[rows])),
             max(plans[row].reserved for row in rows),
             frozenset().union(*(options_of(concerning(queries[row])) for row in rows)),
         )
-    return found
+    return by_kind

@@ -1,7 +1,7 @@
 """Average power of GPUs, and what a power limit does to power and time.
 
-`OperatorPower` answers for operators, networks and training; `PowerCap` for training jobs that were
-measured at several limits.
+`OperatorPower` predicts the power of operators and of networks in inference and training;
+`PowerCap` predicts power and time of training jobs that were measured at several limits.
 """
 
 from forerun.models.power.operator_power import OperatorPower

@@ -1,4 +1,4 @@
-"""What the law of power misses: chips left out, jobs left out, and chips known by a few rows."""
+"""Held-out groups for the calibration of the power law: chips, jobs, and chips with few rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,74 +20,80 @@ Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SHOTS, DRAWS = 20, 5
-"""Rows of a device in a support set, and how often one is drawn."""
+"""Size of the support set of a held-out chip, and number of random support sets."""
 JOB_FOLDS: Final = 5
 
 
-def chips_left_out(runs: PowerRuns, watts: Column) -> Iterator[HeldOut]:
-    """Each chip in turn, answered by a law of the others.
+def held_out_chips(runs: PowerRuns, watts: Column) -> Iterator[HeldOut]:
+    """Each chip in turn, with a law fitted to the other chips.
 
     Args:
-        runs: n runs.
-        watts: (n,) average power.
+        runs: n training runs.
+        watts: (n,) measured average power, W.
     """
     chip = np.array([str(key) for key in runs.silicon])
-    for one in np.unique(chip):
-        held = chip == one
+    for key in np.unique(chip):
+        held = chip == key
         if not held.all():
-            law, here = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-            yield HeldOut(here, law.demand(here), watts[held], "unseen")
+            law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+            yield HeldOut(own, law.demand(own), watts[held], "unseen")
 
 
-def jobs_left_out(
+def held_out_jobs(
     runs: PowerRuns, watts: Column, groups: NDArray[np.str_], seed: int
 ) -> Iterator[HeldOut]:
-    """Networks and operators in folds, on chips that stay.
+    """Folds of networks and operators, with a law fitted to the other folds on all chips.
 
     Args:
-        runs: n runs.
-        watts: (n,) average power.
-        groups: n jobs or operators with their shape, whole in one fold.
-        seed: of the folds.
+        runs: n training runs.
+        watts: (n,) measured average power, W.
+        groups: job, or operator with its shape, of each run; each group is whole in one fold.
+        seed: assigns groups to folds.
     """
     for held in held_out_folds(groups, JOB_FOLDS, seed):
         if not held.all():
-            law, here = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-            yield HeldOut(here, law.demand(here), watts[held], "seen")
+            law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+            yield HeldOut(own, law.demand(own), watts[held], "seen")
 
 
-def after_shots(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
-    """Chips whose operators were measured, left out, of which `SHOTS` operators are then given.
+def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
+    """Operators on held-out chips, after adaptation to random support sets of `SHOTS` operators.
 
     Args:
-        rows: n runs with `power_w`.
-        runs: the same.
-        seed: of the draws.
+        rows: n training rows with `power_w`.
+        runs: the inputs of the law for the same rows.
+        seed: selects the support sets.
     """
     random = np.random.default_rng(seed)
     watts = rows.values["power_w"]
     chip = np.array([str(key) for key in runs.silicon])
     kernels = np.array([isinstance(q.workload, Kernel) for q in rows.queries], dtype=np.bool_)
-    for one in np.unique(chip[kernels]):
-        here = kernels & (chip == one)
-        if here.sum() <= SHOTS or (chip == one).all():
+    for key in np.unique(chip[kernels]):
+        own = kernels & (chip == key)
+        if own.sum() <= SHOTS or (chip == key).all():
             continue
-        law = PowerLaw().fit(runs.take(chip != one), watts[chip != one])
+        law = PowerLaw().fit(runs.take(chip != key), watts[chip != key])
         for _ in range(DRAWS):
-            places = random.permutation(np.flatnonzero(here))
+            order = random.permutation(np.flatnonzero(own))
             support = np.zeros(len(rows), dtype=np.bool_)
-            support[places[:SHOTS]] = True
-            yield _one_draw(rows, runs, law, support, here & ~support)
+            support[order[:SHOTS]] = True
+            yield _adapted(rows, runs, law, support, own & ~support)
 
 
 def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
-    """Logarithm of the dynamic part that measured power stands for over the law's, (n,)."""
+    """Log of the dynamic demand behind a measured power over that of the law, shape (n,).
+
+    Args:
+        runs: n runs.
+        demand: their demand by the law.
+        watts: (n,) measured power, W.
+    """
     residuals: Column = np.log(unlimited_w(runs, demand, watts) / demand.dynamic_w)
     return residuals
 
 
 def kind_of(query: Query) -> str:
-    """Class of work that has a correction of its own: an operator's kind, or `network`."""
+    """Stratum of the few-shot correction: the kind of a single operator, or `network`."""
     workload = query.workload
     if isinstance(workload, Kernel):
         return workload.operator.kind
@@ -95,16 +101,17 @@ def kind_of(query: Query) -> str:
     return workload.graph.operators[0].kind if len(workload.graph) == 1 else "network"
 
 
-def _one_draw(
-    rows: Measurements, runs: PowerRuns, law: PowerLaw, support: Mask, judged: Mask
+def _adapted(
+    rows: Measurements, runs: PowerRuns, law: PowerLaw, support: Mask, held: Mask
 ) -> HeldOut:
+    """The held-out rows, with the demand by the law adapted to the support rows."""
     watts = rows.values["power_w"]
-    given, asked = runs.take(support), runs.take(judged)
-    residuals = law_residuals(given, law.demand(given), watts[support])
+    support_runs, held_runs = runs.take(support), runs.take(held)
+    residuals = law_residuals(support_runs, law.demand(support_runs), watts[support])
     scalars = ShrunkScalars().updated(residuals, *_keys(rows.take(support).queries))
-    factors = np.exp(scalars.correction(*_keys(rows.take(judged).queries)))
-    demand = law.demand(asked).times(np.ones(len(asked)), factors)
-    return HeldOut(asked, demand, watts[judged], "adapted")
+    factors = np.exp(scalars.correction(*_keys(rows.take(held).queries)))
+    demand = law.demand(held_runs).times(np.ones(len(held_runs)), factors)
+    return HeldOut(held_runs, demand, watts[held], "adapted")
 
 
 def _keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:

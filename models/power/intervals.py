@@ -1,9 +1,10 @@
-"""Intervals of power: how far the law's parts may be off, calibrated on chips and jobs left out.
+"""Prediction intervals of the power law, calibrated on held-out chips and held-out jobs.
 
-An end of an interval is the law with its waiting and its dynamic part so many deviations lower or
-higher. So the interval of a run that wants far more than the limit is narrow, for it draws the
-limit whatever it wants. How many deviations hold nine runs in ten is measured on chips left out in
-turn, each counting alike; as these are few, the normal quantile is replaced by Student's.
+The ends of an interval are the law with its waiting and its dynamic power a number of standard
+deviations lower or higher. A run whose demand is far above the limit thus has a narrow interval,
+because its power is close to the limit in either case. The number of standard deviations that
+covers nine runs in ten is measured on held-out chips, which all have the same weight. As the chips
+are few, it is multiplied by the ratio of the Student t to the normal quantile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,44 +20,48 @@ from forerun.models.power.runs import PowerRuns
 Column = NDArray[np.float64]
 
 LEAST_SHARE, MOST_SHARE = 0.15, 1.05
-"""Of the design power: a waiting device, and a short overshoot of its limit."""
+"""Least and greatest end of an interval over the design power: a waiting device, and a short
+overshoot of the limit."""
 COVERAGE: Final = 0.9
 MEASURING: Final = 0.02
-"""Deviation of the logarithm of what is measured at the limit: averages of one operator over
-campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
+"""Standard deviation of measurements at the limit, in log space: averages of one operator in
+several campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
 DEVIATIONS: Final[Mapping[str, tuple[float, float]]] = {
     "unseen": (EFFECTS["waiting"], EFFECTS["dynamic"]),
     "adapted": (0.25, 0.15),
     "seen": (0.1, 0.1),
 }
-"""How well a device is known -> deviations of the logarithms of its waiting and dynamic power; of
-one that is not unseen, round figures that `reach` scales."""
+"""Knowledge of a device -> standard deviations of its waiting and dynamic power, in log space.
+
+Those of adapted and seen devices are round figures, which the calibrated `reach` scales.
+"""
 ANYTHING: Final = 100.0
-"""Deviations from the law that reach from waiting to the limit: no second chip says how far off
-another one is."""
+"""Reach, in standard deviations, that covers everything from waiting power to the limit: used
+without held-out chips, as there is no estimate of the error on another chip."""
 FARTHEST: Final = 50.0
+"""Upper end of the bisection, in standard deviations."""
 BISECTIONS: Final = 40
 FEWEST: Final = 30
-"""Rows that a stratum needs for a figure of its own."""
+"""Held-out rows that a stratum needs for a quantile of its own."""
 
 
 @dataclass(frozen=True)
 class LawIntervals:
-    """How many deviations an interval reaches to either side of the law.
+    """Half-widths of the intervals around the law, in standard deviations.
 
     Attributes:
-        reach: `unseen/network`, `seen/operator` and so on -> deviations.
+        reach: stratum (`unseen/network`, `seen/operator`, ...) -> standard deviations.
     """
 
     reach: Mapping[str, float] = field(default_factory=dict)
 
     def ends(self, runs: PowerRuns, demand: Demand, known: Sequence[str]) -> tuple[Column, Column]:
-        """Low and high of n runs, watts.
+        """Low and high of n runs, W, shapes (n,).
 
         Args:
             runs: n runs.
-            demand: what the law says of them.
-            known: how well each device is known, keys of `DEVIATIONS`.
+            demand: their demand by the law.
+            known: for each run a key of `DEVIATIONS`, how well its device is known.
         """
         reach = np.array(
             [self._reach(k, s) for k, s in zip(known, runs.single, strict=True)], dtype=np.float64
@@ -83,28 +88,31 @@ class LawIntervals:
 def ends(
     runs: PowerRuns, demand: Demand, known: Sequence[str], reach: Column
 ) -> tuple[Column, Column]:
-    """Power with both parts `reach` deviations lower and higher, at most what boards draw, (n,)."""
-    deviations = np.array([DEVIATIONS[one] for one in known]).reshape(-1, 2).T
+    """Power with both parts `reach` standard deviations lower and higher, W, shapes (n,).
+
+    The ends are clipped to the range of what boards draw.
+    """
+    deviations = np.array([DEVIATIONS[key] for key in known]).reshape(-1, 2).T
     tdp = runs.load.tdp_w
-    found = []
+    bounds = []
     for sign in (-1.0, 1.0):
         step = sign * reach
         moved = demand.times(*np.exp(step * deviations))
         moved = moved._replace(waiting_w=np.minimum(moved.waiting_w, MOST_WAITING * tdp))
-        found.append(limited_w(runs, moved) * np.exp(step * MEASURING))
+        bounds.append(limited_w(runs, moved) * np.exp(step * MEASURING))
     least = np.minimum(demand.waiting_w, LEAST_SHARE * tdp)
-    return np.maximum(found[0], least), np.minimum(found[1], MOST_SHARE * tdp)
+    return np.maximum(bounds[0], least), np.minimum(bounds[1], MOST_SHARE * tdp)
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """n runs with what a law says that was fitted without their chip, or their job.
+    """A held-out group of n runs, with the demand by a law fitted without that group.
 
     Attributes:
         runs: n runs.
-        demand: by that law.
-        watts: (n,) measured.
-        known: how well their devices are known, a key of `DEVIATIONS`.
+        demand: their demand by that law.
+        watts: (n,) measured power, W.
+        known: how well that law knows their devices, a key of `DEVIATIONS`.
     """
 
     runs: PowerRuns
@@ -113,7 +121,7 @@ class HeldOut:
     known: str
 
     def deviations(self) -> Column:
-        """Least number of deviations whose interval holds each measurement, (n,)."""
+        """Least number of standard deviations whose interval covers each measurement, (n,)."""
         low, high = np.zeros(len(self.runs)), np.full(len(self.runs), FARTHEST)
         known = [self.known] * len(self.runs)
         for _ in range(BISECTIONS):
@@ -125,26 +133,29 @@ class HeldOut:
 
 
 def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
-    """Deviations that hold `COVERAGE` of what was left out; each part counts alike.
+    """Half-widths that cover `COVERAGE` of the held-out rows; each group has the same weight.
 
-    Parts of one stratum are few: its quantile is widened by Student's over the normal one with as
-    many degrees of freedom as all parts of its kind have, less one.
+    Groups are few, so each quantile is multiplied by the Student t over the normal quantile; the
+    degrees of freedom are the number of groups minus one.
+
+    Args:
+        parts: held-out groups.
     """
     reach = {}
     for known in sorted({part.known for part in parts}):
-        mine = [part for part in parts if part.known == known]
-        values = [part.deviations() for part in mine]
-        wider = _student_over_normal(len(mine))
+        groups = [part for part in parts if part.known == known]
+        values = [part.deviations() for part in groups]
+        wider = _student_over_normal(len(groups))
         reach[known] = wider * _quantile(values)
         for workload, single in (("network", False), ("operator", True)):
-            own = [v[p.runs.single == single] for v, p in zip(values, mine, strict=True)]
+            own = [v[p.runs.single == single] for v, p in zip(values, groups, strict=True)]
             if sum(map(len, own)) >= FEWEST:
                 reach[f"{known}/{workload}"] = wider * _quantile(own)
     return LawIntervals(reach)
 
 
 def _quantile(values: Sequence[Column]) -> float:
-    """The `COVERAGE` quantile of all values, where each part has the same weight."""
+    """The `COVERAGE` quantile of the values of all groups, each with the same total weight."""
     parts = [part for part in values if len(part)]
     pooled = np.concatenate(parts)
     weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in parts])
@@ -154,6 +165,7 @@ def _quantile(values: Sequence[Column]) -> float:
 
 
 def _student_over_normal(parts: int) -> float:
+    """Ratio of the Student t to the normal quantile for a number of groups."""
     from scipy.stats import norm, t
 
     tail = 0.5 * (1.0 + COVERAGE)

@@ -1,15 +1,15 @@
-"""The average power of a GPU as a law of few coefficients, with random effects of its silicon.
+"""A mixed-effects model of the average power of a GPU, with random effects of its chip.
 
-A board draws what it draws while it waits, and a dynamic part: its silicon switches at the rate of
-its units and clock, more with arithmetic at full rate, and every byte from memory takes its energy.
-Units without work switch less, and kernels that stall on memory issue fewer instructions than
-others. Where the host is slower than the device, the dynamic part is drawn for a share of the time
-alone. The sum cannot exceed the design power, which a governor holds by lowering the clock; and no
-run draws less than its board while it waits, which training holds as a one-sided residual.
+Power is the waiting power of the board plus a dynamic part. The dynamic part grows with the rate at
+which the compute units issue instructions, with arithmetic as a share of its peak, and with the
+bytes moved to and from memory. Units without work draw less, and memory-bound kernels issue fewer
+instructions. Where the host is slower than the device, the dynamic part is drawn for only a share
+of the time. The sum cannot exceed the design power, which the governor enforces by lowering the
+clock. No run draws less than the waiting power, which the fit enforces by a one-sided residual.
 
-Coefficients are Bayesian: `TERMS` are what is known without the training rows and how well. The
-effects of a chip are normal; their deviations are what training sees between chips. A chip that
-training did not see has none, the same silicon under another name has those of its twin.
+Coefficients have normal priors (`TERMS`) and are estimated by maximum a posteriori. The effects of
+a chip are normal with the standard deviations of `EFFECTS`. A chip outside the training set has no
+effects; the same chip on another board has the effects of that chip.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,50 +42,53 @@ TERMS: Final[Mapping[str, _Term]] = {
     "idle_units": _Term(-2.0, 0.5),
     **{name: _Term(0.0, 0.3) for name in ACTIVITIES[1:]},
 }
-"""Logarithms, but for `idle_units`. `waiting`: watts of a board of 250 W for computing;
-`graphics_waiting`: a factor of graphics boards, whose GDDR memory keeps its clock; `issue` and
-`arithmetic`: watts for 1e11 units and cycles a second, of any kernel and of arithmetic at its peak;
-`byte`: nanojoules a byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`);
-`network_time` and `operator_time`: device time of networks and of operators in a loop over the
-expected one; `idle_units`: log-odds of the share of issue power that units without work draw
-(0.12); the others: issue power of a class of kernels in terms of dense products. Priors are round
-figures, wide enough for the training rows to move them; `waiting` is a fifth of the design power,
-as in boosters. That of `idle_units` was chosen among five on matrix products of H200, B200 and
-GB200 (AIConfigurator), which are in no training set and are not judged."""
+"""Coefficient -> prior mean and standard deviation, in log space except for `idle_units`.
+
+`waiting`: watts of a waiting compute board with a design power of 250 W; `graphics_waiting`: factor
+for graphics boards, whose GDDR memory keeps its clock; `issue` and `arithmetic`: watts per 1e11
+units times cycles per second, for any kernel and for arithmetic at its peak; `byte`: nanojoules per
+byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`); `network_time` and
+`operator_time`: device time of networks, and of operators in a loop, over the expected one;
+`idle_units`: log odds of the share of issue power that units without work draw (0.12); the others:
+issue power of a class of kernels relative to dense matrix products. Priors are round figures, wide
+enough for the training rows to move them; `waiting` is a fifth of the design power, as in the
+boosters. The prior of `idle_units` was chosen among five on matrix products of H200, B200 and GB200
+(AIConfigurator), which are neither in a training set nor in an evaluation."""
 
 EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 0.4}
-"""Effect of a chip -> standard deviation of its logarithm between chips. Six of the seven chips in
-training are at most 0.2 from the law in the dynamic part, the RTX 2080 Ti is 0.43 below it."""
+"""Random effect -> standard deviation between chips, in log space. For six of the seven chips in
+the training set the dynamic effect is at most 0.2; for the RTX 2080 Ti it is -0.43."""
 
 WAITING_POWER: Final = 0.5
-"""Exponent of the design power in the power of a waiting board: 33 W of 165 (A30), 33 to 37 of 250
-(P100, V100); chosen on these rows, between a constant and a share."""
+"""Exponent of the design power in the waiting power: 33 W of 165 (A30), 33 to 37 W of 250 (P100,
+V100). Chosen on these rows, between a constant (0) and a share (1)."""
 REFERENCE_TDP_W: Final = 250.0
 SHARPNESS: Final = 15.0
 """Exponent of the soft minimum of demand and design power: boards whose demand exceeds the limit
 draw 99.5 % of it (A30)."""
 OVERLAP: Final[Mapping[str, float]] = {"operator": 6.0, "network": 3.0}
-"""Exponent that joins device and host time, which hide behind each other. From times, not from
+"""Exponent of the norm that joins device and host time, which overlap. Measured on times, not on
 power: latencies of operators in a loop are the longer of the two (exponents of 5 and more on A30
-and RTX 2080 Ti), those of ShuffleNet's steps, whose kernels differ in length, join them at 2.8."""
+and RTX 2080 Ti); those of steps of ShuffleNet, whose kernels differ in length, fit 2.8."""
 MOST_WAITING: Final = 0.5
-"""Of the design power."""
+"""Largest waiting power, as a share of the design power."""
 
 SPREAD: Final[Mapping[str, float]] = {"network": 0.1, "operator": 0.15}
-"""Standard deviation of the logarithm within a chip: networks differ less than single operators."""
+"""Standard deviation of residuals within a chip, in log space: larger for single operators."""
 BELOW_WAITING: Final = 0.05
-"""Standard deviation of the logarithm by which a measurement may lie below the waiting power."""
+"""Standard deviation, in log space, of measurements below the waiting power."""
 EVIDENCE_ROWS: Final = 40.0
-"""Rows of one chip and kind that count in full: more of them only repeat its own error."""
+"""Total weight of the rows of one chip and kind, at most: their residuals are correlated."""
 
 
 @dataclass(frozen=True)
 class SiliconEffect:
-    """How a chip differs from the law, in logarithms.
+    """Random effects of a chip, in log space.
 
     Attributes:
-        silicon: which chip, as `forerun.models.power.runs.silicon` gives it.
-        waiting, dynamic, host: effects, as in `EFFECTS`; `host` is of device time over host time.
+        silicon: key of the chip, from `forerun.models.power.runs.silicon`.
+        waiting, dynamic, host: effects, as in `EFFECTS`; `host` is that of device time over host
+            time.
     """
 
     silicon: Sheet
@@ -95,11 +98,11 @@ class SiliconEffect:
 
 
 class Demand(NamedTuple):
-    """What n runs would draw if there were no limit.
+    """Power of n runs if there were no limit.
 
     Attributes:
-        waiting_w: (n,) of the board while it waits, W.
-        dynamic_w: (n,) of what it does, a mean over the run, W.
+        waiting_w: (n,) power of the board while it waits, W.
+        dynamic_w: (n,) further power, averaged over the run, W.
     """
 
     waiting_w: Column
@@ -112,11 +115,11 @@ class Demand(NamedTuple):
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """The law after training; without it, what the priors say.
+    """The law with its coefficients: prior means before `fit`, estimates afterwards.
 
     Attributes:
-        coefficients: of `TERMS`, in their order.
-        effects: of the chips in the training set.
+        coefficients: values of `TERMS`, in their order.
+        effects: random effects of the chips in the training set.
     """
 
     coefficients: tuple[float, ...] = field(
@@ -125,11 +128,11 @@ class PowerLaw:
     effects: tuple[SiliconEffect, ...] = ()
 
     def fit(self, runs: PowerRuns, watts: Column) -> Self:
-        """Most probable coefficients and effects.
+        """Maximum a posteriori estimates of coefficients and effects.
 
         Args:
-            runs: n runs; those of one chip share its effects.
-            watts: (n,) average power.
+            runs: n training runs; runs on one chip share its effects.
+            watts: (n,) measured average power, W.
         """
         from scipy.optimize import least_squares
 
@@ -140,30 +143,30 @@ class PowerLaw:
         scale = np.sqrt(_weights(runs, chip)) / np.where(
             runs.single, SPREAD["operator"], SPREAD["network"]
         )
-        measured, terms = np.log(watts), len(TERMS)
+        log_watts, terms = np.log(watts), len(TERMS)
 
         def residuals(point: Column) -> Column:
             offsets = point[terms:].reshape(len(keys), len(EFFECTS))
             demand = demand_w(point[:terms], runs, (offsets * between)[chip])
-            left = scale * (np.log(limited_w(runs, demand)) - measured)
-            above = np.maximum(np.log(demand.waiting_w) - measured, 0.0) / BELOW_WAITING
+            errors = scale * (np.log(limited_w(runs, demand)) - log_watts)
+            below = np.maximum(np.log(demand.waiting_w) - log_watts, 0.0) / BELOW_WAITING
             prior = (point[:terms] - means) / deviations
-            return np.concatenate([prior, point[terms:], left, above])
+            return np.concatenate([prior, point[terms:], errors, below])
 
         start = np.concatenate([means, np.zeros(len(keys) * len(EFFECTS))])
-        found = least_squares(residuals, start, max_nfev=60).x
-        offsets = found[terms:].reshape(len(keys), len(EFFECTS)) * between
+        solution = least_squares(residuals, start, max_nfev=60).x
+        offsets = solution[terms:].reshape(len(keys), len(EFFECTS)) * between
         effects = (
             SiliconEffect(key, *map(float, row)) for key, row in zip(keys, offsets, strict=True)
         )
-        return type(self)(tuple(map(float, found[:terms])), tuple(effects))
+        return type(self)(tuple(map(float, solution[:terms])), tuple(effects))
 
     def knows(self, silicon: Sheet) -> bool:
-        """Whether training saw the chip."""
+        """Whether the chip is in the training set."""
         return self._effect(silicon) is not None
 
     def demand(self, runs: PowerRuns) -> Demand:
-        """What n runs would draw if there were no limit."""
+        """Demand of n runs, with the effects of chips in the training set."""
         effects = {key: self._effect(key) for key in set(runs.silicon)}
         rows = [effects[key] for key in runs.silicon]
         none = (0.0, 0.0, 0.0)
@@ -190,10 +193,10 @@ class PowerLaw:
 
 
 def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]) -> Demand:
-    """The law itself.
+    """Demand of n runs as a function of coefficients and effects.
 
     Args:
-        coefficients: of `TERMS`, in their order.
+        coefficients: values of `TERMS`, in their order.
         runs: n runs.
         offsets: (n, 3) effects of their chips, in the order of `EFFECTS`.
     """
@@ -218,19 +221,25 @@ def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]
 
 
 def limited_w(runs: PowerRuns, demand: Demand) -> Column:
-    """Power under the boards' own limits, (n,): rises with the demand, stays below the limit."""
+    """Power under the limit of the board, W, (n,): increases with demand, stays below the limit."""
     room = runs.load.tdp_w - demand.waiting_w
     ratio = np.maximum(demand.dynamic_w, 1e-9) / room
-    # x (1 + x^s)^(-1/s), written so that neither power overflows.
+    # x (1 + x^s)^(-1/s) for x = demand / room, written so that no power overflows.
     small = np.minimum(ratio, 1.0 / ratio)
     held: Column = np.minimum(ratio, 1.0) * (1.0 + small**SHARPNESS) ** (-1.0 / SHARPNESS)
     return demand.waiting_w + room * held
 
 
 def unlimited_w(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
-    """Dynamic demand that a measured power stands for, (n,): what `limited_w` leads to it from.
+    """Dynamic demand that leads to a measured power, W, (n,): the inverse of `limited_w`.
 
-    At the limit any higher demand would do; the predicted one is taken where it is that high.
+    A measurement at the limit only bounds the demand from below; the predicted demand is returned
+    there if it is above that bound.
+
+    Args:
+        runs: n runs.
+        demand: their predicted demand.
+        watts: (n,) measured power, W.
     """
     room = runs.load.tdp_w - demand.waiting_w
     share = np.clip((watts - demand.waiting_w) / room, 1e-3, None)
@@ -242,14 +251,14 @@ def unlimited_w(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
 
 
 def _chips(silicon: Sequence[Sheet]) -> tuple[list[Sheet], NDArray[np.intp]]:
-    """Distinct chips, and the place of each row's among them."""
+    """Distinct chips, and the index of each row's chip among them."""
     keys = sorted(set(silicon))
-    place = {key: number for number, key in enumerate(keys)}
-    return keys, np.array([place[key] for key in silicon], dtype=np.intp)
+    index = {key: number for number, key in enumerate(keys)}
+    return keys, np.array([index[key] for key in silicon], dtype=np.intp)
 
 
 def _weights(runs: PowerRuns, chip: NDArray[np.intp]) -> Column:
-    """Of each row: all rows of one chip and kind together weigh at most `EVIDENCE_ROWS`."""
+    """Weight of each row: those of one chip and kind add up to at most `EVIDENCE_ROWS`."""
     cell = 2 * chip + runs.single
     count = np.bincount(cell)[cell]
     weights: Column = np.minimum(1.0, EVIDENCE_ROWS / count)

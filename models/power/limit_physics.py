@@ -1,8 +1,9 @@
-"""What a power limit does to a GPU: power follows it up to a job's demand, clocks follow power.
+"""Physics of a power limit: power follows the limit up to a job's demand, clocks follow power.
 
-Power above the static share buys clock. While voltage falls with the clock, dynamic power goes with
-its cube; at the lowest voltage only in proportion. Both together: `share = f (a + (1 - a) f^2)`.
-Time is part compute, which stretches as 1/f, and part what waits for memory and host.
+Dynamic power, above the static share, depends on the clock f (relative to the full one). Where
+voltage falls with the clock, it is proportional to f^3; at the lowest voltage it is proportional to
+f. The sum of both is `share = f (a + (1 - a) f^2)`. Time has a compute share, which scales as 1/f,
+and a remainder that waits for memory and the host.
 """
 
 import numpy as np
@@ -11,19 +12,20 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 
 SLOWEST: float = 0.05
-"""Least clock in terms of the full one; below, GPUs leave the limit unheeded."""
+"""Lowest clock relative to the full one; GPUs exceed the limit rather than go below it."""
 NEWTON_STEPS = 14
 HALVINGS = 40
 
 
 def followed_power(ratio: Column, headroom: float | Column, onset: float) -> Column:
-    """Average power in terms of the demand, shape (n,): never above 1, never falling in `ratio`.
+    """Average power over demand, shape (n,): at most 1, and nondecreasing in `ratio`.
 
     Args:
-        ratio: limit over demand, n values.
-        headroom: share of a low limit that is drawn.
-        onset: ratio from which on the limit is not felt: more than 1, for an average hides peaks.
-            Between there and `2 / headroom - onset` a parabola joins the two lines.
+        ratio: (n,) limit over demand.
+        headroom: average power over limit where the limit is low.
+        onset: ratio above which the limit has no effect. It exceeds 1, because the demand is an
+            average and its peaks exceed it. Between `2 / headroom - onset` and `onset` a parabola
+            joins the two linear parts.
     """
     start = 2.0 / headroom - onset
     bend = headroom / (2.0 * np.maximum(onset - start, 1e-9))
@@ -32,15 +34,16 @@ def followed_power(ratio: Column, headroom: float | Column, onset: float) -> Col
 
 
 def demand(power: Column, limit: Column, headroom: float, onset: float) -> Column:
-    """What a job would draw without a limit, given what it draws at one; shape (n,).
+    """Power without a limit, given the power under one; shape (n,).
 
-    Where power follows the limit in proportion any higher demand would do; the least is taken.
+    The inverse of `followed_power` by bisection. Where power is proportional to the limit, the
+    demand is not unique, and the least one is returned.
 
     Args:
-        power: average at the limit, n values.
-        limit: n values, in the same unit.
+        power: (n,) average power under the limit.
+        limit: (n,) limit, in the same unit.
         headroom: as in `followed_power`.
-        onset: likewise.
+        onset: as in `followed_power`.
     """
     low = np.array(power, dtype=np.float64)
     high = np.maximum(limit / (2.0 / headroom - onset), low)
@@ -52,22 +55,22 @@ def demand(power: Column, limit: Column, headroom: float, onset: float) -> Colum
 
 
 def clock(share: Column, linear: float | Column) -> Column:
-    """Clock in terms of the full one that a share of dynamic power sustains, shape (n,).
+    """Clock relative to the full one for a given dynamic power, shape (n,).
 
     Args:
-        share: of the dynamic power at full clock, n values; clipped to 0.001 to 1.
-        linear: part of dynamic power that goes with the clock alone, 0 to 1.
+        share: (n,) dynamic power over that at full clock; clipped to 0.001 to 1.
+        linear: share of dynamic power that is proportional to the clock, 0 to 1.
     """
     share = np.clip(share, 1e-3, 1.0)
-    # From above, Newton's method on a convex function comes down to its root without passing it.
-    found: Column = np.minimum(np.cbrt(share / np.maximum(1.0 - linear, 1e-9)), 1.0)
+    # Newton's method on a convex function, started above its root, converges monotonically.
+    root: Column = np.minimum(np.cbrt(share / np.maximum(1.0 - linear, 1e-9)), 1.0)
     for _ in range(NEWTON_STEPS):
-        gap = found * (linear + (1.0 - linear) * found**2) - share
-        found = found - gap / (linear + 3.0 * (1.0 - linear) * found**2)
-    return np.clip(found, SLOWEST, 1.0)
+        gap = root * (linear + (1.0 - linear) * root**2) - share
+        root = root - gap / (linear + 3.0 * (1.0 - linear) * root**2)
+    return np.clip(root, SLOWEST, 1.0)
 
 
 def stretched(clocks: Column, compute: float | Column) -> Column:
-    """Time in terms of that at full clock, shape (n,); a part `compute` waits for the clock."""
-    found: Column = 1.0 + compute * (1.0 / clocks - 1.0)
-    return found
+    """Time over that at full clock, shape (n,); the share `compute` scales with 1/clock."""
+    ratio: Column = 1.0 + compute * (1.0 / clocks - 1.0)
+    return ratio

@@ -1,8 +1,8 @@
-"""What a power limit does to the power and time of any workload, from ratios within Zeus's jobs.
+"""Effect of a power limit on the power and time of any workload, fitted to Zeus's training jobs.
 
-The answers without a limit come from other predictors. The response needs of a workload only its
-power and of a device only its design power, so it holds where nobody measured a capped run; its own
-error widens their intervals.
+Predictions without a limit come from other predictors; the response multiplies them by ratios. It
+depends only on the predicted power of the workload and the design power of the device, so it
+applies where no run under a limit was measured. Its own error widens the intervals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,15 @@ Column = NDArray[np.float64]
 POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")
 LOWEST: Final = 0.33
-"""Of the design power: nothing lower was measured, boards rarely allow it, and none is answered."""
+"""Lowest limit, as a share of the design power, for which there is a prediction: nothing lower was
+measured, and boards rarely allow less."""
 OVERSHOOT: Final = 1.05
-"""Of a limit: 1.8 % of Zeus's averages are more than 2 % above theirs."""
+"""Upper end of power under a limit, over the limit: 1.8 % of Zeus's averages are more than 2 %
+above their limit."""
 MOST_STATIC: Final = 0.6
-"""Of a job's power, where the static share of the design power would be more."""
+"""Largest static power, as a share of the demand of a job."""
 DEPTHS: Final = (0.6, 0.8, 1.0)
-"""Limit over demand: strata of the error."""
+"""Boundaries of the strata of residuals: limit over power without a limit."""
 
 BORROWED: Final = (
     "power: what a limit does to it was learnt from training jobs on other GPUs",
@@ -55,16 +57,16 @@ _ERRORS: Final = {
 
 @dataclass(frozen=True)
 class LimitResponse:
-    """Coefficients of the law and its error; the defaults are Zeus's runs, rounded.
+    """Coefficients of the response and its error; the defaults are the fit to Zeus, rounded.
 
     Attributes:
         headroom, onset: as in `followed_power`.
-        static: power that buys no clock, share of the design power.
+        static: power that does not depend on the clock, as a share of the design power.
         linear: as in `clock`.
-        compute, growth: part of the time that waits for the clock where the whole dynamic power
-            is drawn, and the exponent with which it goes with the share drawn.
-        errors: metric -> quantiles of log(measured / answered) by how deep a limit cuts.
-        sheets: devices that taught it.
+        compute, growth: share of the time that scales with 1/clock at full dynamic power, and the
+            exponent with which that share grows with dynamic power.
+        errors: metric -> quantiles of log(measured / predicted), by stratum (`depth`).
+        sheets: spec sheets of the devices in the training set.
     """
 
     headroom: float = 1.0
@@ -77,39 +79,44 @@ class LimitResponse:
     sheets: tuple[Sheet, ...] = ()
 
     def ratios(self, limit_w: Column, power_w: Column, tdp_w: Column) -> tuple[Column, Column]:
-        """Power and time at a limit in terms of those at the device's own, shapes (n,).
+        """Power and time under a limit over those without one, shapes (n,).
 
-        Both are 1 where the limit is at the design power or above what the workload wants.
+        Both are 1 where the limit is at least the design power or the demand of the workload.
 
         Args:
-            limit_w: limit of one device, n values.
-            power_w: average of one device at its own limit, the design power.
-            tdp_w: design power, n values.
+            limit_w: (n,) power limits of one device, W.
+            power_w: (n,) average power of one device without a limit below its design power, W.
+            tdp_w: (n,) design power of one device, W.
         """
         limit = np.minimum(limit_w, tdp_w)
         power = np.minimum(power_w, self.headroom * tdp_w)
         wanted = demand(power, tdp_w, self.headroom, self.onset)
         capped = followed_power(limit / wanted, self.headroom, self.onset)
         free = followed_power(tdp_w / wanted, self.headroom, self.onset)
-        # Not `capped / free`: the demand is found by bisection, which would leave its residue.
+        # Not `capped / free`, which would contain the error of the bisection for the demand.
         less = np.minimum(capped * wanted / power, 1.0)
         slower = self._stretch(capped, wanted / tdp_w) / self._stretch(free, wanted / tdp_w)
         return np.where(capped < free, less, 1.0), slower
 
     def _stretch(self, drawn: Column, wanted: Column) -> Column:
-        """Time in terms of that at full clock; `drawn` of the demand, `wanted` of the TDP."""
+        """Time over that at full clock, shape (n,).
+
+        Args:
+            drawn: (n,) power over demand.
+            wanted: (n,) demand over design power.
+        """
         static = np.minimum(self.static, MOST_STATIC * wanted)
         dynamic = wanted - static
         compute = np.minimum(self.compute * (dynamic / (1.0 - self.static)) ** self.growth, 1.0)
         return stretched(clock((drawn * wanted - static) / dynamic, self.linear), compute)
 
     def capped(self, queries: Sequence[Query], free: Predictions) -> Predictions:
-        """Answers at the limits that the queries set; other rows stay as they are.
+        """Predictions under the limits of the queries; rows without a limit are not changed.
 
         Args:
-            queries: n questions.
-            free: what is predicted for them at the devices' own limits; `power_w` and
-                `latency_ms` are changed, energy follows from them where it stands there.
+            queries: n queries.
+            free: predictions without a limit; `power_w` and `latency_ms` are changed, and
+                `energy_j`, where it is there, becomes their product.
         """
         rows = [row for row, q in enumerate(queries) if q.operation.power_limit_w is not None]
         if not rows:
@@ -146,8 +153,8 @@ class LimitResponse:
         answer.limits[row] += self.limits(query.device)
 
     def limits(self, device: Device) -> tuple[str, ...]:
-        """What to know about a limit on a device."""
-        known = device.has_sheet and any(same_sheet(sheet(device), one) for one in self.sheets)
+        """Limit lines for any power limit on a device outside the training set."""
+        known = device.has_sheet and any(same_sheet(sheet(device), own) for own in self.sheets)
         return () if known else BORROWED
 
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
@@ -157,26 +164,26 @@ class LimitResponse:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
-        errors = {metric: one.to_json() for metric, one in self.errors.items()}
+        errors = {metric: bounds.to_json() for metric, bounds in self.errors.items()}
         law = {name: getattr(self, name) for name in LAW}
-        return {**law, "errors": errors, "sheets": [list(one) for one in self.sheets]}
+        return {**law, "errors": errors, "sheets": [list(figures) for figures in self.sheets]}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The response that `to_json` wrote."""
-        errors = {m: LogQuantiles.from_json(one) for m, one in content["errors"].items()}
-        sheets = tuple(tuple(one) for one in content["sheets"])
+        errors = {m: LogQuantiles.from_json(own) for m, own in content["errors"].items()}
+        sheets = tuple(tuple(figures) for figures in content["sheets"])
         return cls(**{**content, "errors": errors, "sheets": sheets})
 
 
 def binds(query: Query) -> bool:
-    """Whether the query sets a limit below what its device takes by itself."""
+    """Whether the query sets a power limit below the design power, or that power is unknown."""
     limit, tdp = query.operation.power_limit_w, query.device.tdp_w
     return limit is not None and (tdp is None or limit < tdp)
 
 
 def too_low(limit_w: float, tdp_w: float) -> tuple[str, ...]:
-    """A line where a limit is so low that nothing is answered; none where it is not."""
+    """A limit line where the power limit is too low for a prediction; otherwise nothing."""
     if limit_w >= LOWEST * tdp_w:
         return ()
     share = f"{limit_w:g} W is {limit_w / tdp_w:.0%} of the design power"
@@ -184,12 +191,12 @@ def too_low(limit_w: float, tdp_w: float) -> tuple[str, ...]:
 
 
 def depth(limit_w: float, power_w: float) -> str:
-    """Stratum of the error: how deep a limit cuts into what a workload draws."""
+    """Stratum of the residual: `depth/0` for limits far below the power without a limit."""
     return f"depth/{int(np.searchsorted(DEPTHS, limit_w / power_w))}"
 
 
 class _Columns:
-    """Copies of the columns of an answer, row by row changed."""
+    """Copies of the columns of predictions, changed row by row."""
 
     def __init__(self, free: Predictions) -> None:
         n = len(free)
@@ -207,14 +214,21 @@ class _Columns:
         return float("nan") if column is None else float(column[row])
 
     def leave_out(self, row: int) -> None:
-        """No time, power and energy in a row."""
+        """Set time, power and energy of a row to NaN."""
         for columns in self.columns.values():
             for metric in (POWER, TIME, ENERGY):
                 if metric in columns:
                     columns[metric][row] = np.nan
 
     def spread(self, metric: str, row: int, ratios: Column, error: tuple[float, float]) -> None:
-        """Value times the first ratio; ends by the others (of the value) and the error."""
+        """Multiply a value by a ratio, and widen its interval by the error of the ratio.
+
+        Args:
+            metric: name of the column.
+            row: index of the row.
+            ratios: factors (value, low, high), all relative to the value before.
+            error: low and high of the log error of the ratio.
+        """
         value = self.at("values", metric, row) * ratios[0]
         known = np.isfinite(self.at("low", metric, row))
         self.columns["values"][metric][row] = value
@@ -226,7 +240,13 @@ class _Columns:
             self.columns["high"][metric][row] = value * np.exp(above)
 
     def stretch(self, row: int, times: Column, error: tuple[float, float]) -> None:
-        """Time and its ends, which also hold what the ends of power would stretch it by."""
+        """Multiply time by a ratio; its interval also covers the ratios at the ends of power.
+
+        Args:
+            row: index of the row.
+            times: ratios for the value, the low and the high end of power.
+            error: low and high of the log error of the ratio.
+        """
         value = self.at("values", TIME, row)
         low, high = self.at("low", TIME, row), self.at("high", TIME, row)
         if not np.isfinite(value):

@@ -1,4 +1,4 @@
-"""The response to a power limit learnt from jobs that ran at several limits on one device."""
+"""Fit of the response to a power limit, from jobs that ran at several limits on one device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,21 +16,22 @@ from forerun.models.power.limit_response import LAW, POWER, TIME, LimitResponse,
 Column = NDArray[np.float64]
 POWER_SPREAD: Final = 0.05
 TIME_SPREAD: Final = 0.07
-"""Of what the law leaves, in logarithms."""
+"""Standard deviations of the residuals of the law, in log space."""
 LEAST: Final = (0.85, 1.18, 0.02, 0.02, 0.05, 0.0)
 MOST: Final = (1.0, 1.9, 0.33, 1.0, 1.0, 2.0)
-"""Between which the coefficients are sought, in the order of `LAW`."""
+"""Bounds of the coefficients in the fit, in the order of `LAW`."""
 
 
 @dataclass(frozen=True)
 class CappedRuns:
-    """n runs below the highest limit of their job, with what they were there.
+    """n runs below the highest limit of their job, relative to the run at that limit.
 
     Attributes:
-        queries: at their limits.
-        limit_w, tdp_w: n values; `tdp_w` is the highest limit measured.
-        free_w: power at the highest limit.
-        power, time: logarithms of what a limit does to both.
+        queries: n queries with their limits.
+        limit_w: (n,) power limit, W.
+        tdp_w: (n,) highest limit at which the job was measured, W.
+        free_w: (n,) power at the highest limit, W.
+        power, time: (n,) log ratios of power and of time to those at the highest limit.
     """
 
     queries: Sequence[Query]
@@ -42,7 +43,7 @@ class CappedRuns:
 
     @classmethod
     def of(cls, rows: Measurements) -> "CappedRuns":
-        """Runs whose query stands there again at a higher limit, at or near the design power."""
+        """Runs whose job was also measured at a higher limit, at or near the design power."""
         jobs: dict[Query, list[int]] = {}
         for row, query in enumerate(rows.queries):
             if query.operation.power_limit_w is not None:
@@ -51,8 +52,8 @@ class CappedRuns:
         limits = np.array([q.operation.power_limit_w or np.nan for q in rows.queries])
         watts, times = rows.values[POWER], rows.values[TIME]
         pairs = []
-        for mine in jobs.values():
-            known = [r for r in mine if np.isfinite(watts[r]) and np.isfinite(times[r])]
+        for rows_of_job in jobs.values():
+            known = [r for r in rows_of_job if np.isfinite(watts[r]) and np.isfinite(times[r])]
             if not known:
                 continue
             top = max(known, key=lambda row: float(limits[row]))
@@ -74,17 +75,19 @@ class CappedRuns:
         columns = (self.limit_w, self.tdp_w, self.free_w, self.power, self.time)
         return CappedRuns(queries, *(column[mask] for column in columns))
 
-    def missed(self, response: LimitResponse) -> tuple[Column, Column]:
-        """log(measured / answered) of power and of time, shapes (n,)."""
+    def residuals(self, response: LimitResponse) -> tuple[Column, Column]:
+        """log(measured / predicted) of the ratios of power and of time, shapes (n,)."""
         power, time = response.ratios(self.limit_w, self.free_w, self.tdp_w)
         return self.power - np.log(power), self.time - np.log(time)
 
 
 def fit_response(rows: Measurements) -> LimitResponse:
-    """Coefficients from all devices; errors from devices left out in turn, where there are two.
+    """Coefficients fitted to all devices; error quantiles from held-out devices.
+
+    With fewer than two devices the default error is kept.
 
     Args:
-        rows: runs with `power_w` and `latency_ms` at several limits a job.
+        rows: runs with `power_w` and `latency_ms`, each job at several limits.
     """
     runs = CappedRuns.of(rows)
     if not len(runs.queries):
@@ -93,14 +96,14 @@ def fit_response(rows: Measurements) -> LimitResponse:
     response = replace(_coefficients(runs), sheets=tuple(sorted(set(sheets))))
     if len(response.sheets) < 2:
         return response
-    missed = {metric: np.full(len(sheets), np.nan) for metric in (POWER, TIME)}
-    for one in response.sheets:
-        held = np.array([other == one for other in sheets], dtype=np.bool_)
+    residuals = {metric: np.full(len(sheets), np.nan) for metric in (POWER, TIME)}
+    for device in response.sheets:
+        held = np.array([other == device for other in sheets], dtype=np.bool_)
         without = _coefficients(runs.take(~held))
-        missed[POWER][held], missed[TIME][held] = runs.take(held).missed(without)
+        residuals[POWER][held], residuals[TIME][held] = runs.take(held).residuals(without)
     ratios = zip(runs.limit_w, runs.free_w, strict=True)
     strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
-    errors = {metric: LogQuantiles.of(left, strata) for metric, left in missed.items()}
+    errors = {metric: LogQuantiles.of(column, strata) for metric, column in residuals.items()}
     return replace(response, errors=errors)
 
 
@@ -110,14 +113,14 @@ def _coefficients(runs: CappedRuns) -> LimitResponse:
     start = LimitResponse()
 
     def residuals(point: Column) -> Column:
-        power, time = runs.missed(_response(point))
+        power, time = runs.residuals(_response(point))
         return np.concatenate([power / POWER_SPREAD, time / TIME_SPREAD])
 
     first = np.clip(
         [getattr(start, name) for name in LAW], np.add(LEAST, 1e-3), np.add(MOST, -1e-3)
     )
-    found = least_squares(residuals, first, bounds=(LEAST, MOST), loss="soft_l1", x_scale=0.1)
-    return _response(found.x)
+    fit = least_squares(residuals, first, bounds=(LEAST, MOST), loss="soft_l1", x_scale=0.1)
+    return _response(fit.x)
 
 
 def _response(point: Column) -> LimitResponse:

@@ -1,4 +1,4 @@
-"""What each of several power limits costs and saves: time against energy of one workload."""
+"""Time, power and energy of one workload at several power limits, with their Pareto front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +16,14 @@ class LimitedRun:
     """One workload at one power limit.
 
     Attributes:
-        limit_w: limit of each device.
-        latency_ms, power_w, energy_j: with intervals where they are known; energy and power are
-            of one device.
-        slow_down: time in terms of that at the highest limit swept, less 1.
-        saving: energy saved in terms of that at the highest limit, at most 1.
-        on_front: no other limit is both faster and cheaper: the Pareto front of time and energy.
-        limits: what to know about the answer; empty inside the training range.
+        limit_w: power limit of each device, W.
+        latency_ms, power_w, energy_j: predictions, with intervals where there are any; power and
+            energy are those of one device.
+        slow_down: time over that at the highest limit of the sweep, minus 1.
+        saving: 1 minus energy over that at the highest limit of the sweep.
+        on_front: whether the run is on the Pareto front of time and energy: no other limit is at
+            least as good in both and better in one.
+        limits: limit lines of the prediction; empty inside the training range.
     """
 
     limit_w: float
@@ -37,20 +38,20 @@ class LimitedRun:
 
 @dataclass(frozen=True, slots=True)
 class PowerSweep:
-    """One workload at several power limits, by rising limit."""
+    """Predictions for one workload at several power limits, in increasing order of the limit."""
 
     runs: tuple[LimitedRun, ...]
 
     @property
     def least_energy(self) -> LimitedRun:
-        """The run of least energy; of several alike the one with the highest limit."""
+        """The run with the least energy; among ties, the one with the highest limit."""
         return _cheapest(self.runs)
 
     def within(self, slow_down: float) -> LimitedRun:
-        """The run of least energy among those at most so much slower than the fastest.
+        """The run with the least energy whose time is within a bound of the shortest time.
 
         Args:
-            slow_down: share of the fastest time, such as 0.05.
+            slow_down: largest slow-down relative to the shortest time, such as 0.05.
 
         Raises:
             InputError: it is negative or not a number.
@@ -65,9 +66,9 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
     """Time, power and energy of a query at each of these power limits.
 
     Args:
-        predictor: answers latency and power.
-        query: its own limit is replaced; whatever else it says stays.
-        limits_w: power limits of one device, W; order and repetitions do not matter.
+        predictor: a predictor of latency and power.
+        query: workload, device and operation, whose own power limit is replaced.
+        limits_w: power limits of one device, W; order and duplicates do not matter.
 
     Raises:
         InputError: no limit, too many, or one that is no positive number.
@@ -79,21 +80,21 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
     wrong = [limit for limit in wanted if not 0.0 < limit < float("inf")]
     if wrong:
         raise InputError(f"A power limit is a positive number of watts, not {wrong[0]:g}.")
-    asked = [
+    queries = [
         replace(query, operation=replace(query.operation, power_limit_w=limit)) for limit in wanted
     ]
-    answers = predictor.predict(asked)
-    found = [answers[row] for row in range(len(asked))]
+    columns = predictor.predict(queries)
+    answers = [columns[row] for row in range(len(queries))]
     for metric, words in (("latency_ms", "time"), ("power_w", "power")):
-        for limit, one in zip(wanted, found, strict=True):
-            if metric not in one.estimates:
-                why = "".join(f" ({line})" for line in one.limits if "is answered" in line)
+        for limit, answer in zip(wanted, answers, strict=True):
+            if metric not in answer.estimates:
+                why = "".join(f" ({line})" for line in answer.limits if "is answered" in line)
                 raise UnanswerableQuery(f"No {words} is known for this at {limit:g} W{why}.")
-    times = [one.estimates["latency_ms"] for one in found]
-    powers = [one.estimates["power_w"] for one in found]
+    times = [answer.estimates["latency_ms"] for answer in answers]
+    powers = [answer.estimates["power_w"] for answer in answers]
     energies = [
-        one.estimates.get("energy_j") or _energy(power, time)
-        for one, power, time in zip(found, powers, times, strict=True)
+        answer.estimates.get("energy_j") or _energy(power, time)
+        for answer, power, time in zip(answers, powers, times, strict=True)
     ]
     fronts = _front([t.value for t in times], [e.value for e in energies])
     return PowerSweep(
@@ -106,7 +107,7 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
                 slow_down=times[row].value / times[-1].value - 1.0,
                 saving=1.0 - energies[row].value / energies[-1].value,
                 on_front=fronts[row],
-                limits=tuple(found[row].limits),
+                limits=tuple(answers[row].limits),
             )
             for row, limit in enumerate(wanted)
         )
@@ -114,7 +115,7 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
 
 
 def _energy(power: Estimate, time: Estimate) -> Estimate:
-    """Joules from watts and milliseconds; its interval holds the products of both ends."""
+    """Joules from watts and milliseconds; the ends of the interval are products of the ends."""
     value = power.value * time.value / 1e3
     if power.low is None or power.high is None or time.low is None or time.high is None:
         return Estimate(value)

@@ -1,7 +1,8 @@
-"""Power of operators in a loop on devices whose operators were measured: boosters over features.
+"""Boosters of the power of operators in a loop, on devices whose operators were measured.
 
-A booster learns how much of the draw at the roofline shows. On the devices that it was trained on
-it is better than the law of power (`power_law`), on any other one worse.
+The target is the dynamic power relative to the dynamic power at the roofline. On the devices of the
+training set the boosters are more accurate than the power law (`forerun.models.power.law`), on any
+other device less accurate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,22 +29,23 @@ SETTINGS: Mapping[str, Any] = {
     "objective": "l1",
 }
 LEAST_DYNAMIC = 0.02
-"""Of the design power: the dynamic part of kernels so short that the device waits."""
+"""Least dynamic power over design power, for kernels so short that the device mostly waits."""
 
 SHORT_MS = 0.02
 STRATA = ("busy", "limit", "short", "short_limit")
-"""Kernels below the power limit and at it; those whose roofline time is under `SHORT_MS` apart."""
+"""Strata of residuals: kernels below the power limit and at it, separately for those whose roofline
+time is below `SHORT_MS`."""
 FOLDS = 5
 
 
 def fit_boosters(rows: Measurements, seed: int, bag: int, trees: int) -> BoosterBag:
-    """Boosters of log(dynamic power / its draw at the roofline).
+    """Boosters of log(dynamic power / dynamic power at the roofline).
 
     Args:
         rows: operators with `power_w`.
-        seed: first seed is 100 times this, plus one.
-        bag: boosters.
-        trees: boosting rounds.
+        seed: the first booster's seed is 100 times this, plus one.
+        bag: number of boosters.
+        trees: number of boosting rounds.
     """
     features = gather_power(rows.queries)
     floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
@@ -54,47 +56,53 @@ def fit_boosters(rows: Measurements, seed: int, bag: int, trees: int) -> Booster
 
 
 def boosted_w(boosters: BoosterBag, features: PowerFeatures, correction: Column) -> Column:
-    """Power of n operators, at most the design power.
+    """Power of n operators, W, at most the design power; shape (n,).
 
     Args:
-        boosters: as `fit_boosters` returns them.
-        features: of n operators.
-        correction: (n,) of the logarithm of the dynamic part.
+        boosters: boosters of `fit_boosters`.
+        features: features of n operators.
+        correction: (n,) few-shot correction of the log of the dynamic power.
     """
     dynamic = features.base_w * np.exp(boosters.predict(features.matrix) + correction)
     return features.waiting_w + np.minimum(dynamic, features.headroom_w)
 
 
 def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:
-    """Power of n operators or networks, as the mean over their operators' roofline time."""
+    """Power of n operators or networks, W: the mean over operators, weighted by roofline time."""
     features = gather_power(queries)
     watts = boosted_w(boosters, features, np.zeros(len(features)))
     return features.mean_over_time(watts, len(queries))
 
 
 def dynamic_residuals(features: PowerFeatures, predicted_w: Column, watts: Column) -> Column:
-    """Logarithm of measured over predicted dynamic power, (n,)."""
+    """log(measured / predicted) of the dynamic power, shape (n,).
+
+    Both powers are raised to `LEAST_DYNAMIC` of the design power.
+    """
     floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
     measured = np.maximum(watts - features.waiting_w, floor)
-    found: Column = np.log(measured / np.maximum(predicted_w - features.waiting_w, floor))
-    return found
+    residuals: Column = np.log(measured / np.maximum(predicted_w - features.waiting_w, floor))
+    return residuals
 
 
 def strata(features: PowerFeatures, watts: Column) -> list[str]:
-    """Of `STRATA`: kernels at the power limit are predicted best, short ones worst."""
+    """Stratum of each of n kernels, one of `STRATA`.
+
+    Residuals are smallest for kernels at the power limit and largest for short ones.
+    """
     at_limit = watts > 0.9 * (features.waiting_w + features.headroom_w)
     codes = at_limit + 2 * (features.bound_ms < SHORT_MS).astype(np.intp)
     return [STRATA[code] for code in codes]
 
 
-def shapes_left_out(rows: Measurements, seed: int, bag: int, trees: int) -> LogQuantiles:
-    """Quantiles of log(measured / predicted) on operator shapes left out, by stratum.
+def held_out_shapes(rows: Measurements, seed: int, bag: int, trees: int) -> LogQuantiles:
+    """Conformal quantiles of log(measured / predicted) on held-out operator shapes, by stratum.
 
     Args:
         rows: operators with `power_w` and the group `op_shape`.
-        seed: of the folds and boosters.
-        bag: boosters.
-        trees: boosting rounds.
+        seed: determines folds and boosters.
+        bag: number of boosters.
+        trees: number of boosting rounds.
     """
     measured = np.log(rows.values["power_w"])
     residuals, strata_of = np.full(len(rows), np.nan), np.full(len(rows), "all", dtype="U16")

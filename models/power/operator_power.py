@@ -1,9 +1,9 @@
 """Average power of a GPU while it runs operators in a loop, or trains or runs a network.
 
-A law of few coefficients (`power_law`) answers for any GPU, trained on several: what a board draws
-while it waits, how fast its silicon switches, what a byte costs, and the limit. Operators on the
-devices whose operators were measured are answered by boosters (`power_booster`), which are better
-there and worse elsewhere.
+A mixed-effects law with few coefficients (`forerun.models.power.law`) is fitted to several GPUs and
+predicts for any GPU. Operators on devices whose operators are in the training set are predicted by
+boosters (`forerun.models.power.operator_booster`), which are more accurate there and less accurate
+elsewhere.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.power.held_out_errors import (
-    after_shots,
-    chips_left_out,
-    jobs_left_out,
+    adapted_chips,
+    held_out_chips,
+    held_out_jobs,
     kind_of,
     law_residuals,
 )
@@ -43,7 +43,7 @@ from forerun.models.power.operator_booster import (
     boosted_w,
     dynamic_residuals,
     fit_boosters,
-    shapes_left_out,
+    held_out_shapes,
     strata,
 )
 from forerun.models.power.runs import PowerRuns
@@ -56,19 +56,20 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OperatorPower:
-    """Power of operators and networks on GPUs.
+    """Average power of operators and networks on GPUs.
 
     Attributes:
-        seed: first of the boosters' seeds.
-        bag: boosters.
-        trees: boosting rounds.
-        calibrated: whether `fit` makes intervals.
-        law: the fitted law, or None.
-        boosters: for operators on the devices of `measured.operators`; None where there are none.
-        intervals: of the law, or None.
-        operator_intervals: of the boosters, or None.
-        measured: what the training rows held.
-        scalars: corrections of devices adapted to.
+        seed: determines the boosters' seeds, folds and support sets.
+        bag: number of boosters.
+        trees: number of boosting rounds.
+        calibrated: whether `fit` calibrates intervals.
+        law: the fitted law; None before `fit`.
+        boosters: boosters for operators on the devices of `measured.operators`; None if there are
+            no such devices.
+        intervals: intervals of the law; None without calibration.
+        operator_intervals: intervals of the boosters; None without calibration.
+        measured: domain of the training set.
+        scalars: few-shot corrections of the devices adapted to.
     """
 
     seed: int = 0
@@ -85,22 +86,22 @@ class OperatorPower:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Average power only."""
+        """The only metric: average power of one device, W."""
         return ("power_w",)
 
     def answers(self, query: Query) -> bool:
-        """Operators and networks on GPUs with a known design power, once fitted."""
+        """Operators and networks on GPUs with a known design power, after `fit`."""
         device = query.device
         on_gpu = device.kind == "gpu" and device.tdp_w is not None
         return self.law is not None and on_gpu and query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the law on all rows, boosters on operators; intervals on groups left out.
+        """Fit the law to all rows and boosters to operators; calibrate on held-out groups.
 
         Args:
             measurements: operators, networks and diffusion models with `power_w` and the group
-                `op_shape`: an operator with its shape, or a job. They are held out in turn for
-                the intervals of devices that training saw, whole chips for those of others.
+                `op_shape`: an operator with its shape, or a job. These groups are held out for
+                the intervals of devices in the training set, and whole chips for other devices.
         """
         watts = measurements.values["power_w"]
         runs = PowerRuns.of(measurements.queries)
@@ -117,13 +118,13 @@ class OperatorPower:
         if not self.calibrated:
             return fitted
         groups = measurements.groups["op_shape"]
-        parts = [*chips_left_out(runs, watts), *jobs_left_out(runs, watts, groups, self.seed)]
-        parts += after_shots(measurements, runs, self.seed)
-        shapes = shapes_left_out(kernels, self.seed, self.bag, self.trees) if kernels else None
+        parts = [*held_out_chips(runs, watts), *held_out_jobs(runs, watts, groups, self.seed)]
+        parts += adapted_chips(measurements, runs, self.seed)
+        shapes = held_out_shapes(kernels, self.seed, self.bag, self.trees) if kernels else None
         return replace(fitted, intervals=calibrated(parts), operator_intervals=shapes)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunk scalars on the dynamic part, by device and kind, from rows with `power_w`."""
+        """Shrunk factors of the dynamic power, by device and kind, from rows with `power_w`."""
         assert self.law is not None
         queries, watts = measurements.queries, measurements.values["power_w"]
         runs = PowerRuns.of(queries)
@@ -139,7 +140,7 @@ class OperatorPower:
         return replace(self, scalars=self.scalars.updated(residuals, devices, kinds, known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Power of each query; an interval where the predictor was calibrated."""
+        """Power of each query, with intervals if the predictor was calibrated."""
         assert self.law is not None
         runs = PowerRuns.of(queries)
         correction = self.scalars.correction(
@@ -153,19 +154,21 @@ class OperatorPower:
         boosted = self._boosted(queries)
         if boosted.any():
             kernels = [queries[int(row)] for row in np.flatnonzero(boosted)]
-            answers = self._boosted_answers(kernels, correction[boosted])
-            old = (value, low, high)
-            value, low, high = (_placed(c, boosted, a) for c, a in zip(old, answers, strict=True))
+            columns = self._boosted_columns(kernels, correction[boosted])
+            by_law = (value, low, high)
+            value, low, high = (
+                _replaced(column, boosted, own) for column, own in zip(by_law, columns, strict=True)
+            )
         limits = [self._limits(query) for query in queries]
         if self.intervals is None:
             return Predictions({"power_w": value}, limits=limits)
         ends = ({"power_w": np.minimum(low, value)}, {"power_w": np.maximum(high, value)})
         return Predictions({"power_w": value}, *ends, COVERAGE, limits)
 
-    def _boosted_answers(
+    def _boosted_columns(
         self, kernels: Sequence[Query], correction: Column
     ) -> tuple[Column, Column, Column]:
-        """Value, low and high of operators on devices whose operators were measured."""
+        """Value, low and high of n operators by the boosters, shapes (n,)."""
         assert self.boosters is not None
         features = gather_power(kernels)
         watts = boosted_w(self.boosters, features, correction)
@@ -175,7 +178,7 @@ class OperatorPower:
         return (watts, *_within_board(features, low, high))
 
     def _boosted(self, queries: Sequence[Query]) -> Mask:
-        """Which of n queries are operators like those that the boosters were trained on."""
+        """Mask of the operators on devices and in precisions that the boosters were trained on."""
         measured = self.measured
         return np.array(
             [
@@ -188,7 +191,7 @@ class OperatorPower:
         )
 
     def _known(self, query: Query) -> str:
-        """How well the law knows a query's device."""
+        """How well the law knows a query's device, a key of `intervals.DEVIATIONS`."""
         if self.scalars.rows(query.device) >= ENOUGH_ROWS:
             return "adapted"
         same = query.run.precision in self.measured.precisions and is_network(query)
@@ -196,8 +199,8 @@ class OperatorPower:
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         measured, lines = self.measured, []
-        there = measured.networks if is_network(query) else measured.operators
-        if self.scalars.rows(query.device) < ENOUGH_ROWS and query.device not in there:
+        trained = measured.networks if is_network(query) else measured.operators
+        if self.scalars.rows(query.device) < ENOUGH_ROWS and query.device not in trained:
             what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
@@ -210,13 +213,13 @@ class OperatorPower:
         if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
             lines.append(f"power: no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):
-            one = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
-            if one not in measured.classes:
-                lines.append(f"power: no {one} operator was measured")
+            op_class = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
+            if op_class not in measured.classes:
+                lines.append(f"power: no {op_class} operator was measured")
         return tuple(lines)
 
     def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
+        """Write boosters as LightGBM text and everything else as JSON."""
         shapes = self.operator_intervals
         parameters = {
             "seed": self.seed,
@@ -263,12 +266,14 @@ class OperatorPower:
 
 
 def _within_board(features: PowerFeatures, low: Column, high: Column) -> tuple[Column, Column]:
+    """Ends of an interval clipped to the range of what boards draw, W."""
     tdp = features.waiting_w + features.headroom_w
     least = np.minimum(features.waiting_w, LEAST_SHARE * tdp)
     return np.maximum(low, least), np.minimum(high, MOST_SHARE * tdp)
 
 
-def _placed(column: Column, rows: Mask, values: Column) -> Column:
+def _replaced(column: Column, rows: Mask, values: Column) -> Column:
+    """A copy of a column with other values where the mask is True."""
     changed = np.array(column)
     changed[rows] = values
     return changed

@@ -1,4 +1,4 @@
-"""Runs whose power is asked or was measured: the load of the GPU, and the time of the host."""
+"""Inputs of the power law for n runs: the load of the GPU and the time of the host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -17,22 +17,22 @@ from forerun.models.networks.host_time import HostTime
 Column = NDArray[np.float64]
 
 KERNEL_HOST_S = 30e-6
-"""What the host takes for one call in a loop: calls on tiny tensors take 28 to 45 microseconds
-next to the A30 of torch_op_energy and 80 to 110 next to its RTX 2080 Ti."""
+"""Host time of one call in a loop, seconds. In torch_op_energy, calls on tiny tensors take 28 to 45
+microseconds on the host of the A30 and 80 to 110 on that of the RTX 2080 Ti."""
 DIFFUSION_SHARES = (EFFICIENCY["product"], 0.3)
-"""Arithmetic and memory of a diffusion model that draws a whole batch: large half-precision
-products, whose traffic is taken as a third of what memory could move."""
+"""Shares of peak arithmetic and of peak bandwidth of a diffusion model that generates a batch:
+large half-precision matrix products, whose memory traffic is assumed to be a third of the peak."""
 
 
 @dataclass(frozen=True)
 class PowerRuns:
-    """n runs as the law of power sees them.
+    """Inputs of the power law for n runs.
 
     Attributes:
-        load: of the GPUs.
-        host_s: (n,) time in which a host prepares one run, seconds.
-        single: (n,) whether one operator runs in a loop, forward or with its backward pass.
-        silicon: n keys; boards with one key hold the same chip.
+        load: load of the GPUs.
+        host_s: (n,) time that the host needs to launch one run, seconds.
+        single: (n,) whether a single operator runs in a loop, forward or with its backward pass.
+        silicon: n keys; boards with equal keys have the same chip.
     """
 
     load: GpuLoad
@@ -50,20 +50,20 @@ class PowerRuns:
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "PowerRuns":
-        """Operators, networks, and diffusion models that draw whole batches.
+        """Inputs of operators, networks, and diffusion models that generate a batch.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
             ValueError: a device has no design power.
         """
-        drawing = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
-        rest = [q for q, draws in zip(queries, drawing, strict=True) if not draws]
+        diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
+        others = [q for q, is_diffusion in zip(queries, diffusion, strict=True) if not is_diffusion]
         devices = [q.device for q in queries]
-        if rest:
-            load = gpu_load(rest)
-            if drawing.any():
-                drawn = [d for d, draws in zip(devices, drawing, strict=True) if draws]
-                load = _merged(load, saturating_load(drawn, *DIFFUSION_SHARES), drawing)
+        if others:
+            load = gpu_load(others)
+            if diffusion.any():
+                busy = [d for d, saturates in zip(devices, diffusion, strict=True) if saturates]
+                load = _merged(load, saturating_load(busy, *DIFFUSION_SHARES), diffusion)
         else:
             load = saturating_load(devices, *DIFFUSION_SHARES)
         single = np.array([_is_single(q) for q in queries], dtype=np.bool_)
@@ -72,7 +72,7 @@ class PowerRuns:
 
 
 def _is_single(query: Query) -> bool:
-    """An operator, or the forward and backward pass of one."""
+    """Whether the workload is one operator, or the forward and backward pass of one."""
     workload = query.workload
     if isinstance(workload, Network):
         return len(workload.graph) == 1
@@ -80,9 +80,10 @@ def _is_single(query: Query) -> bool:
 
 
 def silicon(device: Device) -> Sheet:
-    """What boards with the same chip share: units, clock and peaks, but neither memory nor limit.
+    """Key of a chip: log of compute units, boost clock, fp32 peak and half-precision peak.
 
-    Logarithms; 0 for a figure that is not known.
+    Memory and power limit, in which boards with the same chip differ, are not part of it. A figure
+    that is not known is 0.
     """
     peaks = device.peak_tflops
     figures = (
@@ -95,7 +96,7 @@ def silicon(device: Device) -> Sheet:
 
 
 def _host_seconds(queries: Sequence[Query]) -> Column:
-    """By the prior of the law of dispatch (`HostTime`); a diffusion model does not wait for it."""
+    """Host time of n runs, seconds: that of networks by `HostTime` without fit, 0 for diffusion."""
     seconds = np.zeros(len(queries))
     networks = [row for row, q in enumerate(queries) if isinstance(q.workload, Network)]
     if networks:
@@ -107,11 +108,12 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
 
 
 def _merged(first: GpuLoad, second: GpuLoad, is_second: NDArray[np.bool_]) -> GpuLoad:
+    """Loads of n runs, those where the mask is True from `second` and the others from `first`."""
     columns = {}
-    for one in fields(GpuLoad):
-        of_first = getattr(first, one.name)
-        column = np.empty((len(is_second), *of_first.shape[1:]))
-        column[~is_second] = of_first
-        column[is_second] = getattr(second, one.name)
-        columns[one.name] = column
+    for attribute in fields(GpuLoad):
+        values = getattr(first, attribute.name)
+        column = np.empty((len(is_second), *values.shape[1:]))
+        column[~is_second] = values
+        column[is_second] = getattr(second, attribute.name)
+        columns[attribute.name] = column
     return GpuLoad(**columns)

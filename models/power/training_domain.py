@@ -1,4 +1,4 @@
-"""Which runs a predictor of power was trained on: devices, precisions, phases, operator classes."""
+"""Domain of a training set of power: its devices, precisions, phases and operator classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from forerun.models.domain.feature_range import KnownDevices
 
 @dataclass(frozen=True)
 class MeasuredRuns:
-    """What the training rows held.
+    """Categories that occur in a training set.
 
     Attributes:
-        devices: all of them.
-        operators: devices whose operators were measured.
-        networks: devices on which networks ran.
+        devices: all devices.
+        operators: devices on which single operators were measured.
+        networks: devices on which networks were measured.
         precisions: number formats of operators and networks.
-        phases: of networks: inference, training.
-        classes: operator classes of single operators.
+        phases: phases of networks: `inference`, `training`.
+        classes: operator classes of the single operators.
     """
 
     devices: KnownDevices = field(default_factory=KnownDevices)
@@ -35,7 +35,7 @@ class MeasuredRuns:
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "MeasuredRuns":
-        """What stands in these questions."""
+        """The categories that occur in these queries."""
         kernels = [q for q in queries if isinstance(q.workload, Kernel)]
         networks = [q for q in queries if is_network(q)]
         runs = [q.run for q in queries if not isinstance(q.workload, Diffusion)]
@@ -50,7 +50,7 @@ class MeasuredRuns:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
+        """Dictionaries and lists."""
         return {
             "devices": self.devices.sheets,
             "operators": self.operators.sheets,
@@ -62,7 +62,7 @@ class MeasuredRuns:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote."""
+        """The categories that `to_json` wrote."""
         sheets, names = ("devices", "operators", "networks"), ("precisions", "phases", "classes")
         devices, operators, networks = (
             KnownDevices(tuple(tuple(sheet) for sheet in content[name])) for name in sheets
@@ -72,7 +72,7 @@ class MeasuredRuns:
 
 
 def is_network(query: Query) -> bool:
-    """Whether more than one operator runs."""
+    """Whether the workload is a network of more than one operator."""
     return isinstance(query.workload, Network) and len(query.workload.graph) > 1
 
 

@@ -1,7 +1,8 @@
 """Power and time per epoch of known training jobs at a power limit, on any GPU.
 
-What a job wants is learnt from other GPUs; what a GPU makes of it are offsets with a prior, which
-a few rows of that GPU pin down. Energy is power times time.
+A hierarchical model: parameters of the law and of each job are shared by all GPUs, and each GPU has
+offsets from them with a normal prior, which a few rows of that GPU determine. Energy is power times
+time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,12 @@ from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
 from forerun.models.power.training_jobs_errors import calibrate
-from forerun.models.power.training_jobs_fit import OffsetPrior, Taught, fit_offsets, fit_pooled
+from forerun.models.power.training_jobs_fit import (
+    MeasuredJobs,
+    OffsetPrior,
+    fit_offsets,
+    fit_pooled,
+)
 from forerun.models.power.training_jobs_law import (
     SUITE,
     JobRows,
@@ -34,43 +40,45 @@ from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 METRICS: Final = (TIME, POWER)
-TAUGHT_SPREAD: Final = 0.3
-"""Of the prior's: how far rows of a device that teaches may still move its offsets."""
+TRAINED_OFFSET_SHARE: Final = 0.3
+"""Standard deviation of the offsets of a device in the training set, as a share of the prior's:
+how far further rows of that device may still move them."""
 
 NEW_DEVICE: Final = "not measured on this GPU: what it makes of a job comes from other GPUs"
 
 
 @dataclass(frozen=True)
-class KnownGpu:
-    """A device with its offsets.
+class FittedGpu:
+    """A device with its fitted offsets.
 
     Attributes:
-        sheet: which device.
-        offsets: as in `power_cap_law.answers`.
-        rows: how many of its rows each job has shown.
-        teaches: whether the jobs' own figures come from it too.
+        sheet: spec sheet of the device.
+        offsets: as in `training_jobs_law.answers`.
+        rows: for each job, how many of its rows on this device the offsets were fitted to.
+        trained_on: whether the device is in the training set, from which the parameters of the
+            jobs were fitted; otherwise only its offsets come from its rows.
     """
 
     sheet: Sheet
     offsets: tuple[float, ...]
     rows: tuple[int, ...]
-    teaches: bool
+    trained_on: bool
 
 
 @dataclass(frozen=True)
 class PowerCap:
-    """Jobs of Zeus's trace under a power limit.
+    """Training jobs of Zeus's trace under a power limit.
 
     Attributes:
-        seed: of the draws that intervals are calibrated with.
-        calibrated: whether `fit` makes intervals.
-        jobs: data set and network of each.
-        middles: logarithm of the middle batch size of each job.
-        batches: least and greatest batch size of each job, in logarithms.
+        seed: seed of the folds and support sets of the calibration.
+        calibrated: whether `fit` calibrates intervals.
+        jobs: data set and network of each job, `DATASET/NETWORK`.
+        middles: log of the middle batch size of each job.
+        batches: log of the least and the greatest batch size of each job.
         pooled: parameters of the law and of each job; empty before `fit`.
-        gpus: devices that taught, and those adapted to.
-        errors: metric -> quantiles of log(measured / answered), by what was shown of a device.
-        response: what a limit does to any other workload.
+        gpus: devices of the training set, and those adapted to.
+        errors: metric -> quantiles of log(measured / predicted); strata are those of `stratum`.
+        response: fitted effect of a power limit on any other workload.
     """
 
     seed: int = 0
@@ -79,7 +87,7 @@ class PowerCap:
     middles: tuple[float, ...] = ()
     batches: tuple[tuple[float, float], ...] = ()
     pooled: tuple[float, ...] = ()
-    gpus: tuple[KnownGpu, ...] = ()
+    gpus: tuple[FittedGpu, ...] = ()
     errors: Mapping[str, LogQuantiles] = field(default_factory=dict)
     response: LimitResponse = field(default_factory=LimitResponse)
     name: ClassVar[str] = "power_cap"
@@ -90,21 +98,25 @@ class PowerCap:
         return METRICS
 
     def answers(self, query: Query) -> bool:
-        """Tests of the suite on one GPU whose design power and sheet are known."""
+        """Jobs of the suite `SUITE` on a GPU with a spec sheet and a known design power."""
         workload, device = query.workload, query.device
         if not isinstance(workload, Benchmark) or workload.suite != SUITE or not self.jobs:
             return False
         return device.kind == "gpu" and device.has_sheet and device.tdp_w is not None
 
     def fit(self, measurements: Measurements) -> Self:
-        """Jobs, devices and the response to a limit; intervals from devices left out in turn."""
+        """Fit jobs, devices and the response to a limit; calibrate on held-out jobs and devices.
+
+        Args:
+            measurements: rows with `power_w` and `latency_ms`, the time of an epoch.
+        """
         fitted = self.fitted_on(measurements)
         response = fit_response(measurements)
         errors = calibrate(fitted, measurements, self.seed) if self.calibrated else {}
         return replace(fitted, response=response, errors=errors)
 
     def fitted_on(self, rows: Measurements) -> Self:
-        """Jobs and devices of these rows, without intervals."""
+        """The predictor fitted to jobs and devices of these rows, without intervals."""
         names = [job_of(query) for query in rows.queries]
         jobs = tuple(sorted(set(names)))
         logs = np.log([batch_of(query) for query in rows.queries])
@@ -112,88 +124,92 @@ class PowerCap:
         bare = replace(
             self,
             jobs=jobs,
-            middles=tuple(float(np.mean(np.unique(one))) for one in own),
-            batches=tuple((float(one.min()), float(one.max())) for one in own),
+            middles=tuple(float(np.mean(np.unique(sizes))) for sizes in own),
+            batches=tuple((float(sizes.min()), float(sizes.max())) for sizes in own),
         )
-        taught = bare._by_device(rows)
-        pooled, offsets = fit_pooled(taught, jobs)
+        training = bare._by_device(rows)
+        pooled, offsets = fit_pooled(training, jobs)
         gpus = tuple(
-            KnownGpu(key, tuple(offsets[key].tolist()), _shown(one, len(jobs)), True)
-            for key, one in taught.items()
+            FittedGpu(key, tuple(offsets[key].tolist()), _rows_by_job(own, len(jobs)), True)
+            for key, own in training.items()
         )
         return replace(bare, pooled=tuple(pooled.tolist()), gpus=gpus)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Offsets of each device in these rows, in place of older ones of its own."""
+        """Fit the offsets of each device in these support rows, in place of its former ones."""
         gpus = list(self.gpus)
-        for key, taught in self._by_device(measurements).items():
+        for key, support in self._by_device(measurements).items():
             known = self._gpu(key)
             prior = OffsetPrior.of(self.jobs)
-            rows = np.array(_shown(taught, len(self.jobs)))
-            teaches = known is not None and known.teaches
-            if known is not None and known.teaches:
-                prior = prior.around(np.array(known.offsets), TAUGHT_SPREAD)
+            rows = np.array(_rows_by_job(support, len(self.jobs)))
+            trained_on = known is not None and known.trained_on
+            if known is not None and known.trained_on:
+                prior = prior.around(np.array(known.offsets), TRAINED_OFFSET_SHARE)
                 rows = rows + np.array(known.rows)
-            offsets = fit_offsets(np.array(self.pooled), taught, prior)
+            offsets = fit_offsets(np.array(self.pooled), support, prior)
             gpus = [gpu for gpu in gpus if gpu is not known]
-            found = KnownGpu(key, tuple(offsets.tolist()), tuple(rows.tolist()), teaches)
-            gpus.append(found)
+            fitted = FittedGpu(key, tuple(offsets.tolist()), tuple(rows.tolist()), trained_on)
+            gpus.append(fitted)
         return replace(self, gpus=tuple(gpus))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Values with intervals; nothing for a job that nobody measured."""
+        """Time, power and energy with intervals; NaN for a job that is not in the training set."""
         logs = self._logarithms(queries)
         power, time = np.exp(logs[0]), 1e3 * np.exp(logs[1])
         values = {TIME: time, POWER: power, ENERGY: power * time / 1e3}
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
-        strata = [self.trust(query) for query in queries]
+        strata = [self.stratum(query) for query in queries]
         for metric, quantiles in self.errors.items():
             low[metric], high[metric] = quantiles.around(values[metric], strata)
         coverage = 0.9 if self.errors else None
         limits = [self._limits(query) for query in queries]
         return Predictions(values, low, high, coverage, limits)
 
-    def trust(self, query: Query) -> str:
-        """Stratum of the error: how well the device and its job are known."""
+    def stratum(self, query: Query) -> str:
+        """Stratum of the residual: `unseen`, `seen`, or `adapted/N` with N support rows of the job.
+
+        N is at most 3; `seen` devices are those of the training set.
+        """
         gpu = self._gpu(sheet(query.device))
         if gpu is None:
             return "unseen"
-        if gpu.teaches:
+        if gpu.trained_on:
             return "seen"
         job = job_of(query)
-        shown = gpu.rows[self.jobs.index(job)] if job in self.jobs else 0
-        return f"adapted/{min(shown, 3)}"
+        support = gpu.rows[self.jobs.index(job)] if job in self.jobs else 0
+        return f"adapted/{min(support, 3)}"
 
     def _logarithms(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """Of watts and of seconds, shapes (n,)."""
+        """Predicted logarithms of watts and of seconds per epoch, shapes (n,)."""
         rows = JobRows.of(queries, self.jobs, np.array(self.middles))
         power, time = np.full(len(queries), np.nan), np.full(len(queries), np.nan)
         keys = [sheet(query.device) for query in queries]
         for key in set(keys):
             gpu = self._gpu(key)
             offsets = np.zeros(device_size(len(self.jobs))) if gpu is None else gpu.offsets
-            mine = np.array([one == key for one in keys]) & (rows.job >= 0)
-            if mine.any():
-                found = answers(np.array(self.pooled), np.array(offsets), rows.take(mine))
-                power[mine], time[mine] = found
+            own = np.array([other == key for other in keys]) & (rows.job >= 0)
+            if own.any():
+                power[own], time[own] = answers(
+                    np.array(self.pooled), np.array(offsets), rows.take(own)
+                )
         return power, time
 
-    def _by_device(self, rows: Measurements) -> dict[Sheet, Taught]:
-        """Runs of known jobs, a device each."""
+    def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
+        """Spec sheet -> rows of known jobs on that device, in the order of the sheets."""
         keys = [sheet(query.device) for query in rows.queries]
-        nothing = np.full(len(rows), np.nan)
-        watts, times = (rows.values.get(metric, nothing) for metric in (POWER, TIME))
-        whole = JobRows.of(rows.queries, self.jobs, np.array(self.middles))
-        found = {}
+        missing = np.full(len(rows), np.nan)
+        watts, times = (rows.values.get(metric, missing) for metric in (POWER, TIME))
+        inputs = JobRows.of(rows.queries, self.jobs, np.array(self.middles))
+        by_device = {}
         for key in sorted(set(keys)):
-            mine = np.array([one == key for one in keys]) & (whole.job >= 0)
-            if mine.any():
-                logs = (np.log(watts[mine]), np.log(times[mine] / 1e3))
-                found[key] = Taught(whole.take(mine), *logs)
-        return found
+            own = np.array([other == key for other in keys]) & (inputs.job >= 0)
+            if own.any():
+                logs = (np.log(watts[own]), np.log(times[own] / 1e3))
+                by_device[key] = MeasuredJobs(inputs.take(own), *logs)
+        return by_device
 
-    def _gpu(self, key: Sheet) -> KnownGpu | None:
+    def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
 
     def _limits(self, query: Query) -> tuple[str, ...]:
@@ -215,7 +231,7 @@ class PowerCap:
         return tuple(lines)
 
     def save(self, folder: Path) -> None:
-        """Everything as JSON."""
+        """Write all parameters as JSON."""
         parameters = {
             "seed": self.seed,
             "calibrated": self.calibrated,
@@ -223,8 +239,8 @@ class PowerCap:
             "middles": self.middles,
             "batches": self.batches,
             "pooled": self.pooled,
-            "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.teaches] for gpu in self.gpus],
-            "errors": {metric: one.to_json() for metric, one in self.errors.items()},
+            "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.trained_on] for gpu in self.gpus],
+            "errors": {metric: bounds.to_json() for metric, bounds in self.errors.items()},
             "response": self.response.to_json(),
         }
         write_content(folder, self.name, parameters)
@@ -245,13 +261,14 @@ class PowerCap:
             batches=tuple((low, high) for low, high in content["batches"]),
             pooled=tuple(content["pooled"]),
             gpus=tuple(
-                KnownGpu(tuple(key), tuple(offsets), tuple(rows), teaches)
-                for key, offsets, rows, teaches in content["gpus"]
+                FittedGpu(tuple(key), tuple(offsets), tuple(rows), trained_on)
+                for key, offsets, rows, trained_on in content["gpus"]
             ),
-            errors={m: LogQuantiles.from_json(one) for m, one in content["errors"].items()},
+            errors={m: LogQuantiles.from_json(own) for m, own in content["errors"].items()},
             response=LimitResponse.from_json(content["response"]),
         )
 
 
-def _shown(taught: Taught, jobs: int) -> tuple[int, ...]:
-    return tuple(np.bincount(taught.rows.job, minlength=jobs).tolist())
+def _rows_by_job(runs: MeasuredJobs, jobs: int) -> tuple[int, ...]:
+    """Number of rows of each job."""
+    return tuple(np.bincount(runs.rows.job, minlength=jobs).tolist())

@@ -1,4 +1,8 @@
-"""How far off answers about jobs under power limits are, measured on devices and jobs left out."""
+"""Prediction intervals of training jobs, calibrated on held-out jobs and held-out devices.
+
+Each held-out device is predicted without any of its rows, and after few-shot adaptation to random
+support sets of several sizes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,97 +20,108 @@ from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 SHOTS: Final = (8, 20, 40)
+"""Sizes of the support sets of a held-out device."""
 DRAWS: Final = 4
+"""Random support sets of each size."""
 FOLDS: Final = 4
 UNSEEN_AT_LEAST: Final[Mapping[str, float]] = {
     POWER: float(np.log(1.5)),
     TIME: float(np.log(2.5)),
     ENERGY: float(np.log(3.0)),
 }
-"""Of a device of which nothing is known: a handful of teaching devices may agree by chance."""
+"""Least bounds of |log(measured / predicted)| on a device without measurements: the few devices in
+the training set may agree by chance."""
 
 
-class Judged(Protocol):
-    """What is asked of a predictor that errors are measured on."""
+class Calibratable(Protocol):
+    """What the calibration needs of a predictor."""
 
-    def fitted_on(self, rows: Measurements) -> "Judged":
-        """Fitted on these rows alone."""
+    def fitted_on(self, rows: Measurements) -> "Calibratable":
+        """The predictor fitted to these rows alone, without calibration."""
         ...
 
-    def adapt(self, measurements: Measurements) -> "Judged":
-        """Shown these rows of a device."""
+    def adapt(self, measurements: Measurements) -> "Calibratable":
+        """The predictor adapted to the support rows of a device."""
         ...
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Answers, power and time among them."""
+        """Predictions of power, time and energy."""
         ...
 
-    def trust(self, query: Query) -> str:
-        """Stratum of the error."""
+    def stratum(self, query: Query) -> str:
+        """Stratum in which the residual of a query is calibrated."""
         ...
 
 
 WIDER: Final = 1.1
-"""Of an adapted device's interval: it comes from devices taught by one fewer, few as they are."""
+"""Factor by which intervals of adapted devices are widened.
 
-Missed = tuple[NDArray[np.str_], Mapping[str, Column]]
-"""Strata of n rows, and metric -> log(measured / answered)."""
+Their residuals come from fits that lack the held-out device, one of few.
+"""
+
+HeldOutResiduals = tuple[NDArray[np.str_], Mapping[str, Column]]
+"""Strata of n rows, and metric -> (n,) log(measured / predicted)."""
 
 
-def calibrate(fitted: Judged, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
-    """Quantiles by stratum for power, time and energy.
+def calibrate(fitted: Calibratable, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
+    """Metric -> conformal quantiles of the residuals by stratum, for power, time and energy.
 
     Args:
-        fitted: on all of these rows.
-        rows: what it was fitted on.
-        seed: of folds and draws.
+        fitted: predictor fitted to all of the rows.
+        rows: training rows.
+        seed: seed of the folds and of the support sets.
     """
-    parts = [*_jobs_left_out(fitted, rows, seed), *_devices_left_out(fitted, rows, seed)]
+    parts = [*_held_out_jobs(fitted, rows, seed), *_held_out_devices(fitted, rows, seed)]
     strata = np.concatenate([part[0] for part in parts])
-    found = {}
+    errors = {}
     for metric in (TIME, POWER, ENERGY):
-        missed = np.concatenate([part[1][metric] for part in parts])
-        quantiles = LogQuantiles.of(missed, strata)
+        residuals = np.concatenate([part[1][metric] for part in parts])
+        quantiles = LogQuantiles.of(residuals, strata)
         bounds = dict(quantiles.bounds)
         low, high = bounds.get("unseen", bounds[POOLED])
         least = UNSEEN_AT_LEAST[metric]
         for stratum in [name for name in bounds if name.startswith("adapted")]:
             bounds[stratum] = (WIDER * bounds[stratum][0], WIDER * bounds[stratum][1])
         bounds["unseen"] = (min(low, -least), max(high, least))
-        found[metric] = replace(quantiles, bounds=bounds)
-    return found
+        errors[metric] = replace(quantiles, bounds=bounds)
+    return errors
 
 
-def _jobs_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator[Missed]:
-    """A job and batch size of a device that stays."""
+def _held_out_jobs(
+    fitted: Calibratable, rows: Measurements, seed: int
+) -> Iterator[HeldOutResiduals]:
+    """Residuals of held-out settings (job and batch size) on devices in the training set."""
     groups = [f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries]
     for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, seed):
         if held.all():
             continue
         without = fitted.fitted_on(rows.take(~held))
-        yield _missed(without, rows.take(held))
+        yield _residuals(without, rows.take(held))
 
 
-def _devices_left_out(fitted: Judged, rows: Measurements, seed: int) -> Iterator[Missed]:
-    """A device of which nothing is known, then some of its rows drawn at random."""
+def _held_out_devices(
+    fitted: Calibratable, rows: Measurements, seed: int
+) -> Iterator[HeldOutResiduals]:
+    """Residuals on held-out devices, without their rows and after adaptation to support sets."""
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
     if len(np.unique(keys)) < 2:
         return
     random = np.random.default_rng(seed)
     for key in np.unique(keys):
-        away, here = fitted.fitted_on(rows.take(keys != key)), rows.take(keys == key)
-        yield _missed(away, here)
+        without, own = fitted.fitted_on(rows.take(keys != key)), rows.take(keys == key)
+        yield _residuals(without, own)
         for shots in SHOTS:
             for _ in range(DRAWS):
-                shown = np.zeros(len(here), dtype=np.bool_)
-                shown[random.permutation(len(here))[:shots]] = True
-                if not shown.all():
-                    yield _missed(away.adapt(here.take(shown)), here.take(~shown))
+                support = np.zeros(len(own), dtype=np.bool_)
+                support[random.permutation(len(own))[:shots]] = True
+                if not support.all():
+                    yield _residuals(without.adapt(own.take(support)), own.take(~support))
 
 
-def _missed(fitted: Judged, rows: Measurements) -> Missed:
+def _residuals(fitted: Calibratable, rows: Measurements) -> HeldOutResiduals:
+    """Strata and residuals of rows that the predictor was not fitted to."""
     answers = fitted.predict(rows.queries)
     power, time = rows.values[POWER], rows.values[TIME]
     measured = {POWER: power, TIME: time, ENERGY: power * time / 1e3}
-    strata = np.array([fitted.trust(query) for query in rows.queries], dtype=np.str_)
+    strata = np.array([fitted.stratum(query) for query in rows.queries], dtype=np.str_)
     return strata, {m: np.log(measured[m] / answers.values[m]) for m in measured}

@@ -1,6 +1,7 @@
-"""Most probable parameters of the law of jobs under power limits, by damped least squares.
+"""Maximum a posteriori estimates of the parameters of training jobs under power limits.
 
-Residuals over their spread, made robust, beside offsets over the spread of their prior.
+Nonlinear least squares over residuals divided by their standard deviation, with a pseudo-Huber
+loss, and over parameters divided by the standard deviation of their prior.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,107 +29,118 @@ from forerun.models.power.training_jobs_law import (
 Column = NDArray[np.float64]
 POWER_SPREAD: Final = 0.03
 TIME_SPREAD: Final = 0.05
-"""Of what the law leaves, in logarithms."""
+"""Standard deviations of the residuals of the law, in log space."""
 MOST_STEPS: Final = 60
+"""Largest number of evaluations of the least squares solver."""
 
 
 @dataclass(frozen=True)
-class Taught:
-    """Runs on one device with what was measured: logarithms of watts and seconds, or NaN."""
+class MeasuredJobs:
+    """n training runs on one device.
+
+    Attributes:
+        rows: inputs of the runs.
+        log_power: (n,) log of the measured power in watts; NaN where it was not measured.
+        log_time: (n,) log of the measured seconds per epoch; NaN where it was not measured.
+    """
 
     rows: JobRows
     log_power: Column
     log_time: Column
 
     def residuals(self, pooled: Column, offsets: Column) -> Column:
-        """What is left of 2 n logarithms, over its spread; outliers count less."""
+        """Standardised robust residuals of power and time, shape (2 n,); 0 where not measured."""
         power, time = answers(pooled, offsets, self.rows)
-        left = ((power - self.log_power) / POWER_SPREAD, (time - self.log_time) / TIME_SPREAD)
-        return _tempered(np.nan_to_num(np.concatenate(left)))
+        scaled = ((power - self.log_power) / POWER_SPREAD, (time - self.log_time) / TIME_SPREAD)
+        return _pseudo_huber(np.nan_to_num(np.concatenate(scaled)))
 
 
 @dataclass(frozen=True)
 class OffsetPrior:
-    """Normal prior of a device's offsets; those for jobs of one network go together.
+    """Normal prior of a device's offsets; those of jobs that train one network are correlated.
 
     Attributes:
-        middle: most probable offsets.
-        spread: of each.
-        whitening: (jobs, jobs) matrix that makes the jobs' offsets independent.
+        mean: (offsets,) prior means.
+        deviation: (offsets,) prior standard deviations.
+        whitening: (jobs, jobs) matrix that makes the offsets of the jobs independent.
     """
 
-    middle: Column
-    spread: Column
+    mean: Column
+    deviation: Column
     whitening: NDArray[np.float64]
 
     @classmethod
     def of(cls, jobs: Sequence[str]) -> "OffsetPrior":
-        """Of a device of which nothing is known, for these jobs (`DATASET/NETWORK`)."""
+        """The prior for a device without measurements.
+
+        Args:
+            jobs: names of the jobs, `DATASET/NETWORK`.
+        """
         networks = np.array([job.partition("/")[2] for job in jobs])
-        together = np.where(networks[:, None] == networks[None, :], SAME_NETWORK, 0.0)
-        np.fill_diagonal(together, 1.0)
-        whitening = np.linalg.inv(np.linalg.cholesky(together))
-        spread = np.array([*DEVICE_SPREAD, *(DEVICE_JOB_SPREAD * len(jobs))])
-        return cls(np.zeros(len(spread)), spread, np.asarray(whitening, dtype=np.float64))
+        correlation = np.where(networks[:, None] == networks[None, :], SAME_NETWORK, 0.0)
+        np.fill_diagonal(correlation, 1.0)
+        whitening = np.linalg.inv(np.linalg.cholesky(correlation))
+        deviation = np.array([*DEVICE_SPREAD, *(DEVICE_JOB_SPREAD * len(jobs))])
+        return cls(np.zeros(len(deviation)), deviation, np.asarray(whitening, dtype=np.float64))
 
     def around(self, offsets: Column, share: float) -> "OffsetPrior":
-        """Narrower by `share`, around a device's own offsets."""
-        return OffsetPrior(offsets, share * self.spread, self.whitening)
+        """A prior around a device's own offsets, its standard deviations multiplied by `share`."""
+        return OffsetPrior(offsets, share * self.deviation, self.whitening)
 
     def residuals(self, offsets: Column) -> Column:
-        """How far offsets are from the middle: independent, of spread 1, shape (offsets,)."""
-        far = (offsets - self.middle) / self.spread
+        """Whitened offsets: independent with standard deviation 1, shape (offsets,)."""
+        scaled = (offsets - self.mean) / self.deviation
         head = len(DEVICE)
-        jobs = self.whitening @ far[head:].reshape(len(self.whitening), -1)
-        return np.concatenate([far[:head], jobs.ravel()])
+        jobs = self.whitening @ scaled[head:].reshape(len(self.whitening), -1)
+        return np.concatenate([scaled[:head], jobs.ravel()])
 
 
 def fit_pooled(
-    devices: Mapping[Sheet, Taught], jobs: Sequence[str]
+    devices: Mapping[Sheet, MeasuredJobs], jobs: Sequence[str]
 ) -> tuple[Column, dict[Sheet, Column]]:
-    """Parameters of the law and its jobs, and each device's offsets.
+    """Parameters of the law and of each job, and device -> offsets.
 
     Args:
-        devices: device -> its runs, all of known jobs.
-        jobs: their names.
+        devices: spec sheet of a device -> its runs, all of known jobs.
+        jobs: names of the jobs.
     """
     from scipy.optimize import least_squares
 
     keys, prior = list(devices), OffsetPrior.of(jobs)
     head, each = pooled_size(len(jobs)), device_size(len(jobs))
-    middle, spread = _pooled_prior([devices[key] for key in keys], len(jobs))
+    mean, deviation = _pooled_prior([devices[key] for key in keys], len(jobs))
 
     def residuals(point: Column) -> Column:
         pooled, offsets = point[:head], point[head:].reshape(len(keys), each)
-        parts = [(pooled - middle) / spread]
+        parts = [(pooled - mean) / deviation]
         for key, own in zip(keys, offsets, strict=True):
             parts += [prior.residuals(own), devices[key].residuals(pooled, own)]
         return np.concatenate(parts)
 
-    start = np.concatenate([middle, np.zeros(each * len(keys))])
-    found = least_squares(residuals, start, x_scale="jac", max_nfev=MOST_STEPS).x
-    own = found[head:].reshape(len(keys), each)
-    return found[:head], dict(zip(keys, own, strict=True))
+    start = np.concatenate([mean, np.zeros(each * len(keys))])
+    solution = least_squares(residuals, start, x_scale="jac", max_nfev=MOST_STEPS).x
+    own = solution[head:].reshape(len(keys), each)
+    return solution[:head], dict(zip(keys, own, strict=True))
 
 
-def fit_offsets(pooled: Column, taught: Taught, prior: OffsetPrior) -> Column:
-    """A device's offsets from a few runs.
+def fit_offsets(pooled: Column, support: MeasuredJobs, prior: OffsetPrior) -> Column:
+    """Offsets of one device from a few runs, shape (offsets,).
 
     Args:
-        pooled: parameters of the law and its jobs; they stay.
-        taught: runs of known jobs.
-        prior: of the offsets.
+        pooled: parameters of the law and of each job, which are kept.
+        support: support rows, runs of known jobs on the device.
+        prior: prior of the offsets.
     """
     from scipy.optimize import least_squares
 
     def residuals(offsets: Column) -> Column:
-        return np.concatenate([prior.residuals(offsets), taught.residuals(pooled, offsets)])
+        return np.concatenate([prior.residuals(offsets), support.residuals(pooled, offsets)])
 
-    return np.asarray(least_squares(residuals, prior.middle, max_nfev=MOST_STEPS).x)
+    return np.asarray(least_squares(residuals, prior.mean, max_nfev=MOST_STEPS).x)
 
 
-def _pooled_prior(devices: Sequence[Taught], jobs: int) -> tuple[Column, Column]:
-    """Middle and spread; times of a job start from what was measured of it."""
+def _pooled_prior(devices: Sequence[MeasuredJobs], jobs: int) -> tuple[Column, Column]:
+    """Prior means and standard deviations; the means of a job's times come from its rows."""
     law, job = np.array(LAW_PRIOR), np.tile(np.array(JOB_PRIOR), (jobs, 1, 1))
     for number in range(jobs):
         times = np.concatenate([d.log_time[d.rows.job == number] for d in devices])
@@ -140,8 +152,8 @@ def _pooled_prior(devices: Sequence[Taught], jobs: int) -> tuple[Column, Column]
     return both[:, 0], both[:, 1]
 
 
-def _tempered(residuals: Column) -> Column:
-    """Residuals whose squares grow as a pseudo-Huber loss of width 2."""
+def _pseudo_huber(residuals: Column) -> Column:
+    """Residuals whose squares are the pseudo-Huber loss of width 2."""
     root = np.sqrt(1.0 + np.square(residuals / 2.0))
-    tempered: Column = np.sign(residuals) * np.sqrt(8.0 * (root - 1.0))
-    return tempered
+    robust: Column = np.sign(residuals) * np.sqrt(8.0 * (root - 1.0))
+    return robust

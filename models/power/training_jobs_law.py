@@ -1,10 +1,10 @@
-"""Training jobs on a GPU at a power limit: a job's own figures, a device's, and the law of both.
+"""Law of power and time of training jobs on a GPU under a power limit.
 
-A job of batch size b needs A / b an epoch for launches and host and B for arithmetic; the two hide
-behind each other, so that an epoch takes ((A / b)^q + B^q)^(1/q). The busy part, B over that, says
-how much power the job wants above the device's static share; a limit that leaves less lowers the
-clock, which stretches B (`power_physics`). Everything stands in logarithms, so that a device
-differs from others by offsets with a normal prior.
+An epoch with batch size b takes A / b for launches and the host and B for arithmetic. The two
+overlap, so that the epoch takes ((A / b)^q + B^q)^(1/q). The busy share, B over that time,
+determines how much dynamic power the job demands above the static power of the device; a limit that
+allows less lowers the clock, which lengthens B (`limit_physics`). All parameters are in log space
+(shares in log odds), so that a device differs from others by additive offsets with a normal prior.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ Column = NDArray[np.float64]
 SUITE: Final = "zeus_powercap"
 
 LAW: Final = ("static", "linear", "sharpness", "fixed")
-"""Of all devices: log of the static share of the design power; log odds of the part of dynamic
-power that goes with the clock alone; log exponent of the soft minimum; log odds of the part of
-dynamic power, of memory above all, that no lower clock saves."""
+"""Parameters common to all devices: log of static power over design power; log odds of the share of
+dynamic power that is proportional to the clock; log exponent of the soft minimum; log odds of the
+share of dynamic power, mostly of memory, that does not depend on the clock."""
 LAW_PRIOR: Final = ((-1.8, 0.3), (0.0, 1.0), (0.9, 0.4), (-1.0, 0.7))
 
 JOB: Final = (
     *("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power", "overlap"),
 )
-"""Of a job on any device: log A and log B, in seconds; log of its dynamic power when busy, and the
-exponents of that with the busy part and with the batch (last but one); log of the part of B that
-waits for the clock; log of the exponent q."""
+"""Parameters of a job on any device: log A and log B, in seconds; log of its dynamic power when
+busy; the exponent of dynamic power in the busy share; log of the share of B that scales with
+1/clock; the exponent of dynamic power in the batch size; log of the exponent q."""
 JOB_PRIOR: Final = (
     *((0.0, 5.0), (0.0, 5.0), (-0.2, 0.6), (1.0, 0.4), (-0.5, 0.4), (0.0, 0.1), (0.7, 0.4)),
 )
@@ -42,28 +42,28 @@ DEVICE: Final = (
     "fixed",
 )
 DEVICE_SPREAD: Final = (0.6, 0.03, 0.5, 0.5, 0.3, 0.4, 0.7, 0.3, 0.5)
-"""Of a device's offsets, in the order of `DEVICE`."""
+"""Prior standard deviations of a device's offsets, in the order of `DEVICE`."""
 DEVICE_JOB: Final = ("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power")
 DEVICE_JOB_SPREAD: Final = (0.3, 0.2, 0.15, 0.15, 0.2, 0.03)
-"""Of a device's offsets for one job, in the order of `DEVICE_JOB`."""
+"""Prior standard deviations of a device's offsets for one job, in the order of `DEVICE_JOB`."""
 SAME_NETWORK: Final = 0.8
-"""Correlation of a device's offsets for two jobs that train one network."""
+"""Prior correlation of a device's offsets for two jobs that train the same network."""
 
 DYNAMIC_UNIT: Final = 0.6
-"""Of the design power: what a dynamic part of 1 means."""
+"""Unit of the dynamic power of a job, as a share of the design power."""
 SOFT_FLOOR: Final = 0.03
-"""Of the design power: width over which a limit at the static share turns into the least clock."""
+"""Width of the soft maximum of limit minus static power and 0, as a share of the design power."""
 
 
 @dataclass(frozen=True)
 class JobRows:
-    """n runs of jobs as numbers.
+    """Inputs of the law for n runs of jobs.
 
     Attributes:
-        job: place of each in the list of jobs, or -1 for one that is not there.
-        log_batch: batch size over the middle one of its job, in logarithms.
-        limit_w, tdp_w: of the device.
-        log_speed: of its sheet: geometric mean of arithmetic and bandwidth.
+        job: (n,) index into the list of jobs, or -1 for a job that is not in it.
+        log_batch: (n,) log of batch size over the middle batch size of the job.
+        limit_w, tdp_w: (n,) power limit and design power of the device, W.
+        log_speed: (n,) as `log_speed` computes it from the device's spec sheet.
     """
 
     job: NDArray[np.intp]
@@ -74,19 +74,19 @@ class JobRows:
 
     @classmethod
     def of(cls, queries: Sequence[Query], jobs: Sequence[str], middles: Column) -> "JobRows":
-        """Rows of these questions; a limit that is not given is the design power.
+        """Rows of these queries; a power limit that is not given is the design power.
 
         Args:
-            queries: n tests of the suite on devices with a sheet and a design power.
-            jobs: names.
-            middles: logarithm of the middle batch size of each job.
+            queries: n jobs of the suite on devices with a spec sheet and a design power.
+            jobs: names of the jobs.
+            middles: (jobs,) log of the middle batch size of each job.
         """
-        place = {name: number for number, name in enumerate(jobs)}
-        job = np.array([place.get(job_of(query), -1) for query in queries], dtype=np.intp)
+        index = {name: number for number, name in enumerate(jobs)}
+        job = np.array([index.get(job_of(query), -1) for query in queries], dtype=np.intp)
         batch = np.array([np.log(batch_of(query)) for query in queries])
         tdp = np.array([query.device.tdp_w or np.nan for query in queries])
         given = [query.operation.power_limit_w for query in queries]
-        limit = np.array([np.inf if one is None else one for one in given])
+        limit = np.array([np.inf if value is None else value for value in given])
         speed = np.array([log_speed(query) for query in queries])
         return cls(job, batch - middles[job], np.minimum(limit, tdp), tdp, speed)
 
@@ -97,19 +97,19 @@ class JobRows:
 
 
 def job_of(query: Query) -> str:
-    """Data set and network of a test."""
+    """Name of the job of a query: `DATASET/NETWORK`."""
     settings = _settings(query)
     return f"{settings['dataset']}/{settings['network']}"
 
 
 def batch_of(query: Query) -> float:
-    """Batch size of a test, 1 where it is not given."""
+    """Batch size of a query, 1 where it is not given."""
     given = _settings(query).get("batch_size", 1.0)
     return max(float(given), 1e-9)
 
 
 def log_speed(query: Query) -> float:
-    """Logarithm of the geometric mean of arithmetic, TFLOP/s, and bandwidth, 100 GB/s."""
+    """Log of the geometric mean of fp32 peak (TFLOP/s) and bandwidth (units of 100 GB/s)."""
     device = query.device
     peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
     return 0.5 * float(np.log(peak * device.bandwidth_gbs / 100.0))
@@ -121,12 +121,12 @@ def _settings(query: Query) -> dict[str, float | str]:
 
 
 def pooled_size(jobs: int) -> int:
-    """How many parameters the law and its jobs have."""
+    """Number of parameters of the law and of all jobs together."""
     return len(LAW) + len(JOB) * jobs
 
 
 def device_size(jobs: int) -> int:
-    """How many offsets a device has."""
+    """Number of offsets of one device."""
     return len(DEVICE) + len(DEVICE_JOB) * jobs
 
 
@@ -134,20 +134,20 @@ def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Col
     """Logarithms of watts and of seconds an epoch, shapes (n,).
 
     Args:
-        pooled: parameters of the law and of each job.
-        offsets: of one device.
-        rows: n runs of known jobs on it.
+        pooled: (`pooled_size`,) parameters of the law and of each job.
+        offsets: (`device_size`,) offsets of one device.
+        rows: n runs of known jobs on that device.
     """
     law = pooled[: len(LAW)]
     job = pooled[len(LAW) :].reshape(-1, len(JOB))[rows.job].T
     own = offsets[: len(DEVICE)]
-    mine = offsets[len(DEVICE) :].reshape(-1, len(DEVICE_JOB))[rows.job].T
+    both = offsets[len(DEVICE) :].reshape(-1, len(DEVICE_JOB))[rows.job].T
     overlap = np.exp(job[6])
-    launch = job[0] + own[2] + mine[0] - rows.log_batch
-    arithmetic = job[1] - rows.log_speed + own[3] + mine[1]
+    launch = job[0] + own[2] + both[0] - rows.log_batch
+    arithmetic = job[1] - rows.log_speed + own[3] + both[1]
     busy = arithmetic - _joined(launch, arithmetic, overlap)
-    dynamic = job[2] + own[4] + mine[2] + (job[3] + mine[3]) * busy
-    dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(dynamic + (job[5] + mine[5]) * rows.log_batch)
+    dynamic = job[2] + own[4] + both[2] + (job[3] + both[3]) * busy
+    dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(dynamic + (job[5] + both[5]) * rows.log_batch)
     fixed = _share(law[3] + own[8])
     saved = (1.0 - fixed) * dynamic
     static = rows.tdp_w * np.exp(law[0] + own[0]) + fixed * dynamic
@@ -156,12 +156,12 @@ def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Col
     sharp = np.exp(law[2] + own[7])
     drawn = (left**-sharp + saved**-sharp) ** (-1.0 / sharp)
     clocks = clock(drawn / saved, _share(law[1] + own[6]))
-    slowed = np.log(stretched(clocks, np.exp(job[4] + own[5] + mine[4])))
+    slowed = np.log(stretched(clocks, np.exp(job[4] + own[5] + both[4])))
     return np.log(static + drawn), _joined(launch, arithmetic + slowed, overlap)
 
 
 def _joined(launch: Column, arithmetic: Column, overlap: Column) -> Column:
-    """Logarithm of the time of two parts that hide behind each other, shape (n,)."""
+    """Log of the time of two overlapping parts: their norm of order `overlap`, shape (n,)."""
     joined: Column = np.logaddexp(overlap * launch, overlap * arithmetic) / overlap
     return joined
 

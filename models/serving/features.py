@@ -1,7 +1,7 @@
-"""Queries of generative models as rows: features, places of a process, bounds, what was measured.
+"""Queries about generative models as rows: features, inputs of the process, bounds and targets.
 
-Three logarithms are learnt: the share of the design power, cycle time over its bound, and their
-sum, the energy over what the bound would take at design power.
+There are three targets, all in log space: power as a share of the design power, cycle time over
+its analytic bound, and their sum, which is energy over that of the bound at design power.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +31,8 @@ Matrix = NDArray[np.float64]
 
 POWER, LATENCY = "power_w", "latency_ms"
 KINDS: Final = ("llm_serving", "diffusion")
+WITHOUT_CONFIGURATION: Final = "_untold"
+"""Suffix, in artifacts, of fits for queries that do not give the model's configuration."""
 
 RATE: Final[Mapping[str, str]] = MappingProxyType(
     {"llm_serving": "tokens_per_s", "diffusion": "samples_per_s"}
@@ -41,7 +43,7 @@ ENERGY_OF_ONE: Final[Mapping[str, str]] = MappingProxyType(
 FEATURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"llm_serving": LLM_FEATURES, "diffusion": DIFFUSION_FEATURES}
 )
-SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "llm_serving": MappingProxyType(
             {
@@ -78,20 +80,20 @@ SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         ),
     }
 )
-"""Length scales of the features that a process sees."""
+"""Features that are inputs of the Gaussian process, with their length scales."""
 
 
 @dataclass(frozen=True)
 class ServingRows:
-    """n queries of one kind of generative model.
+    """n queries about one kind of generative model.
 
     Attributes:
-        kind: of the workloads.
+        kind: kind of the workloads, one of `KINDS`.
         features: (n, len(FEATURES[kind])).
-        bound_s: seconds of a cycle at least.
-        outputs: what a cycle gives: tokens, images or videos.
-        count: devices.
-        tdp_w: design power of one.
+        bound_s: (n,) lower bound of the time of a cycle, seconds.
+        outputs: (n,) tokens, images or videos that a cycle produces.
+        count: (n,) number of devices.
+        tdp_w: (n,) design power of one device, W.
     """
 
     kind: str
@@ -109,7 +111,7 @@ class ServingRows:
         """Rows in the order of the queries, which are all of that kind.
 
         Raises:
-            UnknownBandwidth, UnknownPrecision: a device's sheet does not say.
+            UnknownBandwidth, UnknownPrecision: a device's spec sheet lacks a figure.
         """
         features = [_features(query) for query in queries]
         return cls(
@@ -127,11 +129,11 @@ class ServingRows:
         return ServingRows(self.kind, *(column[rows] for column in columns))
 
     def clipped(self, ranges: FeatureRange) -> "ServingRows":
-        """The same rows with features moved into a range; bounds stay as they are."""
+        """The same rows with features clipped to a range; bounds are not changed."""
         return replace(self, features=ranges.clip(self.features))
 
-    def places(self, scales: Mapping[str, float]) -> Matrix:
-        """Features that a process sees, in units of their length scales, shape (n, d)."""
+    def points(self, scales: Mapping[str, float]) -> Matrix:
+        """Inputs of a process: the features named in `scales` over their length scales, (n, d)."""
         names = FEATURES[self.kind]
         columns = [self.features[:, names.index(n)] / scale for n, scale in scales.items()]
         return np.column_stack(columns)
@@ -142,27 +144,27 @@ class ServingRows:
         Args:
             values: `power_w` and `tokens_per_s` or `latency_ms`.
         """
-        nothing = np.full(len(self), np.nan)
-        seconds = values.get(LATENCY, nothing) / 1e3
+        missing = np.full(len(self), np.nan)
+        seconds = values.get(LATENCY, missing) / 1e3
         if self.kind == "llm_serving":
-            seconds = self.outputs / values.get(RATE[self.kind], nothing)
-        share = np.log(values.get(POWER, nothing) / self.tdp_w)
+            seconds = self.outputs / values.get(RATE[self.kind], missing)
+        share = np.log(values.get(POWER, missing) / self.tdp_w)
         slower = np.log(seconds / self.bound_s)
         return np.column_stack([share, slower, share + slower])
 
     def metrics(self, share: Column, slower: Column) -> dict[str, Column]:
-        """Metrics from the logarithms of power share and of time over bound."""
+        """Metric -> (n,) values, from the logarithms of power share and of time over bound."""
         power, seconds = self.tdp_w * np.exp(share), self.bound_s * np.exp(slower)
         rate = self.outputs / seconds
-        found = {POWER: power, RATE[self.kind]: rate}
-        found[ENERGY_OF_ONE[self.kind]] = power * self.count / rate
+        metrics = {POWER: power, RATE[self.kind]: rate}
+        metrics[ENERGY_OF_ONE[self.kind]] = power * self.count / rate
         if self.kind == "diffusion":
-            found |= {LATENCY: seconds * 1e3, "energy_j": power * seconds}
-        return found
+            metrics |= {LATENCY: seconds * 1e3, "energy_j": power * seconds}
+        return metrics
 
 
 def gives_configuration(query: Query) -> bool:
-    """Whether the asker gives facts of the model's configuration that the workload may lack."""
+    """Whether the query gives any optional field of the model's configuration."""
     workload = generative(query)
     if isinstance(workload, LlmServing):
         return workload.cache_bytes_per_token is not None or workload.experts > 0
@@ -171,32 +173,35 @@ def gives_configuration(query: Query) -> bool:
 
 
 def without_configuration(query: Query) -> Query:
-    """The same question without such facts."""
+    """The same query without the optional fields of the model's configuration."""
     workload = generative(query)
     if isinstance(workload, LlmServing):
         bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
         return replace(query, workload=bare)
-    drawn = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
-    return replace(query, workload=drawn)
+    diffusion = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
+    return replace(query, workload=diffusion)
 
 
-def fit_of(query: Query) -> str:
-    """Which fit answers: the kind of workload, and whether its configuration is told."""
+def fit_name(query: Query) -> str:
+    """Name of the fit that answers: the kind of workload, and whether its configuration is given.
+
+    The names are keys and file names in artifacts.
+    """
     kind = query.workload.kind
-    return kind if gives_configuration(query) else f"{kind}_untold"
+    return kind if gives_configuration(query) else kind + WITHOUT_CONFIGURATION
 
 
 def generative(query: Query) -> Generative:
-    """The workload of a query that a serving predictor answers."""
+    """The workload of a query about a generative model."""
     assert isinstance(query.workload, LlmServing | Diffusion)
     return query.workload
 
 
 def measured_rows(rows: Measurements, kind: str) -> Measurements:
-    """Rows of one kind of workload with power and time."""
+    """Rows of one kind of workload for which power and rate (or time) were measured."""
     rate = "tokens_per_s" if kind == "llm_serving" else LATENCY
-    nothing = np.full(len(rows), np.nan)
-    known = ~np.isnan(rows.values.get(POWER, nothing)) & ~np.isnan(rows.values.get(rate, nothing))
+    missing = np.full(len(rows), np.nan)
+    known = ~np.isnan(rows.values.get(POWER, missing)) & ~np.isnan(rows.values.get(rate, missing))
     return rows.take(known & np.array([q.workload.kind == kind for q in rows.queries], dtype=bool))
 
 

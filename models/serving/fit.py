@@ -1,8 +1,8 @@
-"""What is learnt about one kind of generative model: boosters, a process, and their middle.
+"""Regression for one kind of generative model: a weighted mean of boosters and a Gaussian process.
 
-Power share and time over bound come from both; energy over bound, their sum, is learnt a second
-time, and its two answers meet half way. Time follows from energy and power, so that none of the
-three contradicts another.
+Power share and time over bound are predicted by both. Their sum, energy over bound, has boosters of
+its own, and the two predictions of it are averaged. Time then follows from energy and power, so
+that the three are consistent.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.serving.features import FEATURES, SCALES, ServingRows
-from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, Spread
+from forerun.models.serving.features import FEATURES, LENGTH_SCALES, ServingRows
+from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, StandardDeviations
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -32,43 +32,46 @@ SETTINGS: Mapping[str, Any] = {
     "bagging_freq": 1,
     "lambda_l2": 1.0,
 }
-SPREADS: Mapping[str, Spread] = {
-    "llm_serving": Spread(group=0.05, noise=0.1),
-    "diffusion": Spread(group=0.2, noise=0.12),
+STANDARD_DEVIATIONS: Mapping[str, StandardDeviations] = {
+    "llm_serving": StandardDeviations(group=0.05, noise=0.1),
+    "diffusion": StandardDeviations(group=0.2, noise=0.12),
 }
-"""Ten diffusion models differ by more that no input tells than thirty language models."""
+"""The random effect of a model is larger for the ten diffusion models than for the thirty language
+models: their inputs explain less of the differences between models."""
 PROCESS_SHARE = 0.65
-"""Of the answer; with language models left out in turn, 0.5 and 0.7 differ by 0.2 points."""
+"""Weight of the process in the mean; with language models held out in turn, the errors with 0.5
+and 0.7 differ by 0.2 percentage points."""
 MOST_SHARE = float(np.log(1.02))
-"""Of the design power: the limit is held but for short overshoots."""
+"""Log of the largest share of the design power that is predicted: devices keep to their limit
+except for short overshoots."""
 
 
 class LogAnswer(NamedTuple):
-    """Logarithms, n of each: power share, time over bound, energy over bound (their sum)."""
+    """Predicted logarithms, shape (n,) each: power share, time over bound, energy (their sum)."""
 
     share: Column
     slower: Column
 
     @property
     def energy(self) -> Column:
-        """Energy over what the bound would take at design power."""
+        """Log of energy over that of the bound at design power, shape (n,)."""
         return self.share + self.slower
 
     @property
     def columns(self) -> Matrix:
-        """Shape (n, 3), as in `ServingRows.targets`."""
+        """The three targets in the order of `ServingRows.targets`, shape (n, 3)."""
         return np.column_stack([self.share, self.slower, self.energy])
 
 
 @dataclass(frozen=True)
 class ServingFit:
-    """Boosters and process of one kind.
+    """Boosters and process for one kind of workload.
 
     Attributes:
-        kind: of the workloads.
-        boosters: one bag a target.
-        process: of share and slower.
-        ranges: of all features.
+        kind: kind of the workloads.
+        boosters: target -> bag of boosters.
+        process: Gaussian process of the first two targets, power share and time over bound.
+        ranges: ranges of all features over the training rows.
     """
 
     kind: str
@@ -86,14 +89,14 @@ class ServingFit:
         trees: int,
         seeds: range,
     ) -> Self:
-        """Fit on rows.
+        """Fit boosters and process to n training rows.
 
         Args:
-            rows: n rows.
+            rows: n training rows.
             targets: (n, 3), as in `ServingRows.targets`.
-            groups: n models.
-            trees: boosting rounds.
-            seeds: one booster each.
+            groups: the model of each of the n rows.
+            trees: number of boosting rounds.
+            seeds: seeds of the boosters, one booster for each.
         """
         boosters = {
             name: BoosterBag.fit(
@@ -102,38 +105,41 @@ class ServingFit:
             for name, column in zip(TARGETS, targets.T, strict=True)
         }
         process = MixedEffectsProcess.fit(
-            rows.places(SCALES[rows.kind]), targets[:, :2], groups, SPREADS[rows.kind]
+            rows.points(LENGTH_SCALES[rows.kind]),
+            targets[:, :2],
+            groups,
+            STANDARD_DEVIATIONS[rows.kind],
         )
         return cls(
             rows.kind, boosters, process, FeatureRange.of(FEATURES[rows.kind], rows.features)
         )
 
     def predict(self, rows: ServingRows) -> LogAnswer:
-        """Answers to n rows."""
+        """Predictions for n rows; features are clipped to the ranges of the training rows."""
         inside = rows.clipped(self.ranges)
         boosted = {name: bag.predict(inside.features) for name, bag in self.boosters.items()}
-        smooth = self.process.predict(inside.places(SCALES[self.kind]))
-        mine = 1.0 - PROCESS_SHARE
-        share = mine * boosted["share"] + PROCESS_SHARE * smooth[:, 0]
+        smooth = self.process.predict(inside.points(LENGTH_SCALES[self.kind]))
+        weight = 1.0 - PROCESS_SHARE
+        share = weight * boosted["share"] + PROCESS_SHARE * smooth[:, 0]
         share = np.minimum(share, MOST_SHARE)
-        slower = mine * boosted["slower"] + PROCESS_SHARE * smooth[:, 1]
-        energy = mine * boosted["energy"] + PROCESS_SHARE * smooth.sum(axis=1)
+        slower = weight * boosted["slower"] + PROCESS_SHARE * smooth[:, 1]
+        energy = weight * boosted["energy"] + PROCESS_SHARE * smooth.sum(axis=1)
         return LogAnswer(share, (energy + share + slower) / 2.0 - share)
 
-    def save(self, folder: Path, way: str) -> dict[str, Any]:
-        """Write the boosters under a name; the rest as plain dictionaries and lists."""
-        for name, bag in self.boosters.items():
-            bag.save(folder, f"{way}-{name}")
+    def save(self, folder: Path, name: str) -> dict[str, Any]:
+        """Write the boosters to files named after the fit; return the rest as JSON content."""
+        for target, bag in self.boosters.items():
+            bag.save(folder, f"{name}-{target}")
         return {
             "kind": self.kind,
-            "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
+            "boosters": {target: len(bag.texts) for target, bag in self.boosters.items()},
             "process": self.process.to_json(),
             "ranges": self.ranges.to_json(),
         }
 
     @classmethod
-    def load(cls, folder: Path, way: str, content: Mapping[str, Any]) -> Self:
-        """What `save` wrote.
+    def load(cls, folder: Path, name: str, content: Mapping[str, Any]) -> Self:
+        """The fit that `save` wrote.
 
         Raises:
             BadArtifact: a booster is missing, or it was fitted on other features.
@@ -141,8 +147,8 @@ class ServingFit:
         kind = content["kind"]
         FeatureRange.check_names(folder, FEATURES[kind], content["ranges"]["names"])
         boosters = {
-            name: BoosterBag.load(folder, f"{way}-{name}", count)
-            for name, count in content["boosters"].items()
+            target: BoosterBag.load(folder, f"{name}-{target}", count)
+            for target, count in content["boosters"].items()
         }
         process = MixedEffectsProcess.from_json(content["process"])
         return cls(kind, boosters, process, FeatureRange.from_json(content["ranges"]))

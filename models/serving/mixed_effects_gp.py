@@ -1,8 +1,8 @@
-"""A Gaussian process with a random effect for each model: rows of one model are no new models.
+"""A Gaussian process with a random effect per model, shared by all rows of that model.
 
-Model names enter the covariance of the training rows as groups alone; a question belongs to no
-group, so that its answer does not depend on any name. Rasmussen and Williams 2006, section 2.7 for
-the linear part; Laird and Ware 1982 for random effects.
+Model names enter the covariance of the training rows only, as groups. A query belongs to no group,
+so its prediction does not depend on any name. See Rasmussen and Williams 2006, section 2.7, for the
+linear part, and Laird and Ware 1982 for random effects.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,18 @@ from forerun.models.gaussian_process.posterior import distances
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 DIGITS = 9
+"""Decimal digits to which inputs and weights are rounded before they are stored."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Standard deviations of the parts of a value, in log space.
+class StandardDeviations:
+    """Prior standard deviations of the components of a value, in log space.
 
     Attributes:
-        smooth: what places near each other share.
-        linear: a trend.
-        group: what rows of one model share beyond that.
-        noise: of one row.
+        smooth: component with a squared exponential covariance.
+        linear: linear trend.
+        group: random effect of a model.
+        noise: error of one row.
     """
 
     smooth: float = 0.5
@@ -38,68 +39,76 @@ class Spread:
 
 @dataclass(frozen=True)
 class MixedEffectsProcess:
-    """Posterior means of m values at places.
+    """Posterior means of m targets.
 
     Attributes:
-        places: (n, d) training places, in units of their length scales.
-        centre: (d,) their mean.
-        level: (m,) medians that the process deviates from.
-        weights: (n, m) weights of the training places.
-        spread: of the parts.
+        points: (n, d) training inputs, in units of their length scales.
+        centre: (d,) mean of the training inputs.
+        level: (m,) prior means: medians of the training values.
+        weights: (n, m) weights of the training inputs in the posterior mean.
+        deviations: prior standard deviations of the components.
     """
 
-    places: Matrix
+    points: Matrix
     centre: Column
     level: Column
     weights: Matrix
-    spread: Spread
+    deviations: StandardDeviations
 
     @classmethod
-    def fit(cls, places: Matrix, values: Matrix, groups: NDArray[np.str_], spread: Spread) -> Self:
-        """The process given values.
+    def fit(
+        cls,
+        points: Matrix,
+        values: Matrix,
+        groups: NDArray[np.str_],
+        deviations: StandardDeviations,
+    ) -> Self:
+        """The posterior given the training values.
 
         Args:
-            places: (n, d), in units of the length scales.
-            values: (n, m), without missing ones.
-            groups: n models.
-            spread: of the parts.
+            points: (n, d) training inputs, in units of the length scales.
+            values: (n, m) training values, none missing.
+            groups: the model of each of the n rows.
+            deviations: prior standard deviations of the components.
         """
-        places, centre = np.round(places, DIGITS), np.round(places.mean(axis=0), DIGITS)
+        points, centre = np.round(points, DIGITS), np.round(points.mean(axis=0), DIGITS)
         level = np.median(values, axis=0)
-        shared = _covariance(places, places, centre, spread)
-        shared += spread.group**2 * (groups[:, None] == groups[None, :])
-        shared += spread.noise**2 * np.eye(len(places))
+        shared = _covariance(points, points, centre, deviations)
+        shared += deviations.group**2 * (groups[:, None] == groups[None, :])
+        shared += deviations.noise**2 * np.eye(len(points))
         weights = np.linalg.solve(shared, values - level)
-        return cls(places, centre, level, np.round(weights, DIGITS), spread)
+        return cls(points, centre, level, np.round(weights, DIGITS), deviations)
 
-    def predict(self, places: Matrix) -> Matrix:
-        """Means, shape (k, m)."""
-        cross = _covariance(places, self.places, self.centre, self.spread)
-        # One row at a time: sums must not depend on the rows beside it.
+    def predict(self, points: Matrix) -> Matrix:
+        """Posterior means at k points of shape (k, d), shape (k, m)."""
+        cross = _covariance(points, self.points, self.centre, self.deviations)
+        # One row at a time, so that rounding does not depend on the other rows of the batch.
         return np.array([self.level + row @ self.weights for row in cross]).reshape(
-            len(places), len(self.level)
+            len(points), len(self.level)
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
-        spread = self.spread
+        deviations = self.deviations
         return {
-            "places": self.places.tolist(),
+            "places": self.points.tolist(),
             "centre": self.centre.tolist(),
             "level": self.level.tolist(),
             "weights": self.weights.tolist(),
-            "spread": [spread.smooth, spread.linear, spread.group, spread.noise],
+            "spread": [deviations.smooth, deviations.linear, deviations.group, deviations.noise],
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The process that `to_json` wrote."""
-        places, centre = np.array(content["places"]), np.array(content["centre"])
+        points, centre = np.array(content["places"]), np.array(content["centre"])
         level, weights = np.array(content["level"]), np.array(content["weights"])
-        return cls(places, centre, level, weights, Spread(*content["spread"]))
+        return cls(points, centre, level, weights, StandardDeviations(*content["spread"]))
 
 
-def _covariance(one: Matrix, other: Matrix, centre: Column, spread: Spread) -> Matrix:
+def _covariance(
+    one: Matrix, other: Matrix, centre: Column, deviations: StandardDeviations
+) -> Matrix:
     smooth = np.exp(-0.5 * distances(one, other) ** 2)
     trend = 1.0 + (one - centre) @ (other - centre).T / one.shape[1]
-    return np.asarray(spread.smooth**2 * smooth + spread.linear**2 * trend)
+    return np.asarray(deviations.smooth**2 * smooth + deviations.linear**2 * trend)

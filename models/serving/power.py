@@ -1,9 +1,10 @@
-"""Power, speed and energy of generative models while they serve: language models and diffusion.
+"""Power, rate and energy of serving generative models: language models and diffusion models.
 
-Per kind of model, boosters and a process learn power relative to the design power and time relative
-to an analytic bound of one cycle (`forerun.features.serving_features`); energy of a token or of a
-picture is power times devices over rate, always. Two devices teach this: another one gets a wide
-interval and a line that says so, until some of its runs are shown.
+For each kind of model, boosters and a Gaussian process predict power relative to the design power
+and time relative to an analytic bound of one cycle (`forerun.features.serving_features`). Energy
+per token or per picture is always power times devices over rate. The training set has two devices;
+predictions for another one have a wide interval and a limit line, until the predictor is adapted to
+some runs of that device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +30,9 @@ from forerun.models.serving.features import (
     LATENCY,
     POWER,
     RATE,
+    WITHOUT_CONFIGURATION,
     ServingRows,
-    fit_of,
+    fit_name,
     generative,
     measured_rows,
     without_configuration,
@@ -41,7 +43,7 @@ from forerun.models.serving.support_residuals import SupportResiduals
 
 Column = NDArray[np.float64]
 ENOUGH_ROWS: Final = 10
-"""Runs shown from which on a device counts as seen."""
+"""Support rows from which on a device counts as seen."""
 CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_serving": (
         *("log_total_parameters", "log_active_parameters", "log_sequences", "log_devices"),
@@ -52,23 +54,23 @@ CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
         *("log_ring_parallel", "log_ulysses_parallel"),
     ),
 }
-"""Features whose range a query may leave: what the asker says."""
+"""Features that the query gives directly, whose ranges are checked for limit lines."""
 
 
 @dataclass(frozen=True)
 class ServingPower:
-    """Watts a device, rate, and energy of one token or picture.
+    """Power per device, rate, and energy per token or picture.
 
     Attributes:
-        seed: first of the boosters' seeds; also spreads models over folds.
-        bag: boosters a target.
-        trees: boosting rounds of each.
-        calibrated: whether `fit` also measures intervals, at a dozen times the cost.
-        fits: way of asking (`fit_of`) -> what was learnt.
-        intervals: way -> bounds.
-        known: devices that taught.
-        choices: kinds of requests, layers and weights that taught.
-        shown: way -> runs adapted to.
+        seed: determines the boosters' seeds and the folds of held-out models.
+        bag: number of boosters for each target.
+        trees: number of boosting rounds.
+        calibrated: whether `fit` also calibrates intervals, which costs a dozen times as much.
+        fits: name of the fit (`fit_name`) -> fitted regression.
+        intervals: name of the fit -> calibrated bounds.
+        known: devices in the training set.
+        choices: kinds of requests, architectures and weight formats in the training set, in words.
+        support: name of the fit -> support set of the last `adapt`.
     """
 
     seed: int = 0
@@ -79,109 +81,116 @@ class ServingPower:
     intervals: Mapping[str, ServingIntervals] = field(default_factory=dict)
     known: KnownDevices = field(default_factory=KnownDevices)
     choices: tuple[str, ...] = ()
-    shown: Mapping[str, SupportResiduals] = field(default_factory=dict)
+    support: Mapping[str, SupportResiduals] = field(default_factory=dict)
     name: ClassVar[str] = "serving_power"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Power of a device, time of a batch, rates, and energies of all devices."""
+        """Power of one device, time of a batch, rates, and energies of all devices together."""
         return (POWER, LATENCY, "energy_j", *RATE.values(), *ENERGY_OF_ONE.values())
 
     def answers(self, query: Query) -> bool:
-        """Kinds of models that taught, on GPUs whose sheet gives design power and memory."""
+        """Kinds of models in the training set, on GPUs with known design power and memory."""
         device = query.device
         sheet = device.has_sheet and device.tdp_w is not None and device.memory_gib is not None
-        asked = query.workload.kind in KINDS and fit_of(query) in self.fits
-        return asked and device.kind == "gpu" and sheet
+        fitted = query.workload.kind in KINDS and fit_name(query) in self.fits
+        return fitted and device.kind == "gpu" and sheet
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit each kind that has rows with power and rate (language) or time (diffusion).
 
-        Each row teaches twice: as it is, and without facts of its model's configuration, for those
-        who ask without.
+        There are two fits for each kind, both on all of its rows: one with the optional fields of
+        the model's configuration, and one without them for queries that lack them.
 
         Args:
-            measurements: the groups `model` and `device` are kept together where held out.
+            measurements: rows; those of one model (group `model`) and those of one device are held
+                out together in the calibration.
         """
         fits: dict[str, ServingFit] = {}
         intervals: dict[str, ServingIntervals] = {}
         queries: list[Query] = []
         for kind in KINDS:
-            taught = measured_rows(measurements, kind)
-            if not len(taught):
+            training = measured_rows(measurements, kind)
+            if not len(training):
                 continue
-            models = taught.groups.get("model", np.arange(len(taught)).astype(np.str_))
-            devices = np.array([q.device.name for q in taught.queries], dtype=np.str_)
-            everything = np.ones(len(taught), dtype=np.bool_)
-            queries += taught.queries
-            bare = [without_configuration(query) for query in taught.queries]
-            for way, asked in ((kind, taught.queries), (f"{kind}_untold", bare)):
-                rows = ServingRows.of(kind, asked)
-                targets = rows.targets(taught.values)
-                fits[way] = self._fitted(rows, targets, models, everything)
+            models = training.groups.get("model", np.arange(len(training)).astype(np.str_))
+            devices = np.array([q.device.name for q in training.queries], dtype=np.str_)
+            every = np.ones(len(training), dtype=np.bool_)
+            queries += training.queries
+            bare = [without_configuration(query) for query in training.queries]
+            for name, inputs in (
+                (kind, training.queries),
+                (kind + WITHOUT_CONFIGURATION, bare),
+            ):
+                rows = ServingRows.of(kind, inputs)
+                targets = rows.targets(training.values)
+                fits[name] = self._fitted(rows, targets, models, every)
                 if self.calibrated and len(np.unique(models)) > 1:
-                    missed = partial(self._missed, rows, targets, models)
-                    intervals[way] = ServingIntervals.of(models, devices, missed, self.seed)
+                    residuals = partial(self._held_out_residuals, rows, targets, models)
+                    intervals[name] = ServingIntervals.of(models, devices, residuals, self.seed)
         return replace(
             self,
             fits=fits,
             intervals=intervals,
             known=KnownDevices.of([query.device for query in queries]),
             choices=tuple(sorted({choice for q in queries for choice in _choices(q)})),
-            shown={},
+            support={},
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Errors of runs with power and rate (language) or time (diffusion), spread to others."""
-        shown = dict(self.shown)
-        for way, fit in self.fits.items():
-            mine = measured_rows(measurements, fit.kind)
-            mine = mine.take(np.array([fit_of(q) == way for q in mine.queries], dtype=np.bool_))
-            if len(mine):
-                rows = ServingRows.of(fit.kind, mine.queries)
-                errors = rows.targets(mine.values)[:, :2] - fit.predict(rows).columns[:, :2]
-                devices = [query.device for query in mine.queries]
-                shown[way] = SupportResiduals.of(rows, errors, devices, self.known)
-        return replace(self, shown=shown)
+        """Few-shot correction from the residuals of rows with power and rate, or time.
+
+        The new support set of a fit replaces its former one; a fit without rows keeps its own.
+        """
+        support = dict(self.support)
+        for name, fit in self.fits.items():
+            rows = measured_rows(measurements, fit.kind)
+            rows = rows.take(np.array([fit_name(q) == name for q in rows.queries], dtype=np.bool_))
+            if len(rows):
+                inputs = ServingRows.of(fit.kind, rows.queries)
+                errors = inputs.targets(rows.values)[:, :2] - fit.predict(inputs).columns[:, :2]
+                devices = [query.device for query in rows.queries]
+                support[name] = SupportResiduals.of(inputs, errors, devices, self.known)
+        return replace(self, support=support)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Answers of each kind in the order of the queries.
+        """Predictions with intervals and limits, in the order of the queries.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for the weights' arithmetic.
         """
-        nothing = np.full(len(queries), np.nan)
-        values, low, high = ({m: nothing.copy() for m in self.metrics} for _ in range(3))
+        missing = np.full(len(queries), np.nan)
+        values, low, high = ({m: missing.copy() for m in self.metrics} for _ in range(3))
         limits: list[tuple[str, ...]] = [()] * len(queries)
-        ways = [fit_of(query) for query in queries]
-        for way in self.fits:
-            places = [row for row, mine in enumerate(ways) if mine == way]
-            if not places:
+        names = [fit_name(query) for query in queries]
+        for name in self.fits:
+            rows = [row for row, other in enumerate(names) if other == name]
+            if not rows:
                 continue
-            asked = [queries[row] for row in places]
-            for side, found in zip((values, low, high), self._asked(way, asked), strict=True):
-                for metric, column in found.items():
-                    side[metric][places] = column
-            for row in places:
+            parts = self._predict_by(name, [queries[row] for row in rows])
+            for columns, part in zip((values, low, high), parts, strict=True):
+                for metric, column in part.items():
+                    columns[metric][rows] = column
+            for row in rows:
                 limits[row] = self._limits(queries[row])
         return Predictions(values, low, high, 0.9 if self.intervals else None, limits)
 
-    def _asked(self, way: str, queries: Sequence[Query]) -> tuple[dict[str, Column], ...]:
-        """Values, low and high ends by metric."""
-        kind = self.fits[way].kind
+    def _predict_by(self, name: str, queries: Sequence[Query]) -> tuple[dict[str, Column], ...]:
+        """Values, low and high of the fit of that name: metric -> (n,) each."""
+        kind = self.fits[name].kind
         rows = ServingRows.of(kind, queries)
-        answer, devices = self.fits[way].predict(rows), [q.device for q in queries]
-        narrower = np.ones((len(queries), 3))
-        if way in self.shown:
-            added, left = self.shown[way].correction(rows, devices)
-            narrower = np.column_stack([left, left.max(axis=1)])
-            answer = LogAnswer(answer.share + added[:, 0], answer.slower + added[:, 1])
+        answer, devices = self.fits[name].predict(rows), [q.device for q in queries]
+        ratios = np.ones((len(queries), 3))
+        if name in self.support:
+            correction, posterior = self.support[name].correction(rows, devices)
+            ratios = np.column_stack([posterior, posterior.max(axis=1)])
+            answer = LogAnswer(answer.share + correction[:, 0], answer.slower + correction[:, 1])
         values = rows.metrics(answer.share, answer.slower)
-        if way not in self.intervals:
+        if name not in self.intervals:
             return values, {}, {}
         seen = np.array([self._seen(query) for query in queries])[:, None, None]
-        bounds = np.where(seen, self.intervals[way].seen, self.intervals[way].unseen)
-        factors = np.exp(bounds * narrower[:, :, None])
+        bounds = np.where(seen, self.intervals[name].seen, self.intervals[name].unseen)
+        factors = np.exp(bounds * ratios[:, :, None])
         return values, *(_ends(kind, values, factors, end) for end in (0, 1))
 
     def _fitted(
@@ -189,38 +198,45 @@ class ServingPower:
         rows: ServingRows,
         targets: NDArray[np.float64],
         models: NDArray[np.str_],
-        taught: NDArray[np.bool_],
+        training: NDArray[np.bool_],
     ) -> ServingFit:
+        """A fit to the rows where the mask is True."""
         seeds = range(self.bag * self.seed, self.bag * (self.seed + 1))
         return ServingFit.of(
-            rows.take(taught), targets[taught], models[taught], trees=self.trees, seeds=seeds
+            rows.take(training),
+            targets[training],
+            models[training],
+            trees=self.trees,
+            seeds=seeds,
         )
 
-    def _missed(
+    def _held_out_residuals(
         self,
         rows: ServingRows,
         targets: NDArray[np.float64],
         models: NDArray[np.str_],
         held: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
+        """Residuals of the held-out rows by a fit to the others, shape (held out, 3)."""
         fitted = self._fitted(rows, targets, models, ~held)
         return np.asarray(targets[held] - fitted.predict(rows.take(held)).columns)
 
     def _seen(self, query: Query) -> bool:
-        return query.device in self.known or self._shown_rows(query) >= ENOUGH_ROWS
+        return query.device in self.known or self._support_rows(query) >= ENOUGH_ROWS
 
-    def _shown_rows(self, query: Query) -> int:
-        shown = self.shown.get(fit_of(query))
-        return 0 if shown is None else shown.rows(query.device)
+    def _support_rows(self, query: Query) -> int:
+        support = self.support.get(fit_name(query))
+        return 0 if support is None else support.rows(query.device)
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         kind, workload, device = query.workload.kind, generative(query), query.device
-        ranges, names = self.fits[fit_of(query)].ranges, FEATURES[kind]
+        ranges, names = self.fits[fit_name(query)].ranges, FEATURES[kind]
         features = ServingRows.of(kind, [query]).features[0]
         checked = [names.index(name) for name in CHECKED[kind]]
-        asked = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
-        lines = list(asked.outside(features[checked]))
-        lines += [f"no {one} taught this" for one in _choices(query) if one not in self.choices]
+        given = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
+        lines = list(given.outside(features[checked]))
+        unknown = [choice for choice in _choices(query) if choice not in self.choices]
+        lines += [f"no {choice} taught this" for choice in unknown]
         if not self._seen(query):
             lines.append("serving was measured on other devices; some runs of this one would tell")
         if query.operation.power_limit_w is not None:
@@ -239,11 +255,11 @@ class ServingPower:
             "seed": self.seed,
             "bag": self.bag,
             "trees": self.trees,
-            "fits": {way: fit.save(folder, way) for way, fit in self.fits.items()},
-            "intervals": {kind: one.to_json() for kind, one in self.intervals.items()},
-            "known": [list(one) for one in self.known.sheets],
+            "fits": {name: fit.save(folder, name) for name, fit in self.fits.items()},
+            "intervals": {kind: bounds.to_json() for kind, bounds in self.intervals.items()},
+            "known": [list(figures) for figures in self.known.sheets],
             "choices": list(self.choices),
-            "shown": {kind: runs.to_json() for kind, runs in self.shown.items()},
+            "shown": {name: support.to_json() for name, support in self.support.items()},
         }
         write_content(folder, self.name, parameters)
 
@@ -255,24 +271,24 @@ class ServingPower:
             BadArtifact: the folder is damaged, or was fitted on other features.
         """
         content: dict[str, Any] = read_content(folder, cls.name)
-        bounds, shown = content["intervals"], content["shown"]
+        bounds, support = content["intervals"], content["shown"]
         return cls(
             seed=content["seed"],
             bag=content["bag"],
             trees=content["trees"],
             calibrated=bool(bounds),
             fits={k: ServingFit.load(folder, k, fit) for k, fit in content["fits"].items()},
-            intervals={k: ServingIntervals.from_json(one) for k, one in bounds.items()},
-            known=KnownDevices(tuple(tuple(one) for one in content["known"])),
+            intervals={k: ServingIntervals.from_json(own) for k, own in bounds.items()},
+            known=KnownDevices(tuple(tuple(figures) for figures in content["known"])),
             choices=tuple(content["choices"]),
-            shown={k: SupportResiduals.from_json(runs) for k, runs in shown.items()},
+            support={k: SupportResiduals.from_json(runs) for k, runs in support.items()},
         )
 
 
 def _ends(
     kind: str, values: Mapping[str, Column], factors: NDArray[np.float64], end: int
 ) -> dict[str, Column]:
-    """One end of each metric's interval; a rate's low end is where time is long."""
+    """Metric -> (n,) low (`end` 0) or high (`end` 1); a rate is low where time is high."""
     share, slower, energy = (factors[:, target, end] for target in range(3))
     faster = 1.0 / factors[:, 1, 1 - end]
     by_metric = {
@@ -286,7 +302,7 @@ def _ends(
 
 
 def _choices(query: Query) -> tuple[str, ...]:
-    """What of a workload is one of several choices, in words."""
+    """Categorical properties of a workload, in the words of the limit lines."""
     workload = generative(query)
     if isinstance(workload, LlmServing):
         return (

@@ -1,8 +1,8 @@
-"""A few runs shown: what a predictor missed them by, spread to runs like them.
+"""Few-shot correction: the residuals of a support set, extended to similar queries.
 
-Errors are a level of the device plus a part that models alike share: a run tells most about the
-same model in other settings, little about others. A device that taught has no level of its own to
-speak of.
+The residuals follow a Gaussian process: an effect of the device plus a smooth function of the
+model and its settings. A support run informs mostly about the same model with other settings, and
+little about other models. The effect of a device in the training set is close to zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,13 @@ from forerun.models.serving.features import ServingRows
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-LEVEL, TAUGHT_LEVEL = 0.4, 0.03
-SMOOTH = (0.2, 0.4)
-NOISE = (0.1, 0.12)
-"""Standard deviations in log space; of power share and of time over bound."""
-ALIKE: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+NEW_DEVICE_DEVIATION, TRAINED_DEVICE_DEVIATION = 0.4, 0.03
+"""Prior standard deviations, in log space, of the effect of a device outside the training set and
+of one in it."""
+SMOOTH_DEVIATION = (0.2, 0.4)
+NOISE_DEVIATION = (0.1, 0.12)
+"""Standard deviations, in log space, of power share and of time over bound."""
+LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "llm_serving": MappingProxyType(
             {
@@ -56,87 +58,114 @@ ALIKE: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
         ),
     }
 )
-"""Length scales: models are told apart by their sizes, settings blend."""
+"""Length scales of the features, short for the sizes of a model and long for its settings."""
 
 
 @dataclass(frozen=True)
 class SupportResiduals:
-    """k runs of one kind that were shown.
+    """k support runs of one kind of workload.
 
     Attributes:
-        kind: of the workloads.
-        places: (k, d).
-        errors: (k, 2) of power share and time over bound, log space.
-        sheets: k devices.
-        taught: whether the devices taught the predictor.
+        kind: kind of the workloads.
+        points: (k, d) features in units of their length scales.
+        errors: (k, 2) residuals of power share and of time over bound, in log space.
+        sheets: k spec sheets of the devices.
+        trained: k flags, whether the device is in the training set of the predictor.
     """
 
     kind: str
-    places: Matrix
+    points: Matrix
     errors: Matrix
     sheets: tuple[Sheet, ...]
-    taught: tuple[bool, ...]
+    trained: tuple[bool, ...]
 
     @classmethod
     def of(
         cls, rows: ServingRows, errors: Matrix, devices: Sequence[Device], known: KnownDevices
     ) -> Self:
-        """Runs on these devices; errors are without missing values."""
-        places = rows.places(ALIKE[rows.kind])
+        """The support set of k runs.
+
+        Args:
+            rows: k runs of one kind.
+            errors: (k, 2) residuals as in the attribute, none missing.
+            devices: k devices.
+            known: devices in the training set.
+        """
+        points = rows.points(LENGTH_SCALES[rows.kind])
         sheets = tuple(sheet(device) for device in devices)
-        return cls(rows.kind, places, errors, sheets, tuple(device in known for device in devices))
+        return cls(rows.kind, points, errors, sheets, tuple(device in known for device in devices))
 
     def rows(self, device: Device) -> int:
-        """Runs shown on a device."""
-        mine = sheet(device)
-        return sum(same_sheet(mine, one) for one in self.sheets)
+        """Number of support runs on a device."""
+        own = sheet(device)
+        return sum(same_sheet(own, other) for other in self.sheets)
 
     def correction(self, rows: ServingRows, devices: Sequence[Device]) -> tuple[Matrix, Matrix]:
-        """What to add in log space, and which part of the spread is left, (n, 2) each."""
-        places = rows.places(ALIKE[self.kind])
-        asked = [sheet(device) for device in devices]
-        taught = np.array([self._taught(one) for one in asked])
-        added, left = np.zeros((len(places), 2)), np.ones((len(places), 2))
-        for target, (smooth, noise) in enumerate(zip(SMOOTH, NOISE, strict=True)):
-            shown = self._between(self.places, self.sheets, np.array(self.taught), smooth)
-            inverse = np.linalg.inv(shown + noise**2 * np.eye(len(shown)))
-            cross = self._between(places, asked, taught, smooth)
+        """Posterior of the residuals of n queries.
+
+        Args:
+            rows: n queries of this kind.
+            devices: n devices.
+
+        Returns:
+            (n, 2) means, to be added to the predictions in log space; (n, 2) posterior over prior
+            standard deviations.
+        """
+        points = rows.points(LENGTH_SCALES[self.kind])
+        sheets = [sheet(device) for device in devices]
+        trained = np.array([self._is_trained(figures) for figures in sheets])
+        means, ratios = np.zeros((len(points), 2)), np.ones((len(points), 2))
+        deviations = zip(SMOOTH_DEVIATION, NOISE_DEVIATION, strict=True)
+        for target, (smooth, noise) in enumerate(deviations):
+            gram = self._covariance(self.points, self.sheets, np.array(self.trained), smooth)
+            inverse = np.linalg.inv(gram + noise**2 * np.eye(len(gram)))
+            cross = self._covariance(points, sheets, trained, smooth)
             weights = inverse @ self.errors[:, target]
-            # One row at a time: sums must not depend on the rows beside it.
-            added[:, target] = [row @ weights for row in cross]
-            prior = np.where(taught, TAUGHT_LEVEL, LEVEL) ** 2 + smooth**2
-            known = np.array([row @ inverse @ row for row in cross])
-            rest = np.maximum(prior - known, 0.0)
-            left[:, target] = np.sqrt((rest + noise**2) / (prior + noise**2))
-        return added, left
+            # One row at a time, so that rounding does not depend on the other rows of the batch.
+            means[:, target] = [row @ weights for row in cross]
+            device = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)
+            prior = device**2 + smooth**2
+            explained = np.array([row @ inverse @ row for row in cross])
+            posterior = np.maximum(prior - explained, 0.0)
+            ratios[:, target] = np.sqrt((posterior + noise**2) / (prior + noise**2))
+        return means, ratios
 
-    def _taught(self, one: Sheet) -> bool:
-        """A device not shown has no level to share; the flag does not matter then."""
-        found = [t for s, t in zip(self.sheets, self.taught, strict=True) if same_sheet(s, one)]
-        return found[0] if found else True
+    def _is_trained(self, device: Sheet) -> bool:
+        """Flag of a device in the support set.
 
-    def _between(
-        self, places: Matrix, sheets: Sequence[Sheet], taught: NDArray[np.bool_], smooth: float
+        Any other device has no covariance with the support set through its effect, so its flag
+        does not change the mean.
+        """
+        flags = [
+            flag
+            for own, flag in zip(self.sheets, self.trained, strict=True)
+            if same_sheet(own, device)
+        ]
+        return flags[0] if flags else True
+
+    def _covariance(
+        self, points: Matrix, sheets: Sequence[Sheet], trained: NDArray[np.bool_], smooth: float
     ) -> Matrix:
-        """Covariance of rows with the rows shown."""
+        """Prior covariance of n rows with the k support rows, shape (n, k)."""
         same = np.array([[same_sheet(a, b) for b in self.sheets] for a in sheets], dtype=np.bool_)
-        level = np.where(taught, TAUGHT_LEVEL, LEVEL)[:, None] ** 2 * same.reshape(len(places), -1)
-        apart = distances(places, self.places)
-        return np.asarray(level + smooth**2 * np.exp(-0.5 * apart**2))
+        device = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)[:, None]
+        effect = device**2 * same.reshape(len(points), -1)
+        apart = distances(points, self.points)
+        return np.asarray(effect + smooth**2 * np.exp(-0.5 * apart**2))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
+        """Dictionaries and lists."""
         return {
             "kind": self.kind,
-            "places": self.places.tolist(),
+            "places": self.points.tolist(),
             "errors": self.errors.tolist(),
-            "sheets": [list(one) for one in self.sheets],
-            "taught": list(self.taught),
+            "sheets": [list(figures) for figures in self.sheets],
+            "taught": list(self.trained),
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote."""
-        sheets = tuple(tuple(one) for one in content["sheets"])
-        places, errors = np.array(content["places"]), np.array(content["errors"])
-        return cls(content["kind"], places, errors, sheets, tuple(content["taught"]))
+        """The support set that `to_json` wrote."""
+        sheets = tuple(tuple(figures) for figures in content["sheets"])
+        points, errors = np.array(content["places"]), np.array(content["errors"])
+        return cls(content["kind"], points, errors, sheets, tuple(content["taught"]))

@@ -1,4 +1,4 @@
-"""The predictors that come with the package: sealed, small, and sensible on real networks."""
+"""The bundled predictors: sealed, small and plausible on real networks."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class TestBundledContract(PredictorContract):
         ]
 
 
-def test_its_card_says_what_taught_it():
+def test_its_card_names_the_training_sets():
     for words in ("timm_bench", "neusight", "torch_op_energy", "## Limits", "## Rebuild"):
         assert words in LOADED.card
 
@@ -71,8 +71,8 @@ def test_resnet50_on_a_known_gpu_is_what_people_measure():
     assert "network_latency" in {part.name for part in LOADED.predictor.parts}
 
 
-def test_a_batch_that_leaves_the_device_idle_is_answered_less_surely():
-    """Training saw few of them: the kernels' law and the host's dispatch carry the answer."""
+def test_small_batches_that_leave_the_device_idle_have_wider_intervals():
+    """The training set has few of them: the prediction rests on kernel times and host dispatch."""
     few, many = (
         LOADED.predictor.predict([ask(batch=batch)])[0].estimates["latency_ms"]
         for batch in (1, 256)

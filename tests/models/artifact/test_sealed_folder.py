@@ -1,4 +1,4 @@
-"""Saved predictors are sealed: what changed, is missing or could run code is refused."""
+"""Sealed folders: changed, missing and executable files are refused."""
 
 import json
 from pathlib import Path
@@ -52,13 +52,13 @@ def test_an_unlisted_file_is_refused(folder):
 @pytest.mark.parametrize("name", ["model.pkl", "model.joblib", "model.pt", "run.py"])
 def test_a_file_that_could_run_code_is_refused(folder, name):
     (folder / name).write_bytes(b"\x80\x04.")
-    with pytest.raises(BadArtifact, match="may not stand in an artifact"):
+    with pytest.raises(BadArtifact, match="is not allowed in an artifact"):
         seal(folder, "2026-01-01")
 
 
 def test_a_link_out_of_the_folder_is_refused(folder):
     (folder / "link.txt").symlink_to("/etc/hostname")
-    with pytest.raises(BadArtifact, match="may not stand in an artifact"):
+    with pytest.raises(BadArtifact, match="is not allowed in an artifact"):
         check(folder)
 
 

@@ -1,4 +1,4 @@
-"""The bound: keeps the predictor contract, and no faster hardware makes it slower."""
+"""The roofline predictor: the contract, and monotonicity in the hardware."""
 
 import numpy as np
 import pytest

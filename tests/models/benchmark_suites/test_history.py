@@ -144,4 +144,4 @@ def test_a_row_far_off_hardly_moves_the_process():
     terms = (Term((), "one", 1.0), Term(("device",), "one", 0.5))
     process = AdditiveCategoricalProcess.fit(rows, values, terms, learn=False)
     assert abs(process.predict(rows.take(np.array([0])))[0]) < 0.05
-    assert process.trust[7] < 0.1 < process.trust[0]
+    assert process.robust_weights[7] < 0.1 < process.robust_weights[0]

@@ -1,4 +1,4 @@
-"""Intervals hold what they claim on groups they did not see, and groups stay whole."""
+"""Intervals have their nominal coverage on new groups, and folds keep groups whole."""
 
 import numpy as np
 import pytest
@@ -103,7 +103,7 @@ def test_bounds_are_those_of_crepes(n):
 
 
 def test_each_end_holds_a_fresh_residual_as_often_as_promised():
-    """Of exchangeable rows the k-th of n holds the next with k / (n + 1), whatever they are."""
+    """The k-th of n exchangeable values is above the next one with probability k / (n + 1)."""
     n, random = 60, np.random.default_rng(0)
     drawn = random.exponential(size=(4000, n + 1))
     high = np.array([LogQuantiles.pooled(row[:-1]).bounds["all"][1] for row in drawn])

@@ -1,4 +1,4 @@
-"""Novelty of devices: nought for those known, growing with distance, blind to names."""
+"""Novelty of devices: 0 for known ones, increasing with distance, independent of names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What leaves the training range is named; a device is known by its sheet, not by its name."""
+"""Features outside the training range are named; devices are known by sheet, not by name."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Gaussian processes by scikit-learn, which those of `forerun.models` are held against."""
+"""Reference Gaussian processes by scikit-learn for those of `forerun.models`."""
 
 import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -47,6 +47,6 @@ def constant(value):
 
 
 def reference(kernel, rows, values, noise):
-    """Scikit-learn's process given noisy values, its covariance as it is."""
+    """The process of scikit-learn given noisy values, without a fit of its covariance."""
     process = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None)
     return process.fit(rows, values)

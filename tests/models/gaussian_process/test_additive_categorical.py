@@ -1,4 +1,4 @@
-"""The process over shared keys: its covariance pair by pair, its weights at their mode."""
+"""The categorical process: its covariance for each pair, its hyperparameters at the mode."""
 
 import numpy as np
 import pytest
@@ -7,15 +7,15 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import PairwiseKernel
 
-from forerun.models.gaussian_process import additive_categorical as crossed_process
+from forerun.models.gaussian_process import additive_categorical
 from forerun.models.gaussian_process.additive_categorical import (
-    FREEDOM,
+    DEGREES_OF_FREEDOM,
     JITTER,
     NEAR,
     RECENT_YEARS,
     ROBUST_STEPS,
     AdditiveCategoricalProcess,
-    Rows,
+    KeyedRows,
     Term,
     covariance,
 )
@@ -42,7 +42,7 @@ def drawn(n, seed=0):
         "scenario": random.choice(["one", "many"], n),
     }
     numbers = {name: random.normal(size=n) for name in ("time", "scale", "work")}
-    return Rows(keys, sheet, numbers)
+    return KeyedRows(keys, sheet, numbers)
 
 
 def pair(one, i, other, j):
@@ -85,7 +85,7 @@ def test_the_mean_is_that_of_scikit_learns_process_under_the_weights_of_the_rows
     rows, asked = drawn(25), drawn(6, seed=1)
     values = np.random.default_rng(2).normal(1.0, 0.4, 25)
     found = AdditiveCategoricalProcess.fit(rows, values, TERMS, noise=0.1, learn=False)
-    noise = found.noise**2 / found.trust + JITTER
+    noise = found.noise**2 / found.robust_weights + JITTER
 
     def between(one, other, gamma):
         sets = [*[(rows, i) for i in range(25)], *[(asked, i) for i in range(6)]]
@@ -99,46 +99,48 @@ def test_the_mean_is_that_of_scikit_learns_process_under_the_weights_of_the_rows
 
 
 def test_weights_of_rows_are_those_of_students_errors_by_expectation_maximisation():
-    """Two rounds: what is expected of each row's precision given what it misses (Neal 1997)."""
+    """Two iterations: the expected precision of each row given its residual (Neal 1997)."""
     rows, values = drawn(25), np.random.default_rng(2).normal(1.0, 0.4, 25)
     values[3] += 4.0
     found = AdditiveCategoricalProcess.fit(rows, values, TERMS, noise=0.1, learn=False)
-    gram, centred, trust = by_pairs(rows, rows), values - np.median(values), np.ones(25)
+    gram, centred, robust_weights = by_pairs(rows, rows), values - np.median(values), np.ones(25)
     for _ in range(ROBUST_STEPS):
-        whole = gram + np.diag(0.1**2 / trust + JITTER)
-        missed = 0.1**2 / trust * np.linalg.solve(whole, centred)
-        trust = (FREEDOM + 1) / (FREEDOM + (missed / 0.1) ** 2)
-    np.testing.assert_allclose(found.trust, trust, rtol=1e-6)
-    assert found.trust.argmin() == 3
+        whole = gram + np.diag(0.1**2 / robust_weights + JITTER)
+        residuals = 0.1**2 / robust_weights * np.linalg.solve(whole, centred)
+        robust_weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + (residuals / 0.1) ** 2)
+    np.testing.assert_allclose(found.robust_weights, robust_weights, rtol=1e-6)
+    assert found.robust_weights.argmin() == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_deviations_are_those_of_greatest_posterior_density(monkeypatch, seed):
-    """Where the search ends, marginal likelihood and prior pull alike in opposite directions.
+    """The gradient of the log posterior is 0 at the estimate.
 
-    Of the likelihood without the prior the slope there is far from zero: few rows say little.
+    The gradient of the likelihood alone is far from 0 there: fourteen rows say little.
     """
-    monkeypatch.setattr(crossed_process, "LEARNING_STEPS", 600)
-    monkeypatch.setattr(crossed_process, "LEARNING_RATE", 0.03)
+    monkeypatch.setattr(additive_categorical, "LEARNING_STEPS", 600)
+    monkeypatch.setattr(additive_categorical, "LEARNING_RATE", 0.03)
     terms, rows = TERMS[:3], drawn(14, seed)
     values = np.random.default_rng(seed + 5).normal(0.0, 0.1, 14)
-    learnt, noise = crossed_process._learnt(rows, values, terms, 0.05)
+    fitted, noise = additive_categorical._map_estimate(rows, values, terms, 0.05)
     start = np.log([*(t.deviation for t in terms), 0.05])
-    found = np.log([*(t.deviation for t in learnt), noise])
+    found = np.log([*(t.deviation for t in fitted), noise])
     one = [Term(t.keys, t.shape, 1.0) for t in terms]
     grams = [covariance(rows, rows, [t]) for t in one]
 
     def gram(sizes):
         return sum(v * g for v, g in zip(np.exp(2 * sizes[:-1]), grams, strict=True))
 
-    trust = np.ones(14)
+    robust_weights = np.ones(14)
     for _ in range(200):
-        variances = noise**2 / trust + JITTER
-        errors = noise**2 / trust * np.linalg.solve(gram(found) + np.diag(variances), values)
-        trust = (FREEDOM + 1) / (FREEDOM + (errors / noise) ** 2)
+        variances = noise**2 / robust_weights + JITTER
+        errors = (
+            noise**2 / robust_weights * np.linalg.solve(gram(found) + np.diag(variances), values)
+        )
+        robust_weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + (errors / noise) ** 2)
 
     def density(sizes, prior=True):
-        whole = gram(sizes) + np.diag(np.exp(2 * sizes[-1]) / trust + JITTER)
+        whole = gram(sizes) + np.diag(np.exp(2 * sizes[-1]) / robust_weights + JITTER)
         likelihood = multivariate_normal.logpdf(values, np.zeros(14), whole)
         return likelihood - 0.5 * prior * ((sizes - start) ** 2).sum()
 
@@ -147,6 +149,6 @@ def test_deviations_are_those_of_greatest_posterior_density(monkeypatch, seed):
 
 
 def test_values_that_never_vary_do_not_drive_the_noise_to_nothing():
-    """Four equal values cannot show that no fifth will differ: the prior keeps its say."""
+    """Four equal values do not prove that a fifth one is equal: the prior bounds the noise."""
     found = AdditiveCategoricalProcess.fit(drawn(4), np.zeros(4), TERMS[:2], noise=0.05)
     assert found.noise > 0.05 * np.exp(-4.5)

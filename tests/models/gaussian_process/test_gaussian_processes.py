@@ -37,7 +37,7 @@ from forerun.models.hls_designs.gaussian_process import (
     _draws,
     _size,
 )
-from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, Spread
+from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, StandardDeviations
 from tests.models.gaussian_process.reference_processes import (
     OnColumns,
     SameCode,
@@ -305,7 +305,7 @@ def test_models_with_effects_of_their_own_are_answered_as_by_scikit_learn(seed):
     rows, asked = drawn(seed).round(6), drawn(seed + 1, 5).round(6)
     values = np.column_stack([values_of(seed), values_of(seed + 7)])
     codes = np.arange(18) // 3
-    spread = Spread(0.6, 0.3, 0.2, 0.1)
+    spread = StandardDeviations(0.6, 0.3, 0.2, 0.1)
     found = MixedEffectsProcess.fit(rows, values, codes.astype(str), spread).predict(asked)
     centre = rows.mean(axis=0).round(9)
     smooth = constant(spread.smooth**2) * OnColumns(RBF(1.0, "fixed"), 0, 4)

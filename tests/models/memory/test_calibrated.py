@@ -20,11 +20,11 @@ from forerun.models.memory.peak_memory import (
 )
 from forerun.models.memory.published_ranges import PublishedRanges, group_width
 from tests.features.configurations import traced
-from tests.models.memory.test_peak_memory import ask, taught, train
+from tests.models.memory.test_peak_memory import ask, train, training_rows
 
 
 def published(spread=0.1, metric=ALLOCATED):
-    """Twelve runs of four tables and three families, each phase, off by so much either way."""
+    """Twelve runs of four tables and three families in each phase, with residuals of both signs."""
     queries = [ask(b, phase=p) for p in ("training", "inference") for b in (1, 2, 4, 8)] * 3
     answers = Memory().predict(queries).values[metric]
     off = np.exp(spread * np.linspace(-1.0, 1.0, len(queries)))
@@ -46,7 +46,7 @@ class TestCalibratedMemoryContract(PredictorContract):
 
 @pytest.fixture(scope="module")
 def base():
-    return Memory().fit(taught())
+    return Memory().fit(training_rows())
 
 
 def test_estimates_are_those_of_memory_and_ranges_hold_what_was_published():

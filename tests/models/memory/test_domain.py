@@ -1,4 +1,4 @@
-"""Calibrated ranges are claimed for networks like those measured, and for nothing else."""
+"""Coverage is nominal for networks in the measured domain, and for no others."""
 
 from dataclasses import replace
 
@@ -19,12 +19,12 @@ from forerun.models.memory.peak_memory import (
 )
 from forerun.models.prediction import NO_EFFECT
 from tests.features.configurations import traced
-from tests.models.memory.test_peak_memory import A100, CATALOG, OWN_MIB, taught, tower, train
+from tests.models.memory.test_peak_memory import A100, CATALOG, OWN_MIB, tower, train, training_rows
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return Memory().fit(taught())
+    return Memory().fit(training_rows())
 
 
 def training(graph, batch=1, precision="fp32", setup=None):
@@ -50,7 +50,7 @@ def test_networks_like_those_measured_keep_their_coverage(fitted):
         (training(tower(4, 1024), 8, setup=TrainingSetup(checkpoint_segments=2)), "set-up"),
     ],
 )
-def test_others_say_why_their_range_makes_no_claim(fitted, query, why):
+def test_queries_outside_the_domain_have_a_limit_line_with_the_reason(fitted, query, why):
     answer = fitted.predict([query])[0]
     peak = answer.estimates[PEAK]
     assert peak.coverage is None
@@ -60,8 +60,8 @@ def test_others_say_why_their_range_makes_no_claim(fitted, query, why):
 
 
 def test_networks_with_other_shares_than_those_measured_are_outside():
-    """Perceptrons of large batches say nothing of those of small ones, which are weights alone."""
-    rows = taught()
+    """Perceptrons with large batches do not calibrate small ones, which are all weights."""
+    rows = training_rows()
     large = np.array([query.workload.batch_size > 4096 for query in rows.queries])
     fitted = Memory().fit(rows.take(large))
     answers = fitted.predict([train(4, 1024, 8192), train(4, 1024, 8)])
@@ -71,13 +71,13 @@ def test_networks_with_other_shares_than_those_measured_are_outside():
     assert any("such a share" in line for line in outside.limits)
 
 
-def test_one_question_outside_leaves_the_coverage_of_others(fitted):
+def test_a_query_outside_the_domain_does_not_change_the_coverage_of_others(fitted):
     both = fitted.predict([train(4, 1024, 512), training(traced("bert"))])
     assert [both[row].estimates[PEAK].coverage for row in (0, 1)] == [0.9, None]
 
 
-def test_what_is_learnt_adds_no_more_to_the_largest_runs_than_to_those_measured(fitted):
-    """A booster's share of a small run, taken of a large one, would be gigabytes."""
+def test_the_booster_adds_no_more_to_larger_runs_than_to_the_largest_measured_one(fitted):
+    """The relative residual of a small run would be gigabytes of a large one."""
     peaks = []
     for batch in (1 << 20, 1 << 21, 1 << 22):
         query = train(4, 2048, batch)
@@ -97,7 +97,7 @@ def test_transformers_follow_the_plan_without_a_booster(fitted):
 
 
 def test_weights_and_slots_of_large_networks_get_no_slack(fitted):
-    """Slack is of what comes and goes: a full fine-tune keeps most of its memory throughout."""
+    """Slack applies to transient memory: full fine-tuning keeps most of its memory throughout."""
     graph = OperatorGraph(
         (
             Operator("embedding", "wte", ((1, 8),), ((1, 8, 4096),), 1 << 20),

@@ -1,4 +1,4 @@
-"""Memory of inference and training: the plan, the map to a device, what is learnt of the rest."""
+"""Memory of inference and training: the plan, the affine map, and boosters of its residuals."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def train(layers, width, batch, device=A100):
     return Query(network, CATALOG.get(device))
 
 
-def taught(noise=0.05, seed=0):
+def training_rows(noise=0.05, seed=0):
     """Runs whose peak is 1.1 times what the plan reserves, plus the device's own, with noise."""
     draw = np.random.default_rng(seed)
     sizes = [(n, w, b) for n in (2, 4, 8) for w in (512, 1024, 2048) for b in (512, 2048, 8192)]
@@ -85,7 +85,7 @@ class TestMemoryContract(PredictorContract):
 @pytest.mark.slow
 class TestFittedMemoryContract(PredictorContract):
     def make(self):
-        return Memory().fit(taught())
+        return Memory().fit(training_rows())
 
     def queries(self):
         return [ask(), train(2, 512, 64), train(8, 1024, 4096), train(4, 2048, 512, "l4")]
@@ -123,8 +123,8 @@ def test_it_answers_forward_graphs_in_either_phase():
 
 
 @pytest.mark.slow
-def test_the_map_is_found_again():
-    found = Memory().fit(taught(noise=0.0)).training
+def test_the_fit_recovers_the_affine_map():
+    found = Memory().fit(training_rows(noise=0.0)).training
     assert found.reserved == pytest.approx(1.1, rel=0.01)
     assert found.context == pytest.approx(OWN_MIB, rel=0.01)
 
@@ -132,7 +132,7 @@ def test_the_map_is_found_again():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adamw", "adam8bit"])
 def test_another_optimizer_adds_its_states_and_nothing_else(kind):
-    fitted, plain = Memory().fit(taught()), train(8, 2048, 512)
+    fitted, plain = Memory().fit(training_rows()), train(8, 2048, 512)
     other = replace(plain, workload=replace(plain.workload, training=TrainingSetup(kind)))
     less, more = fitted.predict([plain, other]).values[PEAK]
     states = memory_plan(other.workload).reserved - memory_plan(plain.workload).reserved
@@ -140,8 +140,8 @@ def test_another_optimizer_adds_its_states_and_nothing_else(kind):
 
 
 @pytest.mark.slow
-def test_a_peak_caught_in_the_act_does_not_pull_the_map():
-    rows = taught(noise=0.0)
+def test_outliers_do_not_move_the_affine_map():
+    rows = training_rows(noise=0.0)
     peak = rows.values[PEAK].copy()
     peak[::10] *= 5.0
     found = Memory().fit(replace(rows, values={PEAK: peak})).training
@@ -149,8 +149,8 @@ def test_a_peak_caught_in_the_act_does_not_pull_the_map():
 
 
 @pytest.mark.slow
-def test_a_run_out_of_memory_only_says_at_least():
-    rows = taught(noise=0.0)
+def test_a_run_out_of_memory_is_only_a_lower_bound():
+    rows = training_rows(noise=0.0)
     query = train(8, 2048, 65536)
     truth = 1.1 * memory_plan(query.workload).reserved + OWN_MIB
     for bound, moved in ((0.5 * truth, False), (2.0 * truth, True)):
@@ -161,7 +161,7 @@ def test_a_run_out_of_memory_only_says_at_least():
 
 @pytest.mark.slow
 def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
-    fitted, fresh = Memory().fit(taught()), taught(seed=1)
+    fitted, fresh = Memory().fit(training_rows()), training_rows(seed=1)
     answers = fitted.predict(fresh.queries)
     below = (fresh.values[PEAK] <= answers.high[PEAK]).mean()
     assert 0.90 <= below <= 0.99
@@ -171,14 +171,14 @@ def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
 @pytest.mark.slow
 def test_parts_add_up_to_the_peak():
     for query in (ask(8), train(4, 1024, 512)):
-        answer = Memory().fit(taught()).predict([query])[0]
+        answer = Memory().fit(training_rows()).predict([query])[0]
         assert sum(answer.breakdown_mib.values()) == pytest.approx(answer.estimates[PEAK].value)
         assert answer.breakdown_mib["weights"] > 0
 
 
 @pytest.mark.slow
 def test_a_device_never_measured_says_so_until_it_is():
-    fitted, query = Memory().fit(taught()), train(4, 1024, 512, "l4")
+    fitted, query = Memory().fit(training_rows()), train(4, 1024, 512, "l4")
     assert ELSEWHERE in fitted.predict([query])[0].limits
     assert not fitted.predict([train(4, 1024, 512)])[0].limits
     measured = fitted.predict([query]).values[PEAK] - 300.0
@@ -203,20 +203,22 @@ def test_measured_rows_move_the_devices_own_share():
     assert adapted.adapt(Measurements(queries, {"latency_ms": np.ones(3)})) == adapted
 
 
-def shown(rows, gained=400.0):
+def adapted_to(rows, gained=400.0):
     queries = [ask(batch=b + 1) for b in range(rows)]
     plain = Memory().predict(queries).values["peak_memory_mib"]
     return Memory().adapt(Measurements(queries, {"peak_memory_mib": plain + gained}))
 
 
-def test_more_rows_are_trusted_more_and_other_devices_stay():
+def test_more_rows_shrink_less_and_other_devices_do_not_change():
     plain = Memory().predict([ask()]).values["peak_memory_mib"][0]
-    gains = [shown(n).predict([ask()]).values["peak_memory_mib"][0] - plain for n in (1, 2, 5, 20)]
+    gains = [
+        adapted_to(n).predict([ask()]).values["peak_memory_mib"][0] - plain for n in (1, 2, 5, 20)
+    ]
     assert gains == sorted(gains)
     assert gains[0] > 100
     assert gains[-1] == pytest.approx(400, rel=0.05)
     other = ask(device="a100-pcie-80gb")
-    assert shown(20).predict([other]).values == Memory().predict([other]).values
+    assert adapted_to(20).predict([other]).values == Memory().predict([other]).values
 
 
 def test_a_few_rows_narrow_the_range():
@@ -224,11 +226,11 @@ def test_a_few_rows_narrow_the_range():
         peak = predictor.predict([ask()])[0].estimates["peak_memory_mib"]
         return peak.high - peak.low
 
-    assert width(shown(5)) < 0.6 * width(Memory())
+    assert width(adapted_to(5)) < 0.6 * width(Memory())
 
 
 def test_shares_survive_saving(tmp_path):
-    adapted = shown(5)
+    adapted = adapted_to(5)
     adapted.save(tmp_path / "memory")
     assert Memory.load(tmp_path / "memory") == adapted
 

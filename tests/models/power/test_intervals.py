@@ -1,4 +1,4 @@
-"""Intervals of power hold nine runs in ten of chips left out, and are narrow at the limit."""
+"""Power intervals cover nine in ten runs on held-out chips and are narrow at the limit."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.models.power.held_out_errors import chips_left_out, jobs_left_out
+from forerun.models.power.held_out_errors import held_out_chips, held_out_jobs
 from forerun.models.power.intervals import (
     MOST_SHARE,
     HeldOut,
@@ -37,7 +37,7 @@ def drawn(random, names, between=0.2, within=0.05):
     return runs, demand, limited_w(runs, noisy)
 
 
-def test_they_hold_runs_of_further_chips():
+def test_they_cover_runs_on_new_chips():
     random = np.random.default_rng(1)
     held = []
     for _ in range(30):
@@ -59,7 +59,7 @@ def test_fewer_chips_make_them_wider():
     assert two.reach["unseen"] > six.reach["unseen"]
 
 
-def test_a_run_that_wants_far_more_than_the_limit_is_sure_to_draw_it():
+def test_intervals_are_narrow_where_demand_is_far_above_the_limit():
     runs = runs_of(("a30",), each=2)
     demand = Demand(np.array([33.0, 33.0]), np.array([1000.0, 60.0]))
     low, high = ends(runs, demand, ["unseen"] * 2, np.full(2, 1.5))
@@ -79,9 +79,9 @@ def test_deviations_are_the_least_that_hold_a_run():
     assert not ((low <= watts) & (watts <= high)).any()
 
 
-def test_without_a_second_chip_anything_is_possible():
+def test_without_a_second_chip_the_interval_covers_the_whole_range():
     runs = runs_of(("a30",))
-    assert list(chips_left_out(runs, np.full(len(runs), 100.0))) == []
+    assert list(held_out_chips(runs, np.full(len(runs), 100.0))) == []
     low, high = LawIntervals().ends(runs, PowerLaw().demand(runs), ["unseen"] * len(runs))
     assert low == pytest.approx(0.15 * 165.0)
     assert high == pytest.approx(MOST_SHARE * 165.0)
@@ -91,7 +91,7 @@ def test_jobs_are_whole_in_one_fold():
     random = np.random.default_rng(4)
     runs, _, watts = drawn(random, NAMES[:2])
     groups = np.array([f"job {n % 8}" for n in range(len(runs))])
-    parts = list(jobs_left_out(runs, watts, groups, 0))
+    parts = list(held_out_jobs(runs, watts, groups, 0))
     assert sum(len(part.runs) for part in parts) == len(runs)
     assert {part.known for part in parts} == {"seen"}
 

@@ -1,4 +1,4 @@
-"""Laws of power: it rises with the load, saturates, stays below the limit; energies add up."""
+"""The power law: monotonic in the load, saturating below the limit; energies add up."""
 
 from dataclasses import replace
 
@@ -143,7 +143,7 @@ def test_the_same_silicon_draws_the_same_power(boards, rows, width, precision):
     assert other == pytest.approx(one, rel=0.1)
 
 
-def test_the_same_silicon_shares_what_was_learnt_of_it():
+def test_boards_with_the_same_chip_share_its_random_effects():
     chip = silicon(CATALOG.get("h100-sxm-80gb"))
     law = PowerLaw(effects=(SiliconEffect(chip, 0.0, 0.3, 0.0),))
     queries = [
@@ -175,7 +175,7 @@ def simulated(names, seed=0):
     return runs, limited_w(runs, truth.demand(runs)) * np.exp(random.normal(0, 0.03, len(runs)))
 
 
-def test_it_finds_the_chips_that_it_is_shown():
+def test_the_fit_recovers_the_effects_of_the_chips_in_its_training_set():
     runs, power = simulated(("a30", "v100-pcie-32gb", "a40", "rtx-3090"))
     law = PowerLaw().fit(runs, power)
     error = np.abs(limited_w(runs, law.demand(runs)) / power - 1)

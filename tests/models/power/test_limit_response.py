@@ -1,4 +1,4 @@
-"""A power limit on any workload: less power, more time, nothing where it is not felt."""
+"""A power limit on any workload: less power and more time, no effect above the demand."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -40,7 +40,7 @@ POWERS = st.floats(15.0, 250.0)
 
 @dataclass(frozen=True)
 class Hot:
-    """Answers kernels: 2 ms and 240 W, give or take."""
+    """Predicts 2 ms and 240 W for every operator, with intervals."""
 
     power_w: float = 240.0
     name: ClassVar[str] = "hot"
@@ -63,7 +63,7 @@ class Hot:
 
 @dataclass(frozen=True)
 class Learner(Hot):
-    """Keeps the times that it was shown."""
+    """Keeps the times of its support rows."""
 
     seen: tuple[float, ...] = ()
 
@@ -103,8 +103,8 @@ def test_without_a_limit_answers_are_untouched():
 
 
 @pytest.mark.parametrize("limit", [60.0, 80.0, 100.0, 125.0])
-def test_a_governing_limit_is_answered_to_the_last_digit(limit):
-    """60 W, not 59.99999999998: bisection leaves no residue in what people read."""
+def test_power_at_a_binding_limit_is_exactly_the_limit(limit):
+    """The result is 60 W and not 59.99999999998: the error of the bisection cancels."""
     power, tdp = np.array([240.0]), np.array([250.0])
     watts, _ = LimitResponse().ratios(np.array([limit]), power, tdp)
     assert (watts * power)[0] == pytest.approx(limit, rel=1e-14)
@@ -119,7 +119,7 @@ def test_capped_energy_is_capped_power_times_capped_time(limit):
     assert answers.low[TIME][0] <= answers.values[TIME][0] <= answers.high[TIME][0]
 
 
-def test_a_binding_limit_holds_power_stretches_time_and_says_where_it_was_learnt():
+def test_a_binding_limit_lowers_power_lengthens_time_and_names_its_training_set():
     answer = Router((Hot(),)).predict([asked(150.0)])[0]
     assert answer.estimates[POWER].value == pytest.approx(150.0, rel=0.05)
     assert answer.estimates[TIME].value > 2.0
@@ -139,13 +139,13 @@ def test_a_cool_workload_does_not_feel_the_limit():
     assert answer.estimates[TIME].value == 2.0
 
 
-def test_far_below_what_was_measured_nothing_is_answered():
+def test_limits_far_below_the_measured_ones_have_no_prediction():
     answer = Router((Hot(),)).predict([asked(50.0)])[0]
     assert not answer.estimates
     assert any("20% of the design power" in line for line in answer.limits)
 
 
-def test_a_limit_above_the_design_power_is_taken_as_none_and_it_is_said():
+def test_a_limit_above_the_design_power_has_no_effect_and_a_limit_line():
     answer = Router((Hot(),)).predict([asked(900.0)])[0]
     assert answer.estimates[POWER].value == 240.0
     assert answer.limits == (NO_CUT.format(limit=900.0, tdp=250.0),)
@@ -156,14 +156,14 @@ def test_no_limit_makes_a_run_faster_than_it_could_be_without():
     assert (answers.low[TIME] >= answers.low[TIME][0]).all()
 
 
-def test_a_device_without_a_design_power_keeps_its_answer_and_says_so():
+def test_a_device_without_a_design_power_keeps_its_prediction_with_a_limit_line():
     bare = A100.model_copy(update={"tdp_w": None})
     answer = Router((Hot(),)).predict([asked(150.0, bare)])[0]
     assert answer.estimates[TIME].value == 2.0
     assert answer.limits == (NO_TDP,)
 
 
-def test_without_a_power_the_limit_is_left_out_and_it_is_said():
+def test_without_a_predicted_power_the_limit_is_ignored_with_a_limit_line():
     class TimeOnly(Hot):
         metrics = (TIME,)
 
@@ -181,7 +181,7 @@ def test_rows_of_one_answer_are_capped_each_by_its_own_limit():
     assert (np.diff(answers.values[TIME]) > 0).all()
 
 
-def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
+def test_rows_measured_under_a_limit_do_not_adapt_predictions_without_one():
     queries = [asked(150.0), asked(None), asked(400.0)]
     predictor = Router((Learner(),))
     values = {TIME: np.array([9.0, 2.0, 2.0])}
@@ -190,7 +190,7 @@ def test_rows_measured_under_a_limit_do_not_teach_what_is_done_without_one():
 
 
 @pytest.mark.slow
-def test_a_device_that_taught_the_response_does_not_say_that_others_did():
+def test_a_device_in_the_training_set_has_no_limit_line_about_other_devices():
     response = fit_response(runs())
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
     assert response.limits(mine) == ()
@@ -198,12 +198,12 @@ def test_a_device_that_taught_the_response_does_not_say_that_others_did():
 
 
 @pytest.mark.slow
-def test_a_response_written_down_is_the_same():
+def test_a_response_is_equal_after_a_round_trip_through_json():
     response = fit_response(runs())
     assert LimitResponse.from_json(response.to_json()) == response
 
 
-def test_runs_that_vary_in_nothing_but_the_limit_are_compared():
+def test_only_runs_that_differ_in_the_limit_alone_are_compared():
     rows = runs(("a40",), (16,))
     found = CappedRuns.of(rows)
     assert len(found.queries) == len(rows) - 2
@@ -217,10 +217,10 @@ def test_runs_that_vary_in_nothing_but_the_limit_are_compared():
 @pytest.mark.parametrize(
     ("gpu", "power", "time"), [("A40", 4.5, 11), ("P100", 4, 4), ("V100", 5, 8)]
 )
-def test_the_response_of_a_gpu_left_out_is_as_good_as_documented(reference, gpu, power, time):
+def test_errors_on_a_held_out_gpu_are_as_documented(reference, gpu, power, time):
     table = pd.read_csv(reference / "zeus_powercap" / "power_trace_3gpus.csv")
     rows, mine = zeus_runs(table, CATALOG), (table["gpu"] == gpu).to_numpy()
-    missed = CappedRuns.of(rows.take(mine)).missed(fit_response(rows.take(~mine)))
-    errors = [100.0 * np.abs(np.expm1(-one)).mean() for one in missed]
+    residuals = CappedRuns.of(rows.take(mine)).residuals(fit_response(rows.take(~mine)))
+    errors = [100.0 * np.abs(np.expm1(-column)).mean() for column in residuals]
     assert errors[0] < power
     assert errors[1] < time

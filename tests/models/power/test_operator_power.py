@@ -1,4 +1,4 @@
-"""Power stays between idle and the design limit, and says where nobody measured."""
+"""Operator power: within the range of the board, with limit lines outside the training set."""
 
 from functools import lru_cache
 
@@ -32,7 +32,7 @@ def kernel(size: int, product: bool) -> Operator:
 
 
 def measured(seed=0, n=400) -> Measurements:
-    """A fifth of the design power while waiting, nearly all in long products; 2 % noise."""
+    """A fifth of the design power while waiting, almost all of it in long products; 2 % noise."""
     random = np.random.default_rng(seed)
     queries, watts, shapes = [], [], []
     for _ in range(n):
@@ -84,7 +84,7 @@ class TestOperatorPowerContract(PredictorContract):
         ]
 
 
-def test_it_learns_what_was_measured():
+def test_the_fit_reproduces_its_training_rows():
     rows = measured(seed=1)
     answers = fitted().predict(rows.queries)
     errors = np.abs(answers.values["power_w"] / rows.values["power_w"] - 1)
@@ -99,14 +99,14 @@ LONG = OperatorGraph((kernel(2**18, True), kernel(2**18, False)), batch_size=8)
 
 @pytest.mark.parametrize("device", ["h100-sxm-80gb", "v100-pcie-32gb", "t4"])
 def test_a_networks_power_lies_between_its_operators(device):
-    """Where no booster answers for operators, and the host does not matter."""
+    """On devices without boosters, where the host is not the bottleneck."""
     device = CATALOG.get(device)
     parts = fitted().predict([Query(Kernel(op), device) for op in LONG.operators]).values["power_w"]
     whole = fitted().predict([Query(Network(LONG, 8), device)]).values["power_w"][0]
     assert 0.999 * parts.min() <= whole <= 1.001 * parts.max()
 
 
-def test_nobody_measured_it_means_a_wide_range_and_a_limit():
+def test_devices_outside_the_training_set_have_wide_intervals_and_a_limit_line():
     device = CATALOG.get("v100-pcie-32gb")
     answer = fitted().predict([Query(Network(GRAPH, 8), device)])[0]
     estimate = answer.estimates["power_w"]
@@ -138,13 +138,13 @@ def test_another_precision_or_training_is_outside_what_was_measured():
 
 
 def test_operators_and_networks_are_measured_apart():
-    """A device whose operators were measured is not thereby known for networks."""
+    """A device on which only operators were measured is not known for networks."""
     answer = fitted().predict([Query(Network(GRAPH, 8), A30)])[0]
     assert "networks were not measured on this device" in answer.limits[0]
     assert with_networks().predict([Query(Network(GRAPH, 8), A30)])[0].in_domain
 
 
-def test_classes_that_nobody_measured_are_named():
+def test_operator_classes_outside_the_training_set_are_named():
     softmax = Operator("softmax", "softmax", ((4096, 1024),), ((4096, 1024),))
     answer = fitted().predict([Query(Kernel(softmax), A30)])[0]
     assert answer.limits == ("power: no softmax operator was measured",)
@@ -159,9 +159,9 @@ def drawing(factor, rows):
     return Measurements(queries, {"power_w": idle + factor * (predicted - idle)})
 
 
-def test_twenty_rows_carry_it_over_to_a_new_device():
-    shown, asked = drawing(0.6, 20), drawing(0.6, 60)
-    adapted = fitted().adapt(shown)
+def test_twenty_support_rows_adapt_it_to_a_new_device():
+    support, asked = drawing(0.6, 20), drawing(0.6, 60)
+    adapted = fitted().adapt(support)
     before, after = (p.predict(asked.queries) for p in (fitted(), adapted))
     errors = [
         np.mean(np.abs(a.values["power_w"] / asked.values["power_w"] - 1)) for a in (before, after)
@@ -173,7 +173,7 @@ def test_twenty_rows_carry_it_over_to_a_new_device():
     assert adapted.predict(other).values == fitted().predict(other).values
 
 
-def test_adapting_and_loading_go_together(tmp_path):
+def test_an_adapted_predictor_is_equal_after_saving_and_loading(tmp_path):
     adapted = fitted().adapt(drawing(0.6, 20))
     adapted.save(tmp_path / "power")
     assert OperatorPower.load(tmp_path / "power") == adapted
@@ -187,7 +187,7 @@ def test_it_refuses_what_was_fitted_on_other_features(tmp_path):
         OperatorPower.load(tmp_path)
 
 
-def test_one_teaching_device_says_nothing_about_others():
+def test_one_training_device_gives_no_calibration_for_others():
     rows = measured()
     only = rows.take(rows.groups["device"] == "a30")
     query = Query(Kernel(kernel(4096, True)), TI)
@@ -196,8 +196,8 @@ def test_one_teaching_device_says_nothing_about_others():
     assert estimate.high == pytest.approx(MOST_SHARE * TI.tdp_w)
 
 
-def test_measured_operators_that_fitting_did_not_see(reference):
-    """About the noise of the published campaigns: 7 % was reached before, 80 % across devices."""
+def test_errors_on_held_out_operators(reference):
+    """Close to the noise of the published campaigns; formerly 7 %, and 80 % across devices."""
     ops = pd.read_parquet(reference / "torch_op_energy" / "ops.parquet")
     rows = operator_rows(ops[ops["source_file"].str.startswith("finalbench")])
     held = next(held_out_folds(rows.groups["op_shape"], 5))

@@ -1,4 +1,4 @@
-"""What a predictor of power was trained on is known by device, precision, phase and class."""
+"""The domain of a training set of power: devices, precisions, phases and classes."""
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph

@@ -1,4 +1,4 @@
-"""Jobs under power limits: laws of physics, what a few rows of a new GPU give, and honesty."""
+"""Training jobs under power limits: monotonicity, few-shot adaptation, intervals, limits."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -24,13 +24,13 @@ WIDE = LogQuantiles({"all": (-0.2, 0.2), "unseen": (-0.7, 0.7), "adapted/3": (-0
 
 @lru_cache(maxsize=1)
 def fitted() -> PowerCap:
-    """Taught by V100 and P100, with intervals set by hand."""
+    """Trained on V100 and P100, with intervals set by hand."""
     bare = PowerCap(calibrated=False).fit(runs(GPUS[:2]))
     return replace(bare, errors=dict.fromkeys(("power_w", "latency_ms", "energy_j"), WIDE))
 
 
 @lru_cache(maxsize=1)
-def shown() -> PowerCap:
+def adapted() -> PowerCap:
     """The same after eight rows of an A40."""
     rows = runs(GPUS[2:])
     return fitted().adapt(rows.take(np.random.default_rng(0).permutation(len(rows))[:8]))
@@ -60,7 +60,7 @@ def test_the_same_rows_give_the_same_answers():
 )
 def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, batch, place, device):
     asked = [query(device, limit, place, batch) for limit in sorted(limits)]
-    for predictor in (fitted(), shown()):
+    for predictor in (fitted(), adapted()):
         answers = predictor.predict(asked).values
         assert (np.diff(answers["power_w"]) >= -1e-9 * answers["power_w"][1:]).all()
         assert (np.diff(answers["latency_ms"]) <= 1e-9 * answers["latency_ms"][1:]).all()
@@ -74,7 +74,7 @@ def test_no_limit_and_one_above_the_design_power_are_the_design_power():
         np.testing.assert_array_equal(column, column[0])
 
 
-def test_jobs_of_the_teaching_devices_are_answered_within_a_few_percent():
+def test_jobs_on_training_devices_are_predicted_within_a_few_percent():
     rows = runs(GPUS[:2])
     answers = fitted().predict(rows.queries).values
     for metric in ("power_w", "latency_ms"):
@@ -86,36 +86,36 @@ def test_a_few_rows_of_a_new_device_make_its_other_rows_several_times_better():
     for metric in ("power_w", "latency_ms"):
         before, after = (
             np.abs(p.predict(rows.queries).values[metric] / rows.values[metric] - 1.0).mean()
-            for p in (fitted(), shown())
+            for p in (fitted(), adapted())
         )
         assert after < 0.03
         assert after < 0.5 * before
 
 
-def test_rows_of_one_device_leave_the_others_alone():
+def test_rows_of_one_device_do_not_change_predictions_for_others():
     asked = [query(V100, 150.0), query(V100, 250.0, 1)]
-    before, after = fitted().predict(asked).values, shown().predict(asked).values
+    before, after = fitted().predict(asked).values, adapted().predict(asked).values
     for metric, column in before.items():
         np.testing.assert_array_equal(after[metric], column)
 
 
-def test_intervals_are_wide_until_rows_of_the_device_are_shown():
+def test_intervals_are_wide_until_the_predictor_is_adapted_to_the_device():
     asked = [query(A40, 200.0)]
-    for predictor, ratio in ((fitted(), 1.4), (shown(), 0.2)):
+    for predictor, ratio in ((fitted(), 1.4), (adapted(), 0.2)):
         answer = predictor.predict(asked)[0].estimates["power_w"]
         assert np.log(answer.high / answer.low) == pytest.approx(ratio)
     assert fitted().predict(asked)[0].limits
-    assert shown().predict(asked)[0].in_domain
+    assert adapted().predict(asked)[0].in_domain
 
 
-def test_a_job_that_nobody_measured_has_no_answer_and_it_is_said():
+def test_a_job_outside_the_training_set_has_no_prediction_and_a_limit_line():
     asked = Query(job("mnist", "lenet", 64.0), V100)
     answer = fitted().predict([asked, query(V100, None)])[0]
     assert not answer.estimates
     assert any("mnist/lenet was not measured" in line for line in answer.limits)
 
 
-def test_rows_of_an_unknown_job_teach_nothing_and_do_no_harm():
+def test_rows_of_an_unknown_job_do_not_change_the_predictor():
     rows = runs(GPUS[2:])
     strange = [Query(job("mnist", "lenet", 64.0), q.device) for q in rows.queries]
     assert fitted().adapt(replace(rows, queries=strange)).gpus == fitted().gpus
@@ -125,7 +125,7 @@ def test_rows_of_an_unknown_job_teach_nothing_and_do_no_harm():
     ("limit", "batch", "word"),
     [(40.0, 64.0, "design power"), (150.0, 4096.0, "batch size"), (150.0, 64.0, "")],
 )
-def test_limits_and_batches_outside_the_measured_range_are_said(limit, batch, word):
+def test_limits_and_batches_outside_the_measured_range_have_limit_lines(limit, batch, word):
     lines = fitted().predict([query(V100, limit, 0, batch)])[0].limits
     assert any(word in line for line in lines) if word else not lines
 
@@ -138,7 +138,7 @@ def test_only_tests_of_the_suite_on_a_gpu_with_a_sheet_are_answered():
     assert not PowerCap().answers(query(V100, 100.0))
 
 
-def test_a_row_without_a_power_still_teaches_its_time():
+def test_a_row_without_a_power_still_adapts_the_time():
     rows = runs(GPUS[2:])
     blind = {"power_w": np.full(len(rows), np.nan), "latency_ms": rows.values["latency_ms"]}
     adapted = fitted().adapt(replace(rows, values=blind))
@@ -146,16 +146,16 @@ def test_a_row_without_a_power_still_teaches_its_time():
     assert np.abs(answers / rows.values["latency_ms"] - 1.0).mean() < 0.05
 
 
-def test_what_was_taught_about_limits_serves_other_workloads():
-    taught = fitted().response
-    assert taught != LimitResponse()
-    assert len(taught.sheets) == 2
-    assert Router((fitted(),)).response == taught
+def test_the_fitted_response_to_limits_serves_other_workloads():
+    response = fitted().response
+    assert response != LimitResponse()
+    assert len(response.sheets) == 2
+    assert Router((fitted(),)).response == response
     assert Router(()).response == LimitResponse()
 
 
 @pytest.mark.slow
-def test_fitting_makes_intervals_by_what_is_known_of_a_device(monkeypatch):
+def test_intervals_depend_on_how_well_the_device_is_known(monkeypatch):
     monkeypatch.setattr(power_cap_errors, "SHOTS", (4,))
     monkeypatch.setattr(power_cap_errors, "DRAWS", 1)
     monkeypatch.setattr(power_cap_errors, "FOLDS", 2)

@@ -1,4 +1,4 @@
-"""Serving: the contract, energy that never contradicts power and rate, honest limits, few runs."""
+"""Serving: the contract, energy consistent with power and rate, limits, few-shot adaptation."""
 
 from dataclasses import replace
 
@@ -31,8 +31,8 @@ def draw(billions=2.0, batch=1, **more):
     return Diffusion(billions * 1e9, 1024, 1024, steps=20, batch_size=batch, **more)
 
 
-def taught(seed=0):
-    """Runs of twelve models on two devices that follow the bound, with a level a model."""
+def training_rows(seed=0):
+    """Runs of twelve models on two devices: the bound times a random effect of each model."""
     rng = np.random.default_rng(seed)
     queries, models, power, seconds = [], [], [], []
     for number, billions in enumerate((1, 3, 8, 14, 32, 70)):
@@ -61,7 +61,7 @@ def taught(seed=0):
     return Measurements(queries, values, groups)
 
 
-ROWS = taught()
+ROWS = training_rows()
 FEW = ROWS.take(np.array([name[-1] in "134" for name in ROWS.groups["model"]]))
 FITTED = ServingPower(trees=60, bag=1).fit(ROWS)
 
@@ -101,7 +101,7 @@ def test_energy_is_power_times_devices_over_rate(device, count, billions, sequen
 
 
 def test_models_of_another_draw_mostly_lie_inside_their_intervals():
-    other = taught(seed=7)
+    other = training_rows(seed=7)
     said = FITTED.predict(other.queries)
     for metric in ("power_w", "tokens_per_s", "latency_ms"):
         truth = other.values[metric]
@@ -112,11 +112,11 @@ def test_models_of_another_draw_mostly_lie_inside_their_intervals():
 
 def test_facts_of_a_configuration_are_optional_and_change_the_answer():
     whole = replace(chat(20.0), total_parameters=1e11, architecture="experts")
-    told_of = replace(whole, experts=128, experts_per_token=1, cache_bytes_per_token=1e5)
-    bare, said = ask(whole), ask(told_of)
-    assert (gives_configuration(bare), gives_configuration(said)) == (False, True)
-    assert without_configuration(said) == bare
-    rate = FITTED.predict([bare, said]).values["tokens_per_s"]
+    configured = replace(whole, experts=128, experts_per_token=1, cache_bytes_per_token=1e5)
+    bare, full = ask(whole), ask(configured)
+    assert (gives_configuration(bare), gives_configuration(full)) == (False, True)
+    assert without_configuration(full) == bare
+    rate = FITTED.predict([bare, full]).values["tokens_per_s"]
     assert rate[0] != rate[1]
     picture = ask(draw(passes=1, pixels_per_token=32))
     assert gives_configuration(picture)

@@ -1,4 +1,4 @@
-"""Corrections from runs of a device are means of a Gaussian process, by scikit-learn as well."""
+"""Few-shot corrections are posterior means of a Gaussian process, as scikit-learn computes them."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from forerun.data.workload import Diffusion, LlmServing
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.serving.features import ServingRows
 from forerun.models.serving.support_residuals import (
-    ALIKE,
-    LEVEL,
-    NOISE,
-    SMOOTH,
-    TAUGHT_LEVEL,
+    LENGTH_SCALES,
+    NEW_DEVICE_DEVIATION,
+    NOISE_DEVIATION,
+    SMOOTH_DEVIATION,
+    TRAINED_DEVICE_DEVIATION,
     SupportResiduals,
 )
 from tests.models.gaussian_process.reference_processes import (
@@ -48,11 +48,11 @@ def test_a_correction_and_what_stays_unsure_are_those_of_scikit_learns_process(k
     known = KnownDevices.of([TRAINED])
     few = SupportResiduals.of(measured, errors, [device] * 8, known)
     added, left = few.correction(asked, [device] * 5 + [OTHER])
-    level = TAUGHT_LEVEL if device is TRAINED else LEVEL
-    rows = np.column_stack([measured.places(ALIKE[kind]), np.zeros(8)])
-    points = np.column_stack([asked.places(ALIKE[kind]), [0.0] * 5 + [1.0]])
+    level = TRAINED_DEVICE_DEVIATION if device is TRAINED else NEW_DEVICE_DEVIATION
+    rows = np.column_stack([measured.points(LENGTH_SCALES[kind]), np.zeros(8)])
+    points = np.column_stack([asked.points(LENGTH_SCALES[kind]), [0.0] * 5 + [1.0]])
     width = rows.shape[1] - 1
-    for target, (smooth, noise) in enumerate(zip(SMOOTH, NOISE, strict=True)):
+    for target, (smooth, noise) in enumerate(zip(SMOOTH_DEVIATION, NOISE_DEVIATION, strict=True)):
         curve = OnColumns(RBF(1.0, "fixed"), 0, width)
         kernel = constant(level**2) * SameCode(width) + constant(smooth**2) * curve
         process = reference(kernel, rows, errors[:, target], noise**2)
