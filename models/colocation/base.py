@@ -85,7 +85,7 @@ class ColocationBase(ABC):
             were not measured in units of `interval_units`.
         trust: (metric, program) -> share of the engine's answer, away from the level, that counts.
         offsets: (metric, program) -> correction in log space after `adapt`.
-        taught: metrics of the host that training had.
+        training_metrics: metrics of the host that training had.
         idle: what an otherwise idle host shows.
         ranges: of the windows' medians in training.
         mixing: how profiles add up to what a host shows.
@@ -107,7 +107,7 @@ class ColocationBase(ABC):
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
     trust: Mapping[tuple[str, str], float] = field(default_factory=dict)
     offsets: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    taught: tuple[str, ...] = ()
+    training_metrics: tuple[str, ...] = ()
     idle: HostWindow = field(default_factory=HostWindow)
     ranges: FeatureRange | None = None
     mixing: Mixing = field(default_factory=Mixing)
@@ -156,7 +156,7 @@ class ColocationBase(ABC):
         found = FeatureRange.of(names, natural(median)[:, some]) if names else None
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
-        fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
+        fitted = replace(fitted, widths=widths, trust=trust, training_metrics=names, ranges=found)
         fitted = replace(fitted, idle=idle, mixing=mixing, errors=errors)
         ahead, errors_ahead = calibrated_ahead(fitted, rows, measurements)
         return replace(fitted, ahead=ahead, errors={**errors, **errors_ahead})
@@ -182,13 +182,13 @@ class ColocationBase(ABC):
             known = np.isfinite(target)
             if not known.any():
                 continue
-            taught, values = rows.take(known), target[known]
-            levels[metric] = ProgramEffects.of(taught.programs, values, taught.yardsticks)
-            middle, spread, modes = levels[metric].rows(taught.programs, taught.yardsticks)
-            teaches = taught.seen & (modes == "known")
-            if teaches.any():
+            train, values = rows.take(known), target[known]
+            levels[metric] = ProgramEffects.of(train.programs, values, train.yardsticks)
+            middle, spread, modes = levels[metric].rows(train.programs, train.yardsticks)
+            usable = train.seen & (modes == "known")
+            if usable.any():
                 wanted = (values - middle) / spread
-                engines[metric] = self.engine(metric, taught.take(teaches), wanted[teaches])
+                engines[metric] = self.engine(metric, train.take(usable), wanted[usable])
         shares = rows.cpu_share[np.isfinite(rows.cpu_share)]
         least = float(shares.min()) if len(shares) else 0.0
         fitted = replace(self, levels=levels, engines=engines, offsets={}, trust={})
@@ -262,7 +262,7 @@ class ColocationBase(ABC):
             low[metric] = np.where(wide, np.nan, values[metric] * below)
             high[metric] = np.where(wide, np.nan, values[metric] * above)
         unlike = self._unlike(rows, modes)
-        limits = limits_of(queries, rows, modes, self.taught, self.ranges, unlike)
+        limits = limits_of(queries, rows, modes, self.training_metrics, self.ranges, unlike)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
 
     def _ends(

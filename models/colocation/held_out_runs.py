@@ -15,7 +15,7 @@ HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new
 """Grouping key whose values are held out where intervals are measured."""
 ANYONE: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
 """In place of a program's name: all that were not measured, or beside one load alone."""
-MADE_OF_IT = "made of it"
+PROFILE_RUN = "profile run"
 """Value of the grouping key `profile` of runs that a program's profile is made of."""
 ISOLATED = "none"
 """Value of the grouping key `neighbour` of runs alone."""
@@ -72,5 +72,5 @@ def told(rows: ColocationRows, measured: Measurements, mode: Mode) -> NDArray[np
         return np.zeros(len(rows), dtype=np.bool_)
     found: NDArray[np.bool_] = groups_of(measured, "neighbour") == ISOLATED
     if mode == "profiled":
-        found |= (groups_of(measured, "profile") == MADE_OF_IT) | np.isnan(rows.beside)
+        found |= (groups_of(measured, "profile") == PROFILE_RUN) | np.isnan(rows.beside)
     return found

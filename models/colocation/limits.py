@@ -31,7 +31,7 @@ def limits_of(
     queries: Sequence[Query],
     rows: ColocationRows,
     modes: Names,
-    taught: Sequence[str],
+    training_metrics: Sequence[str],
     ranges: FeatureRange | None,
     unlike: NDArray[np.bool_],
 ) -> list[tuple[str, ...]]:
@@ -41,7 +41,7 @@ def limits_of(
         queries: n questions.
         rows: the same as rows.
         modes: n modes of the programs.
-        taught: metrics of the host that training had.
+        training_metrics: metrics of the host that training had.
         ranges: of the windows' medians in training.
         unlike: n flags, programs that were not measured and wait more than any in training.
     """
@@ -56,7 +56,7 @@ def limits_of(
             found.append((*lines, NO_WINDOW))
             continue
         median = rows.found[row, 0]
-        lost = [name for name in taught if np.isnan(median[NAMES.index(name)])]
+        lost = [name for name in training_metrics if np.isnan(median[NAMES.index(name)])]
         if colocation_of(query).estimated:
             lost = [name for name in lost if not name.startswith(OWN)]
         # Of a program that is pinned to no CPU nobody can tell them.

@@ -38,7 +38,11 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, Places, spread_rows
+from forerun.models.hls_designs.gaussian_process import (
+    DesignGaussianProcess,
+    DesignInputs,
+    spread_rows,
+)
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.prediction import Predictions
 
@@ -214,7 +218,7 @@ class DesignBoost:
             mine = [queries[row] for row in rows]
             process = self._process(metric, key)
             if process is not None:
-                answer, spread = process.foresee(self._places(metric, mine, matrix[rows]))
+                answer, spread = process.predict(self._places(metric, mine, matrix[rows]))
                 middle[rows], half[rows] = answer, spread * self._width("shown", metric)
                 continue
             kind = "seen" if key in self.programs else "unseen"
@@ -246,11 +250,11 @@ class DesignBoost:
         over = log_over_bound(metric, measured[rows], matrix)
         return DesignGaussianProcess.of(self._places(metric, queries, matrix), over, self.seed)
 
-    def _places(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> Places:
+    def _places(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> DesignInputs:
         outputs = self.boosters[f"within/{metric}"].tree_outputs(matrix)
         directives = np.array([coordinates(design_of(query)) for query in queries])
         bounds = matrix[:, BOUND_COLUMNS] / np.array(self.scales)
-        return Places((bounds, directives, outputs), outputs.sum(axis=1))
+        return DesignInputs((bounds, directives, outputs), outputs.sum(axis=1))
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Designs of one program that lie far apart in directives and in the boosters' eyes."""

@@ -321,7 +321,7 @@ def test_cpus_are_shared_fairly_and_none_is_left_idle_while_anybody_waits(demand
 
 
 def test_what_cannot_be_known_before_programs_meet_is_not_called_missing():
-    fitted, mine = replace(boost(), taught=(*METRICS, "task.cpu_share")), profile("spin")
+    fitted, mine = replace(boost(), training_metrics=(*METRICS, "task.cpu_share")), profile("spin")
     window = HostWindow(METRICS, (host(1.5, 0.2),))
     queries = [Query(Colocation(mine, window, coming), GUEST) for coming in (True, False)]
     before, now = fitted.predict(queries).limits

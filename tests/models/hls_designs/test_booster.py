@@ -18,7 +18,11 @@ from forerun.features.hls.directives import DESIGN_FEATURES, design_row
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS
-from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, Places, spread_rows
+from forerun.models.hls_designs.gaussian_process import (
+    DesignGaussianProcess,
+    DesignInputs,
+    spread_rows,
+)
 from tests.programs import nested
 
 DEVICE = Device(name="fpga", vendor="amd", kind="fpga")
@@ -173,8 +177,8 @@ def test_it_refuses_what_was_fitted_on_other_features(tmp_path):
 
 
 def places(random, n):
-    ways = tuple(random.normal(size=(n, 3)) for _ in range(3))
-    return Places(ways, random.normal(size=n))
+    feature_sets = tuple(random.normal(size=(n, 3)) for _ in range(3))
+    return DesignInputs(feature_sets, random.normal(size=n))
 
 
 @pytest.mark.slow
@@ -182,8 +186,8 @@ def places(random, n):
 def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     random = np.random.default_rng(seed)
     shown, asked, values = places(random, 12), places(random, 5), random.normal(size=12)
-    mean, spread = DesignGaussianProcess.of(shown, values).foresee(asked)
-    moved, wider = DesignGaussianProcess.of(shown, level + unit * values).foresee(asked)
+    mean, spread = DesignGaussianProcess.of(shown, values).predict(asked)
+    moved, wider = DesignGaussianProcess.of(shown, level + unit * values).predict(asked)
     assert moved == pytest.approx(level + unit * mean, abs=1e-6 * unit, rel=1e-6)
     assert wider == pytest.approx(unit * spread, rel=1e-6)
 
@@ -193,9 +197,9 @@ def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
 def test_a_process_is_surer_where_it_was_shown(seed):
     random = np.random.default_rng(seed)
     shown = places(random, 15)
-    far = Places(tuple(way + 50.0 for way in shown.ways), shown.answer)
+    far = DesignInputs(tuple(features + 50.0 for features in shown.feature_sets), shown.answer)
     process = DesignGaussianProcess.of(shown, random.normal(size=15))
-    assert process.foresee(shown)[1].mean() < process.foresee(far)[1].mean()
+    assert process.predict(shown)[1].mean() < process.predict(far)[1].mean()
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
