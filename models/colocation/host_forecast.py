@@ -40,7 +40,7 @@ class Mixing:
     pairs: int = 0
 
     @classmethod
-    def of(cls, change: Matrix, added: Matrix) -> Self:
+    def fit(cls, change: Matrix, added: Matrix) -> Self:
         """Least squares, drawn to 1 by some imagined pairs.
 
         Args:
@@ -150,7 +150,7 @@ def demand(profile: ProgramProfile) -> float:
     return max(_LEAST_DEMAND, 1.0 if profile.cpu_share is None else profile.cpu_share)
 
 
-def asked_ahead(
+def forecast_queries(
     queries: Sequence[Query], neighbours: NDArray[np.str_], cpus: Column, idle: HostWindow
 ) -> tuple[NDArray[np.intp], list[Query]]:
     """Queries with a window put together wherever the neighbour is a program with a profile.
@@ -187,7 +187,7 @@ def mixing_of(
         return Mixing()
     windows = [level(asked[rows[i]].window) - level(asked[rows[i]].profile.alone) for i in whole]
     added = [level(beside[i].alone) - _before(beside[i], level(idle)) for i in whole]
-    return Mixing.of(np.array(windows), np.array(added))
+    return Mixing.fit(np.array(windows), np.array(added))
 
 
 def _colocation(query: Query) -> Colocation:

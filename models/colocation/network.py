@@ -47,7 +47,7 @@ class Scaled:
     @classmethod
     def of(cls, rows: ColocationRows) -> Self:
         """Metrics that vary in these rows."""
-        medians = rows.found[:, 0]
+        medians = rows.window_statistics[:, 0]
         some = (~np.isnan(medians)).any(axis=0)
         places = [p for p in np.flatnonzero(some).tolist() if np.nanstd(medians[:, p]) > 1e-9]
         columns = np.concatenate([medians[:, places], rows.facts], axis=1)

@@ -16,7 +16,7 @@ from forerun.features.host_windows import NAMES, level
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.dual_branch_network import WindowShape
 from forerun.models.colocation.features import ColocationRows, ProgramEffects, colocation_of
-from forerun.models.colocation.held_out_runs import told
+from forerun.models.colocation.held_out_runs import uninformative_runs
 from forerun.models.colocation.host_forecast import Mixing, granted, put_together
 from forerun.models.colocation.limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
 from forerun.models.colocation.network import ColocationNetwork
@@ -176,7 +176,7 @@ def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neig
 def test_weights_of_what_adds_up_are_found_again():
     draw = np.random.default_rng(0)
     added = draw.uniform(0.1, 1.0, (200, len(NAMES)))
-    mixing = Mixing.of(0.6 * added, added)
+    mixing = Mixing.fit(0.6 * added, added)
     assert all(weight == pytest.approx(0.6, abs=0.03) for weight in mixing.weights.values())
     assert Mixing().together([], HostWindow(), HostWindow()) == HostWindow()
 
@@ -192,8 +192,8 @@ def test_more_neighbours_never_show_less():
 def test_a_program_with_few_runs_has_no_level_of_its_own():
     programs = np.array(["a"] * 2 + ["b"] * 9)
     log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
-    levels = ProgramEffects.of(programs, log_p, np.full((11, 2), np.nan))
-    _, _, modes = levels.rows(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
+    levels = ProgramEffects.fit(programs, log_p, np.full((11, 2), np.nan))
+    _, _, modes = levels.estimate(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
     assert modes.tolist() == ["new", "known", "new"]
 
 
@@ -202,9 +202,9 @@ def test_one_load_places_a_program_that_was_never_measured():
     beside = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
     log_p = beside * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = ProgramEffects.of(programs, log_p, np.stack([beside, none], axis=1))
+    levels = ProgramEffects.fit(programs, log_p, np.stack([beside, none], axis=1))
     asked = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
-    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
+    middle, spread, modes = levels.estimate(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["profiled", "profiled", "new"]
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
@@ -217,9 +217,9 @@ def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
     programs, scatter = np.repeat(["a", "b", "c", "d"], 9), np.repeat([0.4, 0.2, 0.1, 0.01], 9)
     log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = ProgramEffects.of(programs, log_p, np.stack([none, scatter], axis=1))
+    levels = ProgramEffects.fit(programs, log_p, np.stack([none, scatter], axis=1))
     asked = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
-    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
+    middle, spread, modes = levels.estimate(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["new"] * 3
     assert -0.15 < middle[0] < -0.09
     assert spread[0] > 10 * spread[1] > 0.0
@@ -228,7 +228,7 @@ def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
 
 def test_both_yardsticks_count_where_a_program_has_both():
     levels = ProgramEffects({}, (0.0, 0.1), {"beside": (0.5, 0.2), "scatter": (-1.0, 0.8)})
-    middle, spread, modes = levels.rows(np.array(["x"]), np.array([[-0.4, 0.1]]))
+    middle, spread, modes = levels.estimate(np.array(["x"]), np.array([[-0.4, 0.1]]))
     assert middle[0] == pytest.approx((0.5 * -0.4 - 1.0 * 0.1) / 2)
     assert spread[0] == pytest.approx(np.sqrt(0.2 * 0.4 * 0.8 * 0.1))
     assert modes.tolist() == ["profiled"]
@@ -238,16 +238,16 @@ def test_what_yardsticks_are_made_of_does_not_tell_how_good_they_are():
     rows = colocations(beside_cache=True)
     alone = rows.groups["neighbour"] == "none"
     assert alone.any()
-    seen = ColocationRows.of(rows.queries)
-    assert not told(seen, rows, "known").any()
-    np.testing.assert_array_equal(told(seen, rows, "new"), alone)
-    bare = np.isnan(seen.beside)
-    np.testing.assert_array_equal(told(seen, rows, "profiled"), alone | bare)
+    seen = ColocationRows.from_queries(rows.queries)
+    assert not uninformative_runs(seen, rows, "known").any()
+    np.testing.assert_array_equal(uninformative_runs(seen, rows, "new"), alone)
+    bare = np.isnan(seen.log_p_with_load)
+    np.testing.assert_array_equal(uninformative_runs(seen, rows, "profiled"), alone | bare)
 
 
 def test_a_committee_that_was_saved_answers_alike_with_all_its_members(tmp_path):
     fitted = replace(boost(), engines={})
-    rows = ColocationRows.of(colocations(1).queries, fitted.idle)
+    rows = ColocationRows.from_queries(colocations(1).queries, fitted.idle)
     target = np.random.default_rng(0).normal(size=len(rows))
     engine = ColocationBoost(bags=3).engine("p_cpu", rows, target)
     engine.save(tmp_path, "p_cpu")
