@@ -44,8 +44,8 @@ def test_what_neighbours_do_is_learnt_where_they_do_something():
     rows = runs()
     answers = fitted().predict(rows.queries).values["p_wall"]
     median = np.median(rows.values["p_wall"])
-    missed = np.abs(answers - rows.values["p_wall"]).mean()
-    assert missed < 0.5 * np.abs(median - rows.values["p_wall"]).mean()
+    error = np.abs(answers - rows.values["p_wall"]).mean()
+    assert error < 0.5 * np.abs(median - rows.values["p_wall"]).mean()
 
 
 def test_where_neighbours_explain_nothing_the_median_stands():

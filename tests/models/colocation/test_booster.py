@@ -15,7 +15,13 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, level
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.dual_branch_network import WindowShape
-from forerun.models.colocation.features import ColocationRows, ProgramEffects, colocation_of
+from forerun.models.colocation.features import (
+    LOAD,
+    SCATTER,
+    ColocationRows,
+    ProgramEffects,
+    colocation_of,
+)
 from forerun.models.colocation.held_out_runs import uninformative_runs
 from forerun.models.colocation.host_forecast import Mixing, granted, put_together
 from forerun.models.colocation.limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
@@ -79,7 +85,7 @@ class TestProgramMean(PredictorContract):
 
 
 def left_out(predictor, key, value):
-    """Mean absolute error of P on rows of one group that did not teach, and of program means."""
+    """Mean absolute error of P on rows of a held-out group, and that of program means."""
     rows = colocations()
     out = rows.groups[key] == value
     train, judged = rows.take(~out), rows.take(out)
@@ -91,7 +97,7 @@ def left_out(predictor, key, value):
 
 
 @pytest.mark.slow
-def test_beside_a_neighbour_never_met_it_is_far_nearer_than_the_programs_own_mean():
+def test_with_an_unseen_neighbour_it_is_far_more_accurate_than_the_programs_own_mean():
     ours, mean = left_out(ColocationBoost(bags=1), "neighbour", "stream")
     assert ours < 0.72 * mean
 
@@ -121,7 +127,7 @@ def test_p_over_one_is_a_legal_answer():
 
 
 def asked(**changes):
-    """The cache program beside the cache neighbour, with some parts changed."""
+    """A query about the cache program next to the cache neighbour, with some fields changed."""
     rows = colocations(1)
     place = [i for i, q in enumerate(rows.queries) if q.workload.profile.program == "chase"][2]
     return Query(replace(rows.queries[place].workload, **changes), GUEST)
@@ -162,7 +168,7 @@ def test_the_dominant_resource_is_what_the_truth_was_made_from():
     assert dominant(gains(boost(), spinning[:1])[0]) is None
 
 
-def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neighbour():
+def test_combined_profiles_come_near_what_is_measured_with_a_profiled_neighbour():
     part = boost()
     assert part.mixing.pairs > 0
     window = part.mixing.together([profile("table"), profile("chase")], part.idle, part.idle)
@@ -173,7 +179,7 @@ def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neig
     assert not answer.limits[0], "a host put together within the training range is no limit"
 
 
-def test_weights_of_what_adds_up_are_found_again():
+def test_mixing_weights_are_recovered():
     draw = np.random.default_rng(0)
     added = draw.uniform(0.1, 1.0, (200, len(NAMES)))
     mixing = Mixing.fit(0.6 * added, added)
@@ -192,49 +198,49 @@ def test_more_neighbours_never_show_less():
 def test_a_program_with_few_runs_has_no_level_of_its_own():
     programs = np.array(["a"] * 2 + ["b"] * 9)
     log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
-    levels = ProgramEffects.fit(programs, log_p, np.full((11, 2), np.nan))
-    _, _, modes = levels.estimate(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
+    effects = ProgramEffects.fit(programs, log_p, np.full((11, 2), np.nan))
+    _, _, modes = effects.estimate(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
     assert modes.tolist() == ["new", "known", "new"]
 
 
-def test_one_load_places_a_program_that_was_never_measured():
+def test_one_load_gives_the_effect_of_a_program_that_was_never_measured():
     programs = np.repeat(["a", "b", "c", "d"], 9)
-    beside = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
-    log_p = beside * np.tile(np.linspace(0.0, 0.8, 9), 4)
+    with_load = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
+    log_p = with_load * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = ProgramEffects.fit(programs, log_p, np.stack([beside, none], axis=1))
+    effects = ProgramEffects.fit(programs, log_p, np.stack([with_load, none], axis=1))
     asked = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
-    middle, spread, modes = levels.estimate(np.array(["x", "y", "z"]), asked)
+    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["profiled", "profiled", "new"]
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
     assert spread[0] > 10 * spread[1] > 0.0
-    again = ProgramEffects.from_json(json.loads(json.dumps(levels.to_json())))
-    assert again.shares == levels.shares
+    again = ProgramEffects.from_json(json.loads(json.dumps(effects.to_json())))
+    assert again.shares == effects.shares
 
 
-def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
+def test_the_scatter_of_isolated_times_gives_the_effect_of_an_unmeasured_program():
     programs, scatter = np.repeat(["a", "b", "c", "d"], 9), np.repeat([0.4, 0.2, 0.1, 0.01], 9)
     log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = ProgramEffects.fit(programs, log_p, np.stack([none, scatter], axis=1))
+    effects = ProgramEffects.fit(programs, log_p, np.stack([none, scatter], axis=1))
     asked = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
-    middle, spread, modes = levels.estimate(np.array(["x", "y", "z"]), asked)
+    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), asked)
     assert modes.tolist() == ["new"] * 3
     assert -0.15 < middle[0] < -0.09
     assert spread[0] > 10 * spread[1] > 0.0
-    assert (middle[2], spread[2]) == levels.common
+    assert (middle[2], spread[2]) == effects.common
 
 
-def test_both_yardsticks_count_where_a_program_has_both():
-    levels = ProgramEffects({}, (0.0, 0.1), {"beside": (0.5, 0.2), "scatter": (-1.0, 0.8)})
-    middle, spread, modes = levels.estimate(np.array(["x"]), np.array([[-0.4, 0.1]]))
+def test_both_sensitivity_proxies_are_averaged():
+    effects = ProgramEffects({}, (0.0, 0.1), {LOAD: (0.5, 0.2), SCATTER: (-1.0, 0.8)})
+    middle, spread, modes = effects.estimate(np.array(["x"]), np.array([[-0.4, 0.1]]))
     assert middle[0] == pytest.approx((0.5 * -0.4 - 1.0 * 0.1) / 2)
     assert spread[0] == pytest.approx(np.sqrt(0.2 * 0.4 * 0.8 * 0.1))
     assert modes.tolist() == ["profiled"]
 
 
-def test_what_yardsticks_are_made_of_does_not_tell_how_good_they_are():
+def test_runs_that_inputs_are_computed_from_are_left_out_of_calibration():
     rows = colocations(beside_cache=True)
     alone = rows.groups["neighbour"] == "none"
     assert alone.any()
@@ -271,7 +277,7 @@ def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
 
 
 @pytest.mark.slow
-def test_one_load_tells_how_sensitive_a_new_program_is():
+def test_a_run_with_one_load_gives_the_sensitivity_of_a_new_program():
     rows = colocations(beside_cache=True)
     cache = rows.groups["family"] == "cache"
     fitted = ColocationBoost(bags=1).fit(rows.take(~cache))
@@ -289,7 +295,7 @@ def test_one_load_tells_how_sensitive_a_new_program_is():
     )
 
 
-def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met():
+def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
     fitted = replace(boost(), errors={})
     assert set(fitted.ahead) == {"p_cpu", "p_wall"}
     rows = colocations(seed=1)
@@ -320,7 +326,7 @@ def test_cpus_are_shared_fairly_and_none_is_left_idle_while_anybody_waits(demand
         assert got[waiting].min() >= got.max() - 1e-9, "who waits has no less than anybody"
 
 
-def test_what_cannot_be_known_before_programs_meet_is_not_called_missing():
+def test_metrics_that_a_forecast_cannot_have_are_not_called_missing():
     fitted, mine = replace(boost(), training_metrics=(*METRICS, "task.cpu_share")), profile("spin")
     window = HostWindow(METRICS, (host(1.5, 0.2),))
     queries = [Query(Colocation(mine, window, coming), GUEST) for coming in (True, False)]
