@@ -53,6 +53,7 @@ _NORMAL = 1.645
 _TYPICAL_NOISE = 0.0025
 """Variance of log times that suggestions assume before a device was measured."""
 _SPREAD = 1.0
+"""Share of the suggestions that are chosen by the largest remaining variance."""
 
 
 @dataclass(frozen=True, eq=False)

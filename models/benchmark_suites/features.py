@@ -19,7 +19,7 @@ RIDGE = 1.0
 
 
 def benchmark_of(query: Query) -> Benchmark:
-    """The benchmark of a query about one."""
+    """The workload of a query, which must be a benchmark."""
     assert isinstance(query.workload, Benchmark)
     return query.workload
 

@@ -45,7 +45,7 @@ _LEAST_MIB = 0.03
 
 
 def colocation_of(query: Query) -> Colocation:
-    """The co-located program of a query about one."""
+    """The workload of a query, which must be a co-location."""
     assert isinstance(query.workload, Colocation)
     return query.workload
 

@@ -1,4 +1,4 @@
-"""Which resource slows a program, by counterfactual predictions without contention for each one."""
+"""Which resource slows a program: predictions with each resource as it is without neighbours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -127,7 +127,7 @@ def unit_rows(matrix: Matrix) -> Matrix:
 
 
 def design_of(query: Query) -> Design:
-    """The design of a query about one."""
+    """The workload of a query, which must be a design."""
     assert isinstance(query.workload, Design)
     return query.workload
 

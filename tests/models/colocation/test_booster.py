@@ -1,4 +1,4 @@
-"""Co-location: boosters and the network on a made-up host whose truth is known."""
+"""Co-location: boosters and the network on a synthetic host with a known truth."""
 
 import json
 from dataclasses import replace
@@ -103,7 +103,7 @@ def test_with_an_unseen_neighbour_it_is_far_more_accurate_than_the_programs_own_
 
 
 @pytest.mark.slow
-def test_the_network_learns_it_too():
+def test_so_is_the_network():
     pytest.importorskip("torch")
     shape = WindowShape(members=1, epochs=60)
     ours, mean = left_out(ColocationNetwork(shape=shape), "neighbour", "stream")
@@ -126,42 +126,42 @@ def test_p_over_one_is_a_legal_answer():
     assert answers.values["p_cpu"].max() > 1.5
 
 
-def asked(**changes):
+def cache_query(**changes):
     """A query about the cache program next to the cache neighbour, with some fields changed."""
     rows = colocations(1)
     place = [i for i, q in enumerate(rows.queries) if q.workload.profile.program == "chase"][2]
     return Query(replace(rows.queries[place].workload, **changes), GUEST)
 
 
-def test_a_program_never_met_is_said_to_be_new_and_its_name_changes_nothing():
+def test_an_unseen_program_has_a_limit_and_its_name_changes_nothing():
     answers = boost().predict(
-        [asked(profile=replace(profile("chase"), program=name)) for name in ("one", "other")]
+        [cache_query(profile=replace(profile("chase"), program=name)) for name in ("one", "other")]
     )
     assert all(NEW in lines for lines in answers.limits)
     assert answers.values["p_cpu"][0] == answers.values["p_cpu"][1]
-    assert NEW not in boost().predict([asked()]).limits[0]
+    assert NEW not in boost().predict([cache_query()]).limits[0]
 
 
-def test_what_is_missing_is_said_and_answered_all_the_same():
-    window = asked().workload.window
+def test_missing_metrics_are_a_limit_and_values_are_finite():
+    window = cache_query().workload.window
     part = HostWindow(METRICS[:2], tuple(second[:2] for second in window.seconds))
     for predictor in (boost(), network()):
-        answers = predictor.predict([asked(window=part), asked(window=HostWindow())])
+        answers = predictor.predict([cache_query(window=part), cache_query(window=HostWindow())])
         assert np.isfinite(answers.values["p_cpu"]).all()
         assert "that training had are missing: 2" in "; ".join(answers.limits[0])
         assert NO_WINDOW in answers.limits[1]
 
 
 def test_windows_of_any_length_are_answered_together():
-    window = asked().workload.window
-    longer = [asked(window=HostWindow(METRICS, window.seconds * n)) for n in (1, 7, 100)]
+    window = cache_query().workload.window
+    longer = [cache_query(window=HostWindow(METRICS, window.seconds * n)) for n in (1, 7, 100)]
     for predictor in (boost(), network()):
         values = predictor.predict(longer).values["p_cpu"]
         assert np.isfinite(values).all()
 
 
 def test_the_dominant_resource_is_what_the_truth_was_made_from():
-    found = gains(boost(), [asked()])
+    found = gains(boost(), [cache_query()])
     assert dominant(found[0]) == "cache"
     spinning = [q for q in colocations(1).queries if q.workload.profile.program == "spin"]
     assert dominant(gains(boost(), spinning[1:2])[0]) == "cpu"
@@ -209,8 +209,8 @@ def test_one_load_gives_the_effect_of_a_program_that_was_never_measured():
     log_p = with_load * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
     effects = ProgramEffects.fit(programs, log_p, np.stack([with_load, none], axis=1))
-    asked = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
-    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), asked)
+    proxies = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
+    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), proxies)
     assert modes.tolist() == ["profiled", "profiled", "new"]
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
@@ -224,8 +224,8 @@ def test_the_scatter_of_isolated_times_gives_the_effect_of_an_unmeasured_program
     log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
     effects = ProgramEffects.fit(programs, log_p, np.stack([none, scatter], axis=1))
-    asked = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
-    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), asked)
+    proxies = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
+    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), proxies)
     assert modes.tolist() == ["new"] * 3
     assert -0.15 < middle[0] < -0.09
     assert spread[0] > 10 * spread[1] > 0.0
@@ -251,7 +251,7 @@ def test_runs_that_inputs_are_computed_from_are_left_out_of_calibration():
     np.testing.assert_array_equal(uninformative_runs(seen, rows, "profiled"), alone | bare)
 
 
-def test_a_committee_that_was_saved_answers_alike_with_all_its_members(tmp_path):
+def test_a_saved_ensemble_predicts_the_same_with_all_its_members(tmp_path):
     fitted = replace(boost(), engines={})
     rows = ColocationRows.from_queries(colocations(1).queries, fitted.idle)
     target = np.random.default_rng(0).normal(size=len(rows))
@@ -263,7 +263,7 @@ def test_a_committee_that_was_saved_answers_alike_with_all_its_members(tmp_path)
 
 def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
     mine = replace(profile("chase"), program="never", cpu_spread=0.02)
-    queries = [asked(profile=mine), asked(profile=replace(mine, cpu_spread=0.5))]
+    queries = [cache_query(profile=mine), cache_query(profile=replace(mine, cpu_spread=0.5))]
     fitted = replace(
         boost(),
         levels={
@@ -300,9 +300,9 @@ def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
     assert set(fitted.ahead) == {"p_cpu", "p_wall"}
     rows = colocations(seed=1)
     pairs = rows.take(rows.groups["neighbour"] == "victim:chase")
-    asked = [colocation_of(query) for query in pairs.queries]
+    runs = [colocation_of(query) for query in pairs.queries]
     neighbours, cpus = pairs.groups["neighbour"], np.full(len(pairs), np.inf)
-    places, found = put_together(asked, neighbours, cpus, fitted.idle, fitted.mixing)
+    places, found = put_together(runs, neighbours, cpus, fitted.idle, fitted.mixing)
     assert len(places) == len(pairs)
     measured, queries = pairs.values["p_cpu"], [Query(one, GUEST) for one in found]
     answers = fitted.predict(queries)
@@ -345,7 +345,7 @@ def test_who_waits_for_a_cpu_takes_longer_by_the_wall_and_not_in_cpu_time():
     np.testing.assert_array_equal(*np.split(answers.values["p_cpu"], 2))
 
 
-def test_adapting_moves_the_program_and_no_other():
+def test_adaptation_changes_the_program_and_no_other():
     rows = colocations(4)
     mine = rows.take(rows.groups["program"] == "spin")
     twice = replace(mine, values={m: 2.0 * v for m, v in mine.values.items()})
@@ -356,13 +356,13 @@ def test_adapting_moves_the_program_and_no_other():
     np.testing.assert_array_equal(after[~spin], before[~spin])
 
 
-def test_a_profile_of_nothing_is_answered():
-    query = Query(Colocation(ProgramProfile("new"), asked().workload.window), GUEST)
+def test_an_empty_profile_is_predicted():
+    query = Query(Colocation(ProgramProfile("new"), cache_query().workload.window), GUEST)
     assert 0 < boost().predict([query]).values["p_cpu"][0] < 2
 
 
 def unsure(predictor):
-    """The same with intervals of new programs that are far too wide to decide by."""
+    """The same predictor with intervals of unseen programs that are far too wide to decide by."""
     width = LogQuantiles({"all": (-20.0, 20.0)})
     widths = {key: width if key[1] == "new" else one for key, one in predictor.widths.items()}
     errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in predictor.metrics}
@@ -370,8 +370,8 @@ def unsure(predictor):
 
 
 def test_an_interval_too_wide_to_decide_by_is_a_class_with_its_error_rates():
-    new = asked(profile=replace(profile("chase"), program="never"))
-    queries = [new, asked()]
+    new = cache_query(profile=replace(profile("chase"), program="never"))
+    queries = [new, cache_query()]
     fitted = unsure(boost())
     answers = fitted.predict(queries)
     wide, known = answers[0].estimates["p_cpu"], answers[1].estimates["p_cpu"]
@@ -384,7 +384,7 @@ def test_an_interval_too_wide_to_decide_by_is_a_class_with_its_error_rates():
 
 
 def test_without_measured_error_rates_the_wide_interval_stands():
-    new = asked(profile=replace(profile("chase"), program="never"))
+    new = cache_query(profile=replace(profile("chase"), program="never"))
     fitted = replace(unsure(boost()), errors={})
     answers = fitted.predict([new])
     assert answers.high["p_cpu"][0] > WIDEST_RATIO * answers.low["p_cpu"][0]
@@ -415,7 +415,11 @@ def test_error_rates_are_those_of_runs_without_an_interval_where_there_are_enoug
 
 def test_a_slower_reference_makes_the_relative_speed_as_much_higher():
     for predictor in (boost(), network()):
-        queries = [asked(), asked(reference_ratio=1.2), asked(reference_ratio=None)]
+        queries = [
+            cache_query(),
+            cache_query(reference_ratio=1.2),
+            cache_query(reference_ratio=None),
+        ]
         usual, slower, unknown = predictor.predict(queries).values["p_cpu"]
         assert slower == pytest.approx(1.2 * usual)
         assert unknown == usual
@@ -425,7 +429,7 @@ def test_a_program_that_waits_far_more_than_all_of_training_is_taken_as_not_slow
     mine = replace(profile("chase"), program="never", cpu_share=0.1, cpu_spread=0.5)
     fitted = boost()
     levels = {m: replace(one, shares={"scatter": (-0.5, 1.0)}) for m, one in fitted.levels.items()}
-    waits = [asked(profile=mine), asked(profile=replace(mine, cpu_share=0.8))]
+    waits = [cache_query(profile=mine), cache_query(profile=replace(mine, cpu_share=0.8))]
     answers = replace(fitted, levels=levels).predict(waits)
     assert answers.values["p_cpu"][0] == pytest.approx(1.0)
     assert answers.values["p_cpu"][1] < 0.95
@@ -433,7 +437,7 @@ def test_a_program_that_waits_far_more_than_all_of_training_is_taken_as_not_slow
     assert UNLIKE_ALL not in answers.limits[1]
 
 
-def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
+def test_an_artifact_from_before_the_class_keeps_its_intervals(tmp_path):
     fitted = boost()
     fitted.save(tmp_path)
     path = next(tmp_path.glob("*.json"))
@@ -448,7 +452,7 @@ def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
 
 
 @pytest.mark.parametrize(("count", "least", "most"), [(1, 0.05, 0.5), (30, 0.8, 0.99)])
-def test_one_run_moves_a_program_less_than_half_the_way_and_thirty_nearly_all(count, least, most):
+def test_one_run_moves_a_program_less_than_half_way_and_thirty_nearly_all(count, least, most):
     rows = colocations(4)
     spin = np.flatnonzero(rows.groups["program"] == "spin")[:1]
     answers = boost().predict([rows.queries[spin[0]]] * count).values

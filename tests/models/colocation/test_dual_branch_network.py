@@ -1,4 +1,4 @@
-"""The network over windows against torch's own layers and a count second by second."""
+"""The dual-branch network against torch's own layers and against plain loops over seconds."""
 
 import numpy as np
 import pytest
