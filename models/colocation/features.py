@@ -22,13 +22,14 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Names = NDArray[np.str_]
 METRICS = ("p_cpu", "p_wall")
+"""Relative speed in CPU time and in wall time: the time alone over the time with neighbours."""
 FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
 """Columns of `ColocationRows.facts`: logarithm of a program's working set in MiB, its CPU time over
 wall time alone, and logarithm of `ProgramProfile.cpu_spread`, the scatter of isolated CPU times."""
 FEWEST_RUNS = 3
 """A program with fewer runs has no median and spread of its own."""
 FEWEST_PROFILED = 3
-"""A sensitivity proxy that fewer training programs have is not used."""
+"""A sensitivity proxy is used only if at least this many training programs have it."""
 PRIOR_RUNS = 2.0
 """Pseudo-observations at the median and spread of all programs, which shrink a program's own."""
 LEAST_SPREAD = 0.005
@@ -42,6 +43,7 @@ speed of its CPU time next to one load that fills the caches, and how its isolat
 scatter. The latter is informative because a guest is never quite alone: the effect of other guests
 on the caches shows in isolated runs too. Both names are keys of stored files."""
 _LEAST_MIB = 0.03
+"""Lower limit of a working set before the logarithm."""
 
 
 def colocation_of(query: Query) -> Colocation:
