@@ -1,4 +1,4 @@
-"""Latency of architectures of a search space, on a device known by a few measurements alone."""
+"""Latency of architectures of a search space, on devices with a few measurements."""
 
 from forerun.models.architectures.latency import ArchitectureLatency
 

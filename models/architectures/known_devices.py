@@ -1,8 +1,8 @@
-"""What known devices say about every architecture of a space, learned from some of each.
+"""A pool of known devices: their latencies for every architecture of a space, from measured ones.
 
-Each device's log times are smoothed by a Gaussian process over structure and single choices (a few
-hundred architectures measured, all of the space answered); the smoothed times of all devices are
-the pool that a new device is compared with.
+The log times of each device are smoothed by a Gaussian process over structure and single choices,
+fitted to a few hundred measured architectures and evaluated on any other of the space. A new device
+is compared with the smoothed times of all devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,18 +27,22 @@ Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
 MOST_ROWS: Final = 900
-"""Architectures that a known device is learned from, at most."""
+"""Upper limit of the architectures that a device's process is fitted to."""
 RANK: Final = 6
+"""Number of factors of the pool's log times."""
 _ROWS_FOR_WEIGHTS = 250
+"""Rows that hyperparameters are fitted to."""
 _FLOOR = 0.1
-"""A cell that folds away takes next to nothing; below this share of the median all are alike."""
+"""A cell that is simplified away takes almost no time; times below this fraction of the device's
+median are raised to it."""
 _DIGITS = 8
 _AT_ONCE = 1024
+"""Architectures in a batch."""
 
 
 @cache
 def usual_codes(space: Space) -> Codes:
-    """Architectures that stand for a whole space: its centre and spread."""
+    """A random sample of 2000 architectures that represents a space, shape (2000, positions)."""
     return random_codes(space, 2000)
 
 
@@ -53,28 +57,32 @@ def _usual_choices(space: Space) -> Matrix:
 
 
 def structure(space: Space, codes: Codes) -> Matrix:
-    """Structural features with mean 0 and deviation 1 over the space, shape (n, features)."""
+    """Structural features, standardised over the space, shape (n, features)."""
     return standardised(features_of(space, codes), _usual_features(space))
 
 
 def choices(space: Space, codes: Codes) -> Matrix:
-    """Every single choice as a column with mean 0 and deviation 1 over the space."""
+    """One-hot encoded choices, standardised over the space, shape (n, columns)."""
     return standardised(_one_hot(space, codes, usual_codes(space)), _usual_choices(space))
 
 
 def _one_hot(space: Space, codes: Codes, usual: Codes) -> Matrix:
+    """One column for each choice at each position that occurs in `usual`, shape (n, columns)."""
     codes, usual = present_choices(space, codes), present_choices(space, usual)
-    columns = [codes[:, [place]] == np.unique(usual[:, place]) for place in range(codes.shape[1])]
+    columns = [codes[:, [i]] == np.unique(usual[:, i]) for i in range(codes.shape[1])]
     return np.concatenate(columns, axis=1).astype(np.float64)
 
 
 def log_times(latency_ms: Vector) -> Vector:
-    """Logarithms of times on one device, those of cells that fold away raised to a floor."""
+    """Logarithms of times on one device, with a floor of 10 % of their median, shape (n,)."""
     return np.asarray(np.log(np.maximum(latency_ms, _FLOOR * np.median(latency_ms))))
 
 
 def rounding_noise(latency_ms: Vector) -> Vector:
-    """Variance of log times that rounding to whole milliseconds gives, shape (n,); else zero."""
+    """Variance of log times from rounding, if all times are whole milliseconds, else 0, shape (n,).
+
+    Rounding to whole milliseconds has an error of variance 1/12 ms^2 (a uniform distribution).
+    """
     rounded = bool((latency_ms == np.round(latency_ms)).all())
     times = np.maximum(latency_ms, 0.5)
     return np.asarray(1.0 / (12.0 * times**2) if rounded else np.zeros(len(times)))
@@ -85,13 +93,14 @@ class DevicePool:
     """Smoothed log times of d known devices over one space.
 
     Attributes:
-        space: which.
-        devices: names, sorted.
-        codes: measured architectures of all devices, shape (n, places).
+        space: search space.
+        devices: names of the devices, sorted.
+        codes: architectures measured on any device, shape (n, positions).
         centres: mean log time of each device's rows, shape (d,).
-        weights: of each device's kernels, shape (d, kernels).
-        solved: inverse covariance times log times; 0 where not measured, shape (n, d).
-        deviations: of log times left out, each device, shape (d,).
+        weights: weights of each device's covariances, shape (d, covariances).
+        solved: inverse of each device's covariance matrix times its centred log times, shape
+            (n, d); 0 where an architecture was not measured on a device.
+        deviations: root mean square leave-one-out error of each device's log times, shape (d,).
     """
 
     space: Space
@@ -104,7 +113,7 @@ class DevicePool:
 
     @classmethod
     def of(cls, space: Space, rows: Mapping[str, tuple[Codes, Vector]]) -> "DevicePool":
-        """Learn every device's times.
+        """Fit a process to the times of each device.
 
         Args:
             space: search space of all rows.
@@ -115,8 +124,9 @@ class DevicePool:
 
     @classmethod
     def _of(cls, space: Space, devices: tuple[str, ...], fits: "Sequence[_Smoothed]") -> Self:
-        taught = np.concatenate([fit.codes for fit in fits])
-        codes, position = np.unique(taught, axis=0, return_inverse=True)
+        """The pool of devices whose times are smoothed already."""
+        measured = np.concatenate([fit.codes for fit in fits])
+        codes, position = np.unique(measured, axis=0, return_inverse=True)
         device = np.repeat(np.arange(len(fits)), [len(fit.codes) for fit in fits])
         solved = np.zeros((len(codes), len(devices)))
         np.add.at(solved, (position, device), np.concatenate([fit.solved for fit in fits]))
@@ -132,31 +142,36 @@ class DevicePool:
 
     def log_times(self, codes: Codes) -> Matrix:
         """Smoothed log times of n architectures, shape (n, d)."""
-        known, kernels = _inputs(self.space, self.codes), _kernels(self.space)
+        known, covariances = _inputs(self.space, self.codes), _covariances(self.space)
         total = np.tile(self.centres, (len(codes), 1))
         for first in range(0, len(codes), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            asked = _inputs(self.space, codes[part])
-            for place, kernel in enumerate(kernels):
-                total[part] += kernel.applied(asked, known, self.solved * self.weights[:, place])
+            rows = _inputs(self.space, codes[part])
+            for number, covariance in enumerate(covariances):
+                weighted = self.solved * self.weights[:, number]
+                total[part] += covariance.applied(rows, known, weighted)
         return total
 
     @cached_property
     def usual_times(self) -> Matrix:
-        """Smoothed log times of architectures that stand for the space, shape (2000, d)."""
+        """Smoothed log times of `usual_codes`, shape (2000, d)."""
         return self.log_times(usual_codes(self.space))
 
     @cached_property
     def low_rank(self) -> LowRankFactors:
-        """Factors of the pool over its whole space."""
+        """Low-rank factors of the devices' log times over the space."""
         return LowRankFactors.of(self.usual_times, RANK)
 
     def comparisons(self, codes: Codes) -> Matrix:
-        """Factors of the pool, and its devices' mean standing, shape (n, rank + 1)."""
+        """Factor values of n architectures, and their mean standardised log time over devices.
+
+        Returns:
+            Shape (n, rank + 1).
+        """
         return _comparisons(self, codes.shape, codes.tobytes())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
+        """Plain dictionaries and lists."""
         return {
             "space": self.space,
             "devices": list(self.devices),
@@ -183,6 +198,8 @@ class DevicePool:
 
 @dataclass(frozen=True)
 class _Smoothed:
+    """The process of one device; attributes as in `DevicePool`, without the axis of devices."""
+
     codes: Codes
     centre: float
     weights: Vector
@@ -191,17 +208,18 @@ class _Smoothed:
 
 
 _Frozen = tuple[tuple[int, int], bytes, bytes]
+"""Shape and content of codes, content of latencies: a key of a cache."""
 
 
 @lru_cache(maxsize=8)
 def _pool(space: Space, devices: tuple[str, ...], rows: tuple[_Frozen, ...]) -> DevicePool:
-    """Kept for a while: a protocol with ten seeds teaches the same rows ten times."""
-    return DevicePool._of(space, devices, [_smoothed(space, *one) for one in rows])
+    """A cached pool: an evaluation with ten seeds fits the same training rows ten times."""
+    return DevicePool._of(space, devices, [_smoothed(space, *frozen) for frozen in rows])
 
 
 @lru_cache(maxsize=8)
 def _comparisons(pool: DevicePool, shape: tuple[int, int], content: bytes) -> Matrix:
-    """Kept for a while: a search asks about the same candidates again and again."""
+    """Cached comparisons: an architecture search queries the same candidates repeatedly."""
     times = pool.log_times(np.frombuffer(content, dtype=np.int64).reshape(shape))
     mean = standardised(times, pool.usual_times).mean(axis=1)
     return np.column_stack([pool.low_rank.factors(times), mean])
@@ -209,14 +227,14 @@ def _comparisons(pool: DevicePool, shape: tuple[int, int], content: bytes) -> Ma
 
 @lru_cache(maxsize=128)
 def _smoothed(space: Space, shape: tuple[int, int], codes: bytes, latency_ms: bytes) -> _Smoothed:
-    """Kept, because protocols that leave out one device at a time teach the others again."""
+    """A cached fit: leaving out one device at a time fits every other device again."""
     rows = np.frombuffer(codes, dtype=np.int64).reshape(shape)
     times = np.frombuffer(latency_ms, dtype=np.float64)
     logs, noise = log_times(times), rounding_noise(times)
-    inputs, process = _inputs(space, rows), GaussianProcessRegression(_kernels(space))
+    inputs, process = _inputs(space, rows), GaussianProcessRegression(_covariances(space))
     some = np.random.default_rng(0).permutation(len(rows))[:_ROWS_FOR_WEIGHTS]
-    weighed = process.fit(inputs[some], logs[some], noise[some])
-    whole = process.with_weights(inputs, logs, weighed.weights, weighed.noise, noise)
+    fitted = process.fit(inputs[some], logs[some], noise[some])
+    whole = process.with_weights(inputs, logs, fitted.weights, fitted.noise, noise)
     assert whole.posterior is not None
     left_out = whole.posterior.left_out_error
     return _Smoothed(
@@ -229,6 +247,7 @@ def _smoothed(space: Space, shape: tuple[int, int], codes: bytes, latency_ms: by
 
 
 def _thinned(codes: Codes, latency_ms: Vector) -> tuple[Codes, Vector]:
+    """A random sample of at most MOST_ROWS rows."""
     if len(codes) <= MOST_ROWS:
         return codes, latency_ms
     kept = np.sort(np.random.default_rng(0).permutation(len(codes))[:MOST_ROWS])
@@ -243,19 +262,22 @@ def _inputs(space: Space, codes: Codes) -> Matrix:
     return np.concatenate([structure(space, codes), choices(space, codes)], axis=1)
 
 
-def _kernels(space: Space) -> tuple[Covariance, ...]:
+def _covariances(space: Space) -> tuple[Covariance, ...]:
+    """Covariances over structure, and a linear and a radial one over single choices."""
     first = structure(space, usual_codes(space)[:1]).shape[1]
     last = first + choices(space, usual_codes(space)[:1]).shape[1]
-    bent = Covariance("radial", (first, last), 1.0, (-3.0, 1.5))
     return (
         *covariances_over((0, first), (1.5,)),
         Covariance("linear", (first, last), prior=(-3.0, 1.5)),
-        bent,
+        Covariance("radial", (first, last), 1.0, (-3.0, 1.5)),
     )
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """To eight digits, so that what is saved is what was answered, in half the space."""
+    """Rounded to eight significant digits, which halves the size of a saved pool.
+
+    Rounding before the first prediction makes predictions before and after saving identical.
+    """
     with np.errstate(divide="ignore"):
         size = np.where(values == 0.0, 0.0, np.floor(np.log10(np.abs(values))))
     scale = 10.0 ** (_DIGITS - 1 - size)

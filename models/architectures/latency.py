@@ -1,9 +1,10 @@
-"""Latency of architectures of a search space, on a device known by a few measurements alone.
+"""Latency of the architectures of a search space, on a device with a few measurements.
 
-A new device is told from the known ones by its rows: a mixture of Gaussian processes over structure
-and over what the known devices' times say, weighted by how well each foretells the rows left out
-one by one. Where the pool is unlike the device, structure takes over; where it is alike, twenty
-rows are enough for the device's own detail.
+Few-shot adaptation to a new device stacks several Gaussian processes: over the structure of an
+architecture, over the latencies that a pool of known devices has for it, and over both. Their
+weights follow from leave-one-out predictions of the support set. Where the pool is unlike the
+device, the processes over structure gain weight; where it is alike, twenty rows are enough to
+resolve the device's own detail.
 """
 
 import gzip
@@ -44,22 +45,26 @@ Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
 
 COVERAGE: Final = 0.9
+"""Nominal coverage of the prediction intervals."""
 FEWEST_ROWS: Final = 3
-"""Rows below which a device's own mixture says too little."""
+"""A smaller support set of a device is refused."""
 _NORMAL = 1.645
+"""Half-width of a 90 % interval of a normal distribution, in standard deviations."""
 _TYPICAL_NOISE = 0.0025
+"""Variance of log times that suggestions assume before a device was measured."""
 _SPREAD = 1.0
+"""Share of the suggestions that are chosen by the largest remaining variance."""
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptedDevice:
-    """One device over one space, from its own rows.
+    """One device on one search space, adapted by a support set of k measured architectures.
 
     Attributes:
-        codes: choices of the measured architectures, shape (k, places).
-        latency_ms: what they took, shape (k,).
+        codes: choices of the measured architectures, shape (k, positions).
+        latency_ms: their latencies in milliseconds, shape (k,).
         experts: fitted processes.
-        mixture: their weights.
+        mixture: weights of the experts.
     """
 
     codes: Codes
@@ -69,7 +74,14 @@ class AdaptedDevice:
 
     @classmethod
     def of(cls, space: Space, pool: DevicePool | None, codes: Codes, latency_ms: Vector) -> Self:
-        """The mixture for k rows of a device; `pool` is None where no other device is known."""
+        """Fit and stack the experts.
+
+        Args:
+            space: search space.
+            pool: known devices; None if there are none for this space.
+            codes: choices of the measured architectures, shape (k, positions).
+            latency_ms: their latencies in milliseconds, shape (k,).
+        """
         rows, logs = inputs(space, pool, codes), log_times(latency_ms)
         noise = rounding_noise(latency_ms)
         fitted = tuple(expert.fit(rows, logs, noise) for expert in experts(space, pool))
@@ -78,13 +90,17 @@ class AdaptedDevice:
         )
 
     def answer(self, rows: Matrix) -> tuple[Answer, Vector]:
-        """Log times of n rows of `inputs`, and half the width of their intervals."""
+        """Predicted log times of n rows of `inputs`, and half-widths of intervals, shape (n,)."""
         joint = self.mixture.combine([expert.predict(rows) for expert in self.experts])
         return joint, self.mixture.half_width(joint, COVERAGE)
 
 
 def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
-    """Columns that experts look at: structure, its coarse part, then what the pool says."""
+    """Inputs of the experts: structure, the coarse part of it, then the pool's comparisons.
+
+    Returns:
+        Shape (n, columns); without the comparisons if `pool` is None.
+    """
     fine = structure(space, codes)
     parts = [fine, fine[:, list(COARSE[space])]]
     if pool is not None:
@@ -93,19 +109,19 @@ def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
 
 
 def experts(space: Space, pool: DevicePool | None) -> tuple[GaussianProcessRegression, ...]:
-    """Processes that look at structure, at the pool, or at both, from the plain to the rich."""
-    fine, coarse, known = _kernels(space, pool)
+    """Unfitted processes over structure, over the pool, and over both, in rising complexity."""
+    fine, coarse, known = _covariances(space, pool)
     level = Covariance("constant", prior=(-2.0, 1.0))
     sets: list[tuple[Covariance, ...]] = [coarse, (*fine, *coarse)]
     if known:
         sets += [known, (*coarse, *known), (*fine, *coarse, *known)]
-    return tuple(GaussianProcessRegression((level, *kernels)) for kernels in sets)
+    return tuple(GaussianProcessRegression((level, *covariances)) for covariances in sets)
 
 
-def _kernels(
+def _covariances(
     space: Space, pool: DevicePool | None
 ) -> tuple[tuple[Covariance, ...], tuple[Covariance, ...], tuple[Covariance, ...]]:
-    """Kernels over fine structure, over coarse structure, over the pool."""
+    """Covariances over fine structure, over coarse structure, and over the pool."""
     first = structure(space, usual_codes(space)[:1]).shape[1]
     second = first + len(COARSE[space])
     fine = covariances_over((0, first), (1.0, 3.0))
@@ -124,13 +140,13 @@ def _kernels(
 class ArchitectureLatency:
     """Latency of NAS-Bench-201, FBNet and OFA networks, by device.
 
-    Devices are told apart by name alone: runtime, batch and precision belong to a device's identity
-    here, and nothing but its measurements is known of it.
+    A device is identified by its name alone, which stands for runtime, batch and precision as well;
+    nothing is known of it but its measurements.
 
     Attributes:
-        seed: of nothing that is random now; kept so that all predictors are made alike.
-        pools: space -> known devices.
-        adapted: (space, device name) -> a device known by a few rows of its own.
+        seed: not used at present; all predictors take one.
+        pools: search space -> pool of the devices in the training set.
+        adapted: (search space, device name) -> device with a support set.
     """
 
     seed: int = 0
@@ -140,82 +156,95 @@ class ArchitectureLatency:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
+        """Latency in milliseconds is the only metric."""
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Architectures with as many choices as their space has."""
+        """Whether the query is about an architecture with as many choices as its space has."""
         workload = query.workload
         return (
             isinstance(workload, Architecture) and len(workload.operators) == PLACES[workload.space]
         )
 
     def fit(self, measurements: Measurements) -> Self:
-        """Pools of the devices in these rows, by space; at most 900 architectures a device."""
-        found: dict[Space, dict[str, tuple[Codes, Vector]]] = {}
+        """Fit a pool of devices for each search space, on at most 900 architectures per device.
+
+        Args:
+            measurements: architectures with `latency_ms`.
+        """
+        rows_of: dict[Space, dict[str, tuple[Codes, Vector]]] = {}
         for (space, device), (codes, times) in _by_device(measurements).items():
-            found.setdefault(space, {})[device] = (codes, times)
-        pools = {space: DevicePool.of(space, rows) for space, rows in sorted(found.items())}
+            rows_of.setdefault(space, {})[device] = (codes, times)
+        pools = {space: DevicePool.of(space, rows) for space, rows in sorted(rows_of.items())}
         return replace(self, pools=pools, adapted={})
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Devices known by these rows of theirs, in place of earlier ones.
+        """Adapt to the devices of these rows, each in place of its earlier support set.
 
         Raises:
-            InputError: fewer than three rows of a device.
+            InputError: there are fewer than three rows of a device.
         """
         adapted = dict(self.adapted)
         for (space, device), (codes, times) in _by_device(measurements).items():
             if len(codes) < FEWEST_ROWS:
                 raise InputError(
                     f"{device} has {len(codes)} measured architectures of {space}; "
-                    f"{FEWEST_ROWS} are the fewest that tell anything."
+                    f"at least {FEWEST_ROWS} are needed."
                 )
             adapted[space, device] = AdaptedDevice.of(space, self.pools.get(space), codes, times)
         return replace(self, adapted=adapted)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Milliseconds, with intervals that hold nine in ten."""
+        """Milliseconds with 90 % intervals; NaN for a search space without a known device."""
         n = len(queries)
         value, low, high = (np.full(n, np.nan) for _ in range(3))
         limits: list[tuple[str, ...]] = [()] * n
-        for (space, device), places in _places(queries).items():
-            codes = codes_of([queries[p].workload for p in places])  # type: ignore[misc]
-            logs, half, said = self._answer(space, device, codes)
-            value[places] = np.exp(logs)
-            low[places], high[places] = np.exp(logs - half), np.exp(logs + half)
-            for place in places:
-                limits[place] = said
+        for (space, device), rows in _positions(queries).items():
+            codes = codes_of([queries[row].workload for row in rows])  # type: ignore[misc]
+            logs, half, lines = self._answer(space, device, codes)
+            value[rows] = np.exp(logs)
+            low[rows], high[rows] = np.exp(logs - half), np.exp(logs + half)
+            for row in rows:
+                limits[row] = lines
         column = "latency_ms"
         return Predictions({column: value}, {column: low}, {column: high}, COVERAGE, limits)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of `count` architectures that are worth measuring first; spaces take turns."""
-        places: dict[Space, list[int]] = {}
-        for place, query in enumerate(queries):
+        """Architectures to measure first on a new device.
+
+        Args:
+            queries: n candidates; search spaces are chosen from in turn.
+            count: how many to suggest.
+            seed: of the choice.
+
+        Returns:
+            Positions among the candidates.
+        """
+        rows_of: dict[Space, list[int]] = {}
+        for row, query in enumerate(queries):
             if isinstance(query.workload, Architecture):
-                places.setdefault(query.workload.space, []).append(place)
+                rows_of.setdefault(query.workload.space, []).append(row)
         chosen = [
-            [own[i] for i in self._suggested([queries[p] for p in own], space, count, seed)]
-            for space, own in places.items()
+            [rows[i] for i in self._suggested([queries[row] for row in rows], space, count, seed)]
+            for space, rows in rows_of.items()
         ]
         turns = chain.from_iterable(zip_longest(*chosen))
-        return [place for place in turns if place is not None][:count]
+        return [row for row in turns if row is not None][:count]
 
     def _suggested(
         self, queries: Sequence[Query], space: Space, count: int, seed: int
     ) -> list[int]:
         codes = codes_of([q.workload for q in queries])  # type: ignore[misc]
-        fine, coarse, _ = _kernels(space, None)
-        kernels = (*fine, *coarse)
-        weights = np.exp([kernel.prior[0] for kernel in kernels])
+        fine, coarse, _ = _covariances(space, None)
+        covariances = (*fine, *coarse)
+        weights = np.exp([covariance.prior[0] for covariance in covariances])
         rows = inputs(space, None, codes)
-        return suggest(rows, kernels, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
+        return suggest(rows, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
 
     def _answer(
         self, space: Space, device: str, codes: Codes
     ) -> tuple[Vector, Vector, tuple[str, ...]]:
-        """Log times, half widths and what to know about them."""
+        """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
         own = self.adapted.get((space, device))
         if own is not None:
@@ -226,18 +255,18 @@ class ArchitectureLatency:
             return nothing, nothing, (f"no device is known for the search space {space}",)
         times = pool.log_times(codes)
         if device in pool.devices:
-            place = pool.devices.index(device)
-            half = np.full(len(codes), _NORMAL * pool.deviations[place])
-            return times[:, place], half, ()
-        spread = np.sqrt(times.var(axis=1) + np.mean(pool.deviations**2))
-        said = (
+            column = pool.devices.index(device)
+            half = np.full(len(codes), _NORMAL * pool.deviations[column])
+            return times[:, column], half, ()
+        deviation = np.sqrt(times.var(axis=1) + np.mean(pool.deviations**2))
+        typical = (
             f"nothing was measured on this device: the answer is typical of {len(pool.devices)} "
             "others, twenty measured architectures would tell more"
         )
-        return times.mean(axis=1), 2.5 * spread + 0.5, (said,)
+        return times.mean(axis=1), 2.5 * deviation + 0.5, (typical,)
 
     def save(self, folder: Path) -> None:
-        """JSON, that of pools compressed; mixtures are made again from their rows."""
+        """Write JSON, compressed for pools; adapted devices are fitted again by `load`."""
         parameters = {
             "seed": self.seed,
             "pools": list(self.pools),
@@ -245,10 +274,10 @@ class ArchitectureLatency:
                 {
                     "space": space,
                     "device": device,
-                    "codes": own.codes.tolist(),
-                    "latency_ms": own.latency_ms.tolist(),
+                    "codes": adapted.codes.tolist(),
+                    "latency_ms": adapted.latency_ms.tolist(),
                 }
-                for (space, device), own in self.adapted.items()
+                for (space, device), adapted in self.adapted.items()
             ],
         }
         write_content(folder, self.name, parameters)
@@ -266,8 +295,8 @@ class ArchitectureLatency:
         content = read_content(folder, cls.name)
         pools = {space: _pool(folder / f"{space}.txt.gz") for space in content["pools"]}
         adapted = {
-            (row["space"], row["device"]): _again(pools.get(row["space"]), row)
-            for row in content["adapted"]
+            (entry["space"], entry["device"]): _adapted(pools.get(entry["space"]), entry)
+            for entry in content["adapted"]
         }
         return cls(content["seed"], pools, adapted)
 
@@ -279,31 +308,32 @@ def _pool(path: Path) -> DevicePool:
         raise BadArtifact(f"{path} is damaged: {error}") from None
 
 
-def _again(pool: DevicePool | None, row: Mapping[str, Any]) -> AdaptedDevice:
+def _adapted(pool: DevicePool | None, entry: Mapping[str, Any]) -> AdaptedDevice:
+    """A device fitted again from the support set that `save` wrote."""
     return AdaptedDevice.of(
-        row["space"],
+        entry["space"],
         pool,
-        np.array(row["codes"], dtype=np.int64),
-        np.array(row["latency_ms"], dtype=np.float64),
+        np.array(entry["codes"], dtype=np.int64),
+        np.array(entry["latency_ms"], dtype=np.float64),
     )
 
 
-def _places(queries: Sequence[Query]) -> dict[tuple[Space, str], list[int]]:
-    """Positions of the queries of each space and device."""
-    found: dict[tuple[Space, str], list[int]] = {}
-    for place, query in enumerate(queries):
+def _positions(queries: Sequence[Query]) -> dict[tuple[Space, str], list[int]]:
+    """(search space, device name) -> positions of its queries."""
+    positions: dict[tuple[Space, str], list[int]] = {}
+    for row, query in enumerate(queries):
         if isinstance(query.workload, Architecture):
-            found.setdefault((query.workload.space, query.device.name), []).append(place)
-    return found
+            positions.setdefault((query.workload.space, query.device.name), []).append(row)
+    return positions
 
 
 def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Codes, Vector]]:
-    """Choices and milliseconds of the measured rows of each space and device."""
-    times = measurements.values["latency_ms"]
-    found = {}
-    for key, places in _places(measurements.queries).items():
-        mine = [place for place in places if times[place] > 0]
-        if mine:
-            codes = codes_of([measurements.queries[p].workload for p in mine])  # type: ignore[misc]
-            found[key] = (codes, np.asarray(times[mine], dtype=np.float64))
-    return found
+    """(search space, device name) -> choices and milliseconds of its rows with a time above 0."""
+    times, queries = measurements.values["latency_ms"], measurements.queries
+    by_device = {}
+    for key, positions in _positions(queries).items():
+        rows = [row for row in positions if times[row] > 0]
+        if rows:
+            codes = codes_of([queries[row].workload for row in rows])  # type: ignore[misc]
+            by_device[key] = (codes, np.asarray(times[rows], dtype=np.float64))
+    return by_device

@@ -1,4 +1,4 @@
-"""Results of benchmark suites: scores of processors, and of systems in coming rounds."""
+"""Results of benchmark suites: tests with settings, and systems in future rounds."""
 
 from forerun.models.benchmark_suites.history import BenchmarkHistory
 from forerun.models.benchmark_suites.scores import BenchmarkBoost

@@ -1,4 +1,4 @@
-"""Tests of a suite as rows: settings as numbers, logarithms and codes, and a power law of them."""
+"""Features of the tests of a suite, from their settings, and a power law of the settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ from forerun.models.domain.feature_range import FeatureRange
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 RIDGE = 1.0
-"""Imagined rows, in deviations of a setting, that hold each exponent near zero."""
+"""Ridge penalty on the exponents of standardised settings, in rows."""
 
 
 def benchmark_of(query: Query) -> Benchmark:
-    """The test that a query asks about."""
+    """The workload of a query, which must be a benchmark."""
     assert isinstance(query.workload, Benchmark)
     return query.workload
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What training saw of one suite's settings.
+    """The settings of one suite in the training set.
 
     Attributes:
-        ranges: lowest and highest of each setting that is a number.
-        choices: each setting that is a text -> its values, sorted; their places are the codes.
+        ranges: minimum and maximum of each numeric setting.
+        choices: categorical setting -> its values, sorted; a value's code is its position.
     """
 
     ranges: FeatureRange
@@ -38,20 +38,22 @@ class Settings:
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> Self:
-        """Settings of these tests; one that is ever a text is one of several choices."""
-        seen: dict[str, set[float | str]] = {}
+        """Settings of n training queries; one that is a text in any of them is categorical."""
+        values_of: dict[str, set[float | str]] = {}
         for query in queries:
             for name, value in benchmark_of(query).settings:
-                seen.setdefault(name, set()).add(value)
-        texts = {n for n, values in seen.items() if any(isinstance(v, str) for v in values)}
-        numbers = tuple(sorted(set(seen) - texts))
-        choices = {name: tuple(sorted(str(v) for v in seen[name])) for name in sorted(texts)}
+                values_of.setdefault(name, set()).add(value)
+        texts = {n for n, values in values_of.items() if any(isinstance(v, str) for v in values)}
+        numbers = tuple(sorted(set(values_of) - texts))
+        choices = {name: tuple(sorted(str(v) for v in values_of[name])) for name in sorted(texts)}
         return cls(FeatureRange.of(numbers, _numbers(numbers, queries)), choices)
 
     def matrix(self, queries: Sequence[Query]) -> Matrix:
-        """Numbers, logarithms, their sums and differences in pairs, codes; shape (n, features).
+        """Feature matrix of the boosters, shape (n, features).
 
-        NaN stands for a setting that is not given, and for a choice that training did not see.
+        Its columns are the numeric settings, their logarithms, sums and differences of each pair of
+        logarithms, and the codes of categorical settings. A setting that is not given is NaN, and
+        so is the code of a value outside the training set.
         """
         logs = self.logarithms(queries)
         pairs = list(combinations(logs.T, 2))
@@ -62,25 +64,25 @@ class Settings:
         )
 
     def logarithms(self, queries: Sequence[Query]) -> Matrix:
-        """Of the settings that are positive in training, shape (n, settings)."""
+        """Logarithms of the settings that are positive in the training set, (n, settings)."""
         numbers = _numbers(self.ranges.names, queries)[:, self.ranges.low > 0.0]
         with np.errstate(invalid="ignore", divide="ignore"):
             logs = np.log(numbers)
         return np.where(np.isfinite(logs), logs, np.nan)
 
     def limits(self, query: Query) -> tuple[str, ...]:
-        """One line a setting that is missing or outside of what training saw."""
+        """One sentence per setting that is missing, unknown, or outside the training set."""
         given = dict(benchmark_of(query).settings)
         names = (*self.ranges.names, *self.choices)
         missing = [f"{name} is not given" for name in names if name not in given]
-        strange = [f"{name} is not known" for name in given if name not in names]
+        unknown = [f"{name} is not known" for name in given if name not in names]
         new = [
             f"{name} is {given[name]!r}, which training did not see"
             for name, values in self.choices.items()
             if name in given and str(given[name]) not in values
         ]
         row = _numbers(self.ranges.names, [query])[0]
-        return (*missing, *strange, *new, *self.ranges.outside(row))
+        return (*missing, *unknown, *new, *self.ranges.outside(row))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
@@ -93,22 +95,24 @@ class Settings:
         return cls(FeatureRange.from_json(content["ranges"]), choices)
 
     def _codes(self, queries: Sequence[Query]) -> list[Column]:
+        """Codes of each categorical setting, shape (n,); NaN for a value without a code."""
         given = [dict(benchmark_of(query).settings) for query in queries]
-        found = []
+        columns = []
         for name, values in self.choices.items():
-            code = {value: float(place) for place, value in enumerate(values)}
-            found.append(np.array([code.get(str(one.get(name)), np.nan) for one in given]))
-        return found
+            code = {value: float(number) for number, value in enumerate(values)}
+            column = [code.get(str(settings.get(name)), np.nan) for settings in given]
+            columns.append(np.array(column))
+        return columns
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A product of powers of settings: it goes on where trees stand still.
+    """A product of powers of the settings, which extrapolates where trees are constant.
 
     Attributes:
-        level: logarithm at the middle of training.
-        middle: logarithm of each setting there.
-        exponents: one a setting.
+        level: mean of the target's logarithms in the training set.
+        middle: mean logarithm of each setting there.
+        exponents: one per setting.
     """
 
     level: float
@@ -117,11 +121,16 @@ class PowerLaw:
 
     @classmethod
     def fit(cls, logs: Matrix, target: Column) -> Self:
-        """Ridge regression of n logarithms on those of the settings."""
+        """Ridge regression of the target's logarithms on those of the settings.
+
+        Args:
+            logs: logarithms of the settings, shape (n, settings); NaN where not given.
+            target: logarithms of the metric, shape (n,).
+        """
         middle = np.nanmean(logs, axis=0)
         centred = np.nan_to_num(logs - middle)
         scale = centred.std(axis=0)
-        # A setting that never varies teaches nothing.
+        # A setting that is constant in the training set has an exponent of 0.
         varies = scale > 1e-9
         exponents = np.zeros(len(middle))
         rows = centred[:, varies] / scale[varies]
@@ -131,13 +140,14 @@ class PowerLaw:
         return cls(level, tuple(middle.tolist()), tuple(exponents.tolist()))
 
     def predict(self, logs: Matrix) -> Column:
-        """Logarithms, shape (n,); a setting that is not given counts as the middle."""
-        # Summed row by row: a row must not depend on its neighbours.
+        """Predicted logarithms, shape (n,); a setting that is not given counts as `middle`."""
+        # Summed row by row, because a matrix product may differ with the size of the batch.
         terms = np.nan_to_num(logs - np.array(self.middle)) * np.array(self.exponents)
         return np.asarray(self.level + terms.sum(axis=1))
 
 
 def _numbers(names: Sequence[str], queries: Sequence[Query]) -> Matrix:
+    """Numeric settings, shape (n, len(names)); NaN where one is absent or a text."""
     rows = np.full((len(queries), len(names)), np.nan)
     for row, query in enumerate(queries):
         given = dict(benchmark_of(query).settings)

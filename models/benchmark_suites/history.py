@@ -1,9 +1,10 @@
-"""Results of benchmarked systems to come, from those of earlier rounds.
+"""Results of benchmarked systems in future rounds, predicted from those of earlier rounds.
 
-Throughput a device, times the arithmetic of a sample, is what a crossed process learns: a system
-whose model, scenario and device were seen is answered by its history, another by what is known of
-its parts and by its device's spec sheet. How much slower a stream is, a query at a time, is a
-second process over the first; power at the wall is a third; energy is power over throughput.
+An additive Gaussian process predicts the logarithm of throughput per device times the arithmetic
+per sample. Systems whose model, scenario and device occur in the training set are predicted mainly
+from their own history, others from what those keys have in common and from the spec sheet of the
+device. A second process predicts how much slower a stream is, which runs one query at a time,
+relative to the first; a third one predicts power at the wall. Energy is power over throughput.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,26 +42,31 @@ from forerun.models.prediction import Predictions
 Column = NDArray[np.float64]
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")
 OWN = ("device", "part", "submitter", "platform")
-"""Keys of what is adapted to: a few rows say nothing about models on other devices."""
+"""Keys that carry an adaptation to other rows; the support set of a system says nothing about the
+same models on other devices."""
 
 LATE_ROUNDS = 2
+"""Last rounds that are held out for calibration, each predicted from the rounds before it."""
 DEVICE_FOLDS = 3
+"""Folds of held-out devices for calibration."""
 SAMPLED_ROWS = 2400
+"""Size of the random sample of rows that folds of devices are fitted on."""
 FEWEST_ROWS = 8
+"""A process is not fitted to fewer rows."""
 KINDS: Mapping[str, tuple[Term, ...]] = {"speed": SPEED, "stream": STREAM, "power": WALL_POWER}
 """Process -> terms of its covariance."""
 
 
 @dataclass(frozen=True)
 class BenchmarkHistory:
-    """Throughput, latency and power at the wall of systems under a suite of benchmarks.
+    """Throughput, latency, and power at the wall of systems under a suite of benchmarks.
 
     Attributes:
-        seed: of the sample that deviations are learnt from, and of folds.
-        processes: of logarithms, by `KINDS`.
-        shifts: what `adapt` adds to them.
-        seen: which systems taught.
-        widths: metric -> quantiles of what is missed, by how much history there is.
+        seed: of the sample that hyperparameters are fitted on, and of folds.
+        processes: key of `KINDS` -> process over the logarithms.
+        shifts: key of `KINDS` -> process over residuals of a support set, added by `adapt`.
+        seen: keys that occur in the training set.
+        widths: metric -> quantiles of log residuals on held-out rows, by the amount of history.
     """
 
     name: ClassVar[str] = "benchmark_history"
@@ -72,53 +78,53 @@ class BenchmarkHistory:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those of power only where training measured it."""
+        """Metrics of the training set; those of power only if it has measurements of power."""
         return METRICS if "power" in self.processes or not self.processes else METRICS[:2]
 
     def answers(self, query: Query) -> bool:
-        """Benchmarks of a suite that teaches."""
+        """Whether the query is about a benchmark of a suite in the training set."""
         workload = query.workload
         return isinstance(workload, Benchmark) and workload.suite in self.seen.suites
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit on all rounds; widths come from later rounds and from devices, held out."""
+        """Fit on all rounds, and calibrate intervals on held-out late rounds and devices."""
         rows = history_rows(measurements.queries)
         values = Logarithms.of(measurements, rows)
         fitted = self._fitted(measurements.queries, rows, values)
-        found: dict[str, list[Column]] = {metric: [] for metric in METRICS}
+        residuals: dict[str, list[Column]] = {metric: [] for metric in METRICS}
         strata: list[NDArray[np.str_]] = []
         for train, held in _foldings(rows, self.seed):
-            queries = [q for q, mine in zip(measurements.queries, train, strict=True) if mine]
+            queries = [q for q, kept in zip(measurements.queries, train, strict=True) if kept]
             part = fitted._fitted(queries, rows.take(train), values.take(train))
-            theirs = rows.take(held)
-            strata.append(part.seen.strata(theirs))
-            missed = values.rate[held] - part._rates(theirs)
-            missed_power = values.power[held] - part._of("power", theirs)
-            streams = in_streams(theirs)
-            found["samples_per_s"].append(np.where(streams, np.nan, missed))
-            found["latency_ms"].append(np.where(streams, -missed, np.nan))
-            found["wall_power_w"].append(missed_power)
-            found["wall_energy_per_sample_j"].append(missed_power - missed)
+            held_rows = rows.take(held)
+            strata.append(part.seen.strata(held_rows))
+            of_rate = values.rate[held] - part._rates(held_rows)
+            of_power = values.power[held] - part._of("power", held_rows)
+            streams = in_streams(held_rows)
+            residuals["samples_per_s"].append(np.where(streams, np.nan, of_rate))
+            residuals["latency_ms"].append(np.where(streams, -of_rate, np.nan))
+            residuals["wall_power_w"].append(of_power)
+            residuals["wall_energy_per_sample_j"].append(of_power - of_rate)
         if not strata:
             return fitted
         labels = np.concatenate(strata)
         widths = {
             metric: LogQuantiles.of(np.concatenate(parts), labels)
-            for metric, parts in found.items()
+            for metric, parts in residuals.items()
         }
         return replace(fitted, widths=widths)
 
     def _fitted(self, queries: Sequence[Query], rows: KeyedRows, values: "Logarithms") -> Self:
-        """All processes; the deviations of one that was fitted already are kept."""
+        """Fit all processes; one that was fitted before keeps its hyperparameters."""
         streams = in_streams(rows)
         bare = replace(self, processes={}, shifts={}, seen=HistoryCoverage.of(queries, rows))
-        found = self._with(bare, "speed", rows, np.where(streams, np.nan, values.rate))
-        rest = np.where(streams, values.rate - found._rates(rows), np.nan)
-        found = self._with(found, "stream", rows, rest)
-        return self._with(found, "power", rows, values.power)
+        fitted = self._with(bare, "speed", rows, np.where(streams, np.nan, values.rate))
+        rest = np.where(streams, values.rate - fitted._rates(rows), np.nan)
+        fitted = self._with(fitted, "stream", rows, rest)
+        return self._with(fitted, "power", rows, values.power)
 
     def _with(self, other: Self, kind: str, rows: KeyedRows, values: Column) -> Self:
-        """Another predictor with one more process, where enough was measured."""
+        """The other predictor with one more process, if at least FEWEST_ROWS rows have a value."""
         known = np.isfinite(values)
         if known.sum() < FEWEST_ROWS:
             return other
@@ -131,25 +137,25 @@ class BenchmarkHistory:
         return replace(other, processes={**other.processes, kind: process})
 
     def adapt(self, measurements: Measurements) -> Self:
-        """What these rows miss, carried over to others of their device, part or submitter."""
+        """Correct rows that share a key of OWN with the support set, by its log residuals."""
         rows = history_rows(measurements.queries)
         values, streams = Logarithms.of(measurements, rows), in_streams(rows)
         adapted = replace(self, shifts={})
-        missed = values.rate - adapted._rates(rows)
-        adapted = adapted._shifted("speed", rows, np.where(streams, np.nan, missed))
-        missed = values.rate - adapted._rates(rows)
-        adapted = adapted._shifted("stream", rows, np.where(streams, missed, np.nan))
+        residuals = values.rate - adapted._rates(rows)
+        adapted = adapted._shifted("speed", rows, np.where(streams, np.nan, residuals))
+        residuals = values.rate - adapted._rates(rows)
+        adapted = adapted._shifted("stream", rows, np.where(streams, residuals, np.nan))
         return adapted._shifted("power", rows, values.power - adapted._of("power", rows))
 
-    def _shifted(self, kind: str, rows: KeyedRows, missed: Column) -> Self:
-        known = np.isfinite(missed)
+    def _shifted(self, kind: str, rows: KeyedRows, residuals: Column) -> Self:
+        known = np.isfinite(residuals)
         if kind not in self.processes or not known.any():
             return self
-        shift = self.processes[kind].corrected(rows.take(known), missed[known], OWN)
+        shift = self.processes[kind].corrected(rows.take(known), residuals[known], OWN)
         return replace(self, shifts={**self.shifts, kind: shift})
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Values with intervals; NaN for a metric that a scenario does not have."""
+        """Predictions with intervals; NaN for a metric that the scenario does not have."""
         rows = history_rows(queries)
         count = device_counts(queries)
         streams = in_streams(rows)
@@ -173,26 +179,26 @@ class BenchmarkHistory:
         return Predictions(values, low, high, coverage, limits)
 
     def _rates(self, rows: KeyedRows) -> Column:
-        """Logarithms of arithmetic a second and device, shape (n,); of a stream, of one query."""
-        found = self._of("speed", as_offline(rows))
+        """Log arithmetic per second and device, or of one query for a stream, shape (n,)."""
+        rates = self._of("speed", as_offline(rows))
         streams = in_streams(rows)
         if "stream" not in self.processes or not streams.any():
-            return found
+            return rates
         if "speed" not in self.processes:
-            found = np.where(streams, 0.0, np.nan)
-        found[streams] += self._of("stream", rows.take(streams))
-        return found
+            rates = np.where(streams, 0.0, np.nan)
+        rates[streams] += self._of("stream", rows.take(streams))
+        return rates
 
     def _of(self, kind: str, rows: KeyedRows) -> Column:
-        """What one process expects, shape (n,); NaN where nothing teaches."""
+        """Mean of one process after adaptation, shape (n,); NaN if it was not fitted."""
         if kind not in self.processes:
             return np.full(len(rows), np.nan)
-        found = self.processes[kind].predict(rows)
+        mean = self.processes[kind].predict(rows)
         shift = self.shifts.get(kind)
-        return found if shift is None else found + shift.predict(rows)
+        return mean if shift is None else mean + shift.predict(rows)
 
     def save(self, folder: Path) -> None:
-        """Everything as JSON."""
+        """Write everything as JSON."""
         parameters = {
             "seed": self.seed,
             "seen": self.seen.to_json(),
@@ -225,11 +231,13 @@ class BenchmarkHistory:
 
 @dataclass(frozen=True)
 class Logarithms:
-    """What was measured on n rows, NaN where nothing was.
+    """Logarithms of the measured values of n rows; NaN where nothing was measured.
 
     Attributes:
-        rate: of arithmetic a second and device, in units of `work`; of a stream, of one query.
-        power: of watts at the wall a device; of a stream, energy over latency.
+        rate: of arithmetic per second and device in units of `work`, shape (n,); for a stream, of
+            arithmetic per second of one query.
+        power: of watts at the wall per device, shape (n,); for a stream without a measurement of
+            power, of its energy over its latency.
     """
 
     rate: Column
@@ -237,7 +245,7 @@ class Logarithms:
 
     @classmethod
     def of(cls, measurements: Measurements, rows: KeyedRows) -> Self:
-        """From the metrics that a row has."""
+        """Logarithms from the metrics that each row has."""
         nothing = np.full(len(measurements), np.nan)
         rate, latency, watts, energy = (measurements.values.get(m, nothing) for m in METRICS)
         count = device_counts(measurements.queries)
@@ -249,20 +257,23 @@ class Logarithms:
         return cls(rates, np.where(np.isfinite(power), power, np.nan))
 
     def take(self, rows: NDArray[np.bool_]) -> "Logarithms":
-        """Those where the mask is True."""
+        """The rows where the mask is True."""
         return Logarithms(self.rate[rows], self.power[rows])
 
 
 def _foldings(rows: KeyedRows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """(rows to fit on, rows to answer): late rounds by those before them, devices by others.
+    """Folds for calibration: late rounds held out, then groups of devices held out.
 
-    What devices unseen are answered by needs no long history: a sample of the others is enough.
+    Predictions for unseen devices need no long history, so their training rows are a sample.
+
+    Returns:
+        Pairs of masks (training rows, held-out rows) of shape (n,).
     """
     times = rows.numbers["time"]
-    found = [(times < time, times == time) for time in np.unique(times)[1:][-LATE_ROUNDS:]]
+    folds = [(times < time, times == time) for time in np.unique(times)[1:][-LATE_ROUNDS:]]
     devices = rows.keys["device"]
     if len(np.unique(devices)) > DEVICE_FOLDS:
         drawn = np.random.default_rng(seed).permutation(len(rows)) < SAMPLED_ROWS
         for held in held_out_folds(devices, DEVICE_FOLDS, seed):
-            found.append((~held & drawn, held))
-    return found
+            folds.append((~held & drawn, held))
+    return folds

@@ -1,4 +1,4 @@
-"""Which systems taught: how much history a question has, and what of it is new."""
+"""Which systems are in the training set: how much history a query has, and which keys are new."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,22 +17,25 @@ HISTORIES = (
     ("device", ("device", "base")),
     ("model", ("base", "kind")),
 )
-"""Level -> keys that must have been seen together; the first that was, is a question's history."""
+"""(level, keys) from the most to the least specific. A query's level of history is the first one
+whose keys have the same values in a row of the training set."""
 
 NOTHING = "nothing"
+"""Level of a query without history."""
 YEARS_AHEAD = 1.0
+"""A query about a round later than the last one by more than this many years has a limit."""
 
 
 @dataclass(frozen=True)
 class HistoryCoverage:
-    """Keys that taught.
+    """Values of the keys in the training set.
 
     Attributes:
-        suites: names of suites.
-        known: level of history -> keys that were seen together.
-        values: key -> values seen.
-        years: first and last round, in years.
-        scale: largest logarithm of a count of devices.
+        suites: names of the suites.
+        known: level of history -> joined values of its keys.
+        values: key -> its values.
+        years: first and last round, in years since v2.0.
+        scale: largest centred logarithm of a number of devices.
     """
 
     suites: tuple[str, ...] = ()
@@ -43,7 +46,7 @@ class HistoryCoverage:
 
     @classmethod
     def of(cls, queries: Sequence[Query], rows: KeyedRows) -> Self:
-        """What n questions show."""
+        """Coverage of n training queries, given with their rows."""
         suites = {q.workload.suite for q in queries if isinstance(q.workload, Benchmark)}
         known = {level: frozenset(_joined(rows, keys)) for level, keys in HISTORIES}
         values = {
@@ -55,16 +58,16 @@ class HistoryCoverage:
         return cls(tuple(sorted(suites)), known, values, years, float(scale.max()))
 
     def strata(self, rows: KeyedRows) -> NDArray[np.str_]:
-        """Level of history of each of n rows."""
-        found = np.full(len(rows), NOTHING, dtype="<U16")
+        """Level of history of each row, shape (n,)."""
+        levels = np.full(len(rows), NOTHING, dtype="<U16")
         for level, keys in reversed(HISTORIES):
-            there = [text in self.known.get(level, ()) for text in _joined(rows, keys)]
-            found[np.array(there, dtype=np.bool_)] = level
-        return found
+            known = [text in self.known.get(level, ()) for text in _joined(rows, keys)]
+            levels[np.array(known, dtype=np.bool_)] = level
+        return levels
 
     def limits(self, queries: Sequence[Query], rows: KeyedRows) -> list[tuple[str, ...]]:
-        """Lines about what of each of n questions lies outside what taught."""
-        found = []
+        """Sentences about what in each of n queries lies outside the training set."""
+        limits = []
         for row, query in enumerate(queries):
             model, scenario = rows.keys["base"][row], rows.keys["scenario"][row]
             lines = []
@@ -73,15 +76,15 @@ class HistoryCoverage:
             if scenario not in self.values.get("scenario", ()):
                 lines.append(f"no result of the scenario {scenario} was seen")
             if rows.keys["device"][row] not in self.values.get("device", ()):
-                known = "" if query.device.has_sheet else ", and it has no spec sheet"
-                lines.append(f"no result of this device was seen{known}")
+                sheet = "" if query.device.has_sheet else ", and it has no spec sheet"
+                lines.append(f"no result of this device was seen{sheet}")
             if rows.numbers["scale"][row] > self.scale + 1e-9:
                 count = query.operation.device_count
                 lines.append(f"{count} devices are more than any system seen had")
             if rows.numbers["time"][row] > self.years[1] + YEARS_AHEAD:
                 lines.append("the round is more than a year after the last one seen")
-            found.append(tuple(lines))
-        return found
+            limits.append(tuple(lines))
+        return limits
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists."""
@@ -95,7 +98,7 @@ class HistoryCoverage:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote."""
+        """The coverage that `to_json` wrote."""
         return cls(
             tuple(content["suites"]),
             {level: frozenset(texts) for level, texts in content["known"].items()},

@@ -1,4 +1,4 @@
-"""Benchmarks of systems as rows of a crossed process: keys to look up by, and numbers."""
+"""Benchmarks of systems as rows of the additive process: categorical keys, and numbers."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,15 +13,18 @@ from forerun.models.domain.feature_range import sheet
 from forerun.models.gaussian_process.additive_categorical import KeyedRows, Term
 
 STREAMS: Final = ("SingleStream", "MultiStream")
+"""Scenarios that run one query at a time and measure its latency."""
 KEYS: Final = (
     *("model", "base", "scenario", "framework", "power_mode", "system_type", "submitter"),
     *("platform", "part", "device", "kind", "power", "server"),
     *("reference", "stack"),
 )
 FIRST_ROUND: Final = 200.0
+"""Number of round v2.0, which a query without a round takes."""
 USUAL_GFLOP: Final = 500.0
+"""Arithmetic per sample, in GFLOP, that counts as 0 in the number `work`."""
 USUAL_COUNT: Final = 1.4
-"""Logarithm of four devices."""
+"""Logarithm of four devices, which counts as 0 in the number `scale`."""
 
 SPEED: Final = (
     Term((), "one", 3.0),
@@ -74,7 +77,7 @@ SPEED: Final = (
     Term(("platform", "model", "scenario"), "one", 0.1),
     Term(("system_type", "model", "scenario"), "one", 0.05),
 )
-"""Of the logarithm of samples a second and device."""
+"""Covariance terms of the logarithm of samples per second and device."""
 
 STREAM: Final = (
     Term((), "one", 1.5),
@@ -104,7 +107,8 @@ STREAM: Final = (
     Term(("platform",), "one", 0.1),
     Term(("platform", "model", "scenario"), "one", 0.1),
 )
-"""Of the logarithm of one over the latency of a stream, less samples a second of one device."""
+"""Covariance terms of the log queries per second of a stream, less log samples per second of one
+device."""
 
 WALL_POWER: Final = (
     Term((), "one", 2.0),
@@ -129,11 +133,11 @@ WALL_POWER: Final = (
     Term(("platform", "model"), "one", 0.05),
     Term(("platform", "model", "scenario"), "one", 0.05),
 )
-"""Of the logarithm of watts at the wall a device."""
+"""Covariance terms of the logarithm of watts at the wall per device."""
 
 
 def history_rows(queries: Sequence[Query]) -> KeyedRows:
-    """Keys and numbers of n benchmarks; what a query does not say is like nothing else."""
+    """Keys and numbers of n benchmarks; a key that a query lacks is empty and equals no other."""
     settings = [_settings(query) for query in queries]
     keys = {
         name: np.array([str(s.get(name, "")) for s in settings], dtype=np.str_) for name in KEYS
@@ -159,36 +163,36 @@ def history_rows(queries: Sequence[Query]) -> KeyedRows:
 
 
 def question_keys(queries: Sequence[Query]) -> NDArray[np.str_]:
-    """Model, scenario and accelerator (its text as submitted) of each query."""
+    """Model, scenario and accelerator (as submitted) of each query, joined, shape (n,)."""
     keys = history_rows(queries).keys
     parts = zip(keys["model"], keys["scenario"], keys["part"], strict=True)
     return np.array(["|".join(texts) for texts in parts], dtype=np.str_)
 
 
 def round_years(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Years since round v2.0; there are two rounds a year."""
+    """Years since v2.0 of rounds numbered 100 x major + minor, of which there are two a year."""
     return rounds // 100 - 2.0 + rounds % 100 / 2.0
 
 
 def device_counts(queries: Sequence[Query]) -> NDArray[np.float64]:
-    """Devices of each query, slices of one as shares."""
+    """Number of devices of each query, shape (n,); a slice of a device counts as a fraction."""
     shares = np.array([_number(_settings(q), "share", 1.0) for q in queries])
     counts = np.array([float(q.operation.device_count) for q in queries])
     return np.asarray(counts * shares, dtype=np.float64)
 
 
 def is_stream(query: Query) -> bool:
-    """Whether one query is answered at a time: measured in milliseconds."""
+    """Whether the benchmark runs one query at a time, so that latency is measured."""
     return _settings(query).get("scenario") in STREAMS
 
 
 def in_streams(rows: KeyedRows) -> NDArray[np.bool_]:
-    """Which of n rows answer one query at a time."""
+    """Which rows run one query at a time, shape (n,)."""
     return np.isin(rows.keys["scenario"], STREAMS)
 
 
 def as_offline(rows: KeyedRows) -> KeyedRows:
-    """The same rows, those in streams as one device that answers all it is given at once."""
+    """The same rows with streams replaced by the scenario Offline on one device."""
     streams = in_streams(rows)
     scenario = np.where(streams, "Offline", rows.keys["scenario"])
     scale = np.where(streams, -USUAL_COUNT, rows.numbers["scale"])
@@ -197,18 +201,18 @@ def as_offline(rows: KeyedRows) -> KeyedRows:
 
 
 def samples_per_query(queries: Sequence[Query]) -> NDArray[np.float64]:
-    """Samples that one query of a scenario holds: eight of MultiStream, else one."""
+    """Samples per query, shape (n,): eight in MultiStream, else one."""
     scenarios = [_settings(query).get("scenario") for query in queries]
     return np.array([8.0 if scenario == STREAMS[1] else 1.0 for scenario in scenarios])
 
 
 def base_model(model: str) -> str:
-    """A model without the accuracy that is asked of it: `bert` of `bert-99.9`."""
+    """Name of a model without the accuracy target: `bert` for `bert-99.9`."""
     return model.removesuffix("-99.9").removesuffix("-99")
 
 
 def device_key(device: Device) -> str:
-    """What tells a device from others: its sheet's figures, its name where it has no sheet."""
+    """Identity of a device: the figures of its spec sheet, or its name if it has no sheet."""
     return str(sheet(device)) if device.has_sheet else device.name
 
 
@@ -223,7 +227,7 @@ def _number(settings: dict[str, float | str], name: str, default: float) -> floa
 
 
 def _sheet(device: Device) -> list[float]:
-    """Logarithms of bandwidth, peaks, memory and design power, around those of an A100."""
+    """Logarithms of bandwidth, peaks, memory and design power, relative to those of an A100."""
     if not device.has_sheet:
         return [float("nan")] * 6
     peaks = device.peak_tflops

@@ -1,7 +1,7 @@
-"""Tests of suites: a power law of the settings, and boosters for what it misses.
+"""Results of tests: a power law of the settings, and boosters trained on its residuals.
 
-Each suite and metric has its own; nothing is learnt from one suite for another. Trees alone stand
-still outside the values that they saw, a power law goes on.
+Each suite and metric has a power law and a booster of its own, so nothing is transferred between
+suites. Trees alone are constant outside the range of the training set; a power law extrapolates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +24,16 @@ from forerun.models.prediction import Predictions
 Column = NDArray[np.float64]
 METRICS = ("latency_cycles", "lut", "ff", "dsp", "bram", "score")
 FLOORS: Mapping[str, float] = dict.fromkeys(METRICS[:-1], 1.0)
-"""Added to counts before the logarithm, for zero is a measurement."""
+"""Metric -> constant added before the logarithm, because a count of zero is a valid measurement."""
 
 LEAST = 1e-4
+"""Smallest value that is predicted."""
 FOLDS = 4
 PRIOR_ROWS = 3.0
-"""Imagined rows without an error that a level adapted to is shrunk by."""
+"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 
 GROUP = "held_out"
-"""Grouping key: what shall be held out together where intervals are measured."""
+"""Grouping key of rows that are held out together to calibrate intervals."""
 
 PARAMETERS: Mapping[str, object] = {
     "objective": "regression",
@@ -49,15 +50,16 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class BenchmarkBoost:
-    """Several metrics of tests whose settings are numbers and choices.
+    """Several metrics of tests with numeric and categorical settings.
 
     Attributes:
         seed: of boosters and folds.
         trees: boosting rounds.
-        settings: suite -> what training saw of its settings.
-        laws, boosters: what answers, by suite and metric.
-        levels: correction in log space after `adapt`, by suite and metric.
-        widths: metric -> quantiles of what is missed on groups held out, a suite each.
+        settings: suite -> its settings in the training set.
+        laws: (suite, metric) -> power law.
+        boosters: (suite, metric) -> boosters of the law's log residuals.
+        levels: (suite, metric) -> correction of the logarithm after `adapt`.
+        widths: metric -> quantiles of log residuals on held-out groups, by suite.
     """
 
     name: ClassVar[str] = "benchmark_boost"
@@ -71,16 +73,21 @@ class BenchmarkBoost:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those that training measured; all before it."""
-        taught = {metric for _, metric in self.laws}
-        return tuple(metric for metric in METRICS if metric in taught or not taught)
+        """Metrics in the training set; all of METRICS before `fit`."""
+        fitted = {metric for _, metric in self.laws}
+        return tuple(metric for metric in METRICS if metric in fitted or not fitted)
 
     def answers(self, query: Query) -> bool:
-        """Tests of a suite that teaches."""
+        """Whether the query is about a test of a suite in the training set."""
         return isinstance(query.workload, Benchmark) and query.workload.suite in self.settings
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit on every suite; widths come from groups held out (rows, where there are none)."""
+        """Fit on every suite, and calibrate intervals on held-out groups.
+
+        Args:
+            measurements: tests with any of METRICS; without the grouping key GROUP, single rows
+                are held out.
+        """
         fitted = self._fitted(measurements)
         suites = _suites(measurements.queries)
         groups = measurements.groups.get(GROUP, np.arange(len(suites)).astype(np.str_))
@@ -88,7 +95,7 @@ class BenchmarkBoost:
 
         def answer(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
             without = self._fitted(measurements.take(train))
-            return without._in_logarithms(metric, measurements.take(held).queries)
+            return without._predict_log(metric, measurements.take(held).queries)
 
         widths = {}
         for metric in fitted.metrics:
@@ -101,12 +108,12 @@ class BenchmarkBoost:
         settings, laws, boosters = {}, {}, {}
         suites = _suites(rows.queries)
         for suite in np.unique(suites):
-            mine = rows.take(suites == suite)
-            seen = Settings.of(mine.queries)
-            settings[str(suite)] = seen
-            matrix, logs = seen.matrix(mine.queries), seen.logarithms(mine.queries)
+            tests = rows.take(suites == suite)
+            of_suite = Settings.of(tests.queries)
+            settings[str(suite)] = of_suite
+            matrix, logs = of_suite.matrix(tests.queries), of_suite.logarithms(tests.queries)
             for metric in METRICS:
-                target = _logarithms(metric, mine)
+                target = _logarithms(metric, tests)
                 known = np.isfinite(target)
                 if not known.any():
                     continue
@@ -123,27 +130,27 @@ class BenchmarkBoost:
         return replace(self, settings=settings, laws=laws, boosters=boosters, levels={})
 
     def adapt(self, measurements: Measurements) -> Self:
-        """One level a suite and metric, shrunk to none."""
+        """Correct each suite and metric by its median log residual, shrunk towards zero."""
         levels = dict(self.levels)
         plain = replace(self, levels={})
         suites = _suites(measurements.queries)
         for metric in self.metrics:
-            missed = _logarithms(metric, measurements)
-            missed = missed - plain._in_logarithms(metric, measurements.queries)
+            residuals = _logarithms(metric, measurements)
+            residuals = residuals - plain._predict_log(metric, measurements.queries)
             for suite in np.unique(suites):
-                mine = missed[(suites == suite) & np.isfinite(missed)]
-                if len(mine):
-                    weight = len(mine) / (len(mine) + PRIOR_ROWS)
-                    levels[str(suite), metric] = weight * float(np.median(mine))
+                own = residuals[(suites == suite) & np.isfinite(residuals)]
+                if len(own):
+                    weight = len(own) / (len(own) + PRIOR_ROWS)
+                    levels[str(suite), metric] = weight * float(np.median(own))
         return replace(self, levels=levels)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Values with intervals; NaN for a suite that did not teach."""
+        """Predictions with intervals; NaN for a suite outside the training set."""
         suites = [benchmark_of(query).suite for query in queries]
         values, low, high = {}, {}, {}
         for metric in self.metrics:
             floor = FLOORS.get(metric, 0.0)
-            raised = np.exp(self._in_logarithms(metric, queries))
+            raised = np.exp(self._predict_log(metric, queries))
             values[metric] = np.maximum(raised - floor, LEAST)
             if metric in self.widths:
                 below, above = self.widths[metric].around(raised, suites)
@@ -152,18 +159,18 @@ class BenchmarkBoost:
         coverage = next((w.coverage for w in self.widths.values()), None)
         return Predictions(values, low, high, coverage, [self._limits(q) for q in queries])
 
-    def _in_logarithms(self, metric: str, queries: Sequence[Query]) -> Column:
-        """Answers as logarithms over the floor, shape (n,); NaN where nothing teaches."""
-        found = np.full(len(queries), np.nan)
+    def _predict_log(self, metric: str, queries: Sequence[Query]) -> Column:
+        """Predicted logarithms of value plus floor, shape (n,); NaN for an unknown suite."""
+        predicted = np.full(len(queries), np.nan)
         suites = _suites(queries)
         for key, law in self._laws_of(metric):
             rows = np.flatnonzero(suites == key[0]).tolist()
             if rows:
-                mine, seen = [queries[row] for row in rows], self.settings[key[0]]
-                boosted = self.boosters[key].predict(seen.matrix(mine))
+                tests, settings = [queries[row] for row in rows], self.settings[key[0]]
+                boosted = self.boosters[key].predict(settings.matrix(tests))
                 level = self.levels.get(key, 0.0)
-                found[rows] = law.predict(seen.logarithms(mine)) + boosted + level
-        return found
+                predicted[rows] = law.predict(settings.logarithms(tests)) + boosted + level
+        return predicted
 
     def _laws_of(self, metric: str) -> Iterator[tuple[Key, PowerLaw]]:
         return ((key, law) for key, law in self.laws.items() if key[1] == metric)
@@ -175,12 +182,12 @@ class BenchmarkBoost:
         return self.settings[suite].limits(query)
 
     def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
+        """Write the boosters as LightGBM text files and everything else as JSON."""
         keys = sorted(self.laws)
         parameters = {
             "seed": self.seed,
             "trees": self.trees,
-            "settings": {suite: seen.to_json() for suite, seen in self.settings.items()},
+            "settings": {suite: known.to_json() for suite, known in self.settings.items()},
             "keys": keys,
             "laws": [[*_law(self.laws[key])] for key in keys],
             "levels": [self.levels.get(key) for key in keys],
@@ -205,7 +212,7 @@ class BenchmarkBoost:
         return cls(
             seed=content["seed"],
             trees=content["trees"],
-            settings={s: Settings.from_json(seen) for s, seen in content["settings"].items()},
+            settings={s: Settings.from_json(known) for s, known in content["settings"].items()},
             laws=dict(zip(keys, laws, strict=True)),
             boosters=dict(zip(keys, boosters, strict=True)),
             levels={key: level for key, level in levels if level is not None},
@@ -222,7 +229,7 @@ def _suites(queries: Sequence[Query]) -> NDArray[np.str_]:
 
 
 def _logarithms(metric: str, rows: Measurements) -> Column:
-    """Log of what was measured over the floor, shape (n,); NaN where nothing was."""
+    """Logarithms of measured value plus floor, shape (n,); NaN where nothing was measured."""
     measured = rows.values.get(metric, np.full(len(rows), np.nan))
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(measured + FLOORS.get(metric, 0.0))

@@ -1,10 +1,10 @@
-"""Relative speed of applications from what ran next to them as fractions of time.
+"""Relative speed of applications, from the fractions of time that others ran next to them.
 
-Each application that was measured has a level, the median of its logarithms, and a booster for what
-its neighbours change; one that was not measured is answered by a level and a booster of all. How
-much of a booster's answer counts is chosen on experiments (or applications) held out: where
-neighbours explain nothing, the median stands. The name of an application is a key to its own rows,
-never a feature.
+An application of the training set has the median of its log relative speeds, and a booster of the
+deviations from it that neighbours cause; any other application takes a median and a booster fitted
+on all rows. The booster's prediction is multiplied by a shrinkage factor that is chosen on held-out
+experiments (or applications), so that the median is predicted where neighbours explain nothing. The
+name of an application is a key to its own rows, never a feature.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,25 +29,26 @@ Matrix = NDArray[np.float64]
 SUITE: Final = "cloudprophet_runs"
 METRIC: Final = "p_wall"
 KEY: Final = "application"
-"""Setting whose text is the key of an application."""
+"""Name of the setting that holds an application's key."""
 EXPERIMENT: Final = "experiment"
-"""Grouping key whose values are held out where shares and intervals of known ones are measured."""
+"""Grouping key that is held out to calibrate applications of the training set."""
 FEATURES: Final = (
     *("co_web_serving", "co_media_streaming", "co_inmem_analytics", "co_data_serving", "co_redis"),
     *("co_ws_users", "co_ds_ops", "co_busy_vms", "log_load"),
 )
-"""Settings that are features; all are known once a placement is planned. The load, the last, is
-none for applications that were not measured: users of one are not comparable to operations of
-another, and its size would give the application's name away."""
+"""Settings that are features; all are known once a placement is planned. The last one, the load, is
+no feature for applications that were not measured: users of one application are not comparable to
+operations of another, and the size of the load would reveal the application's name."""
 NEW: Final = ""
-"""In place of an application's name: all that were not measured."""
+"""Key that stands for all applications that were not measured."""
 UNMEASURED: Final = "this application was not measured: the answer is from all others"
 FEWEST: Final = 30
-"""Rows of an application from which on it has a level and a booster of its own."""
-SHARES: Final = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""An application with fewer rows has no median and no booster of its own."""
+FACTORS: Final = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Candidate shrinkage factors."""
 FOLDS: Final = 8
 PRIOR_ROWS: Final = 3.0
-"""Imagined rows without an error that a correction is shrunk by."""
+"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 TREES: Final = 150
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l1",
@@ -62,16 +63,16 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class NeighbourBoost:
-    """Medians of applications, and boosters on fractions of time.
+    """Medians of applications, and boosters on the fractions of time that neighbours ran.
 
     Attributes:
         seed: of boosters and folds.
-        levels: application -> median of log P; NEW -> median of those.
-        boosters: application -> booster of log P less the level; NEW -> of all rows.
-        shares: application -> share of its booster's answer that counts; 1 where absent.
-        offsets: application -> correction after `adapt`.
-        widths: quantiles of what was missed on experiments held out, an application each; under
-            NEW the outermost of applications held out, for there are too few of them to pool.
+        levels: application -> median of its log relative speeds; NEW -> median of these medians.
+        boosters: application -> booster of the deviations from its median; NEW -> of all rows.
+        shares: application -> shrinkage factor of its booster; 1 where absent.
+        offsets: application -> correction of the log relative speed after `adapt`.
+        widths: application -> quantiles of log residuals on held-out experiments; NEW -> the
+            outermost quantiles over held-out applications, which are too few to be pooled.
     """
 
     name: ClassVar[str] = "neighbour_boost"
@@ -84,40 +85,44 @@ class NeighbourBoost:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Relative speed by the wall clock."""
+        """Relative speed in wall time."""
         return (METRIC,)
 
     def answers(self, query: Query) -> bool:
-        """Runs of this suite, once it was trained."""
+        """Whether the query is about a run of this suite; none is answered before `fit`."""
         workload = query.workload
         return isinstance(workload, Benchmark) and workload.suite == SUITE and bool(self.levels)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Levels and boosters; shares and intervals from experiments and applications held out."""
+        """Fit medians and boosters, and calibrate on held-out experiments and applications.
+
+        Args:
+            measurements: runs with `p_wall`, and the grouping key EXPERIMENT.
+        """
         fitted = self._fitted(measurements)
         apps, target = _applications(measurements.queries), _log_speeds(measurements)
         experiments = measurements.groups.get(EXPERIMENT, np.arange(len(apps)).astype(np.str_))
         shares: dict[str, float] = {}
-        missed, strata = [], []
+        residuals, strata = [], []
         bounds: list[tuple[float, float]] = []
         for groups, new in ((experiments, False), (apps, True)):
             level, change = self._held_out(measurements, groups)
             names = np.full(len(apps), NEW) if new else apps
             for name in np.unique(names):
-                mine = (names == name) & np.isfinite(level + change + target)
-                if not mine.any():
+                own = (names == name) & np.isfinite(level + change + target)
+                if not own.any():
                     continue
-                share = _best_share(target[mine], level[mine], change[mine])
+                share = _best_factor(target[own], level[own], change[own])
                 shares[str(name)] = share
-                errors = target[mine] - level[mine] - share * change[mine]
+                own_residuals = target[own] - level[own] - share * change[own]
                 if new:
-                    bounds = list(LogQuantiles.of(errors, apps[mine]).bounds.values())
+                    bounds = list(LogQuantiles.of(own_residuals, apps[own]).bounds.values())
                 else:
-                    missed.append(errors)
-                    strata.append(names[mine])
-        if not missed:
+                    residuals.append(own_residuals)
+                    strata.append(names[own])
+        if not residuals:
             return fitted
-        widths = LogQuantiles.of(np.concatenate(missed), np.concatenate(strata))
+        widths = LogQuantiles.of(np.concatenate(residuals), np.concatenate(strata))
         if bounds:
             low, high = zip(*bounds, strict=True)
             widths = LogQuantiles({**widths.bounds, NEW: (min(low), max(high))})
@@ -129,12 +134,12 @@ class NeighbourBoost:
         levels, boosters = {}, {}
         residual = np.full(len(apps), np.nan)
         for app in np.unique(apps[known]):
-            mine = known & (apps == app)
-            level = float(np.median(target[mine]))
-            residual[mine] = target[mine] - level
-            if mine.sum() >= FEWEST:
+            own = known & (apps == app)
+            level = float(np.median(target[own]))
+            residual[own] = target[own] - level
+            if own.sum() >= FEWEST:
                 levels[str(app)] = level
-                boosters[str(app)] = self._booster(matrix[mine], residual[mine])
+                boosters[str(app)] = self._booster(matrix[own], residual[own])
         if known.any():
             levels[NEW] = float(np.median(list(levels.values()) or target[known]))
             boosters[NEW] = self._booster(matrix[known, :-1], residual[known])
@@ -144,7 +149,7 @@ class NeighbourBoost:
         return BoosterBag.fit(matrix, target, parameters=PARAMETERS, trees=TREES, seeds=[self.seed])
 
     def _held_out(self, rows: Measurements, groups: NDArray[np.str_]) -> tuple[Column, Column]:
-        """Level and change of each row by a fit without the row's group; NaN with one group."""
+        """Median and change of each row by a fit without the row's group; NaN with one group."""
         level, change = (np.full(len(rows), np.nan) for _ in range(2))
         for held in held_out_folds(groups, FOLDS, self.seed):
             if not held.all():
@@ -153,13 +158,13 @@ class NeighbourBoost:
         return level, change
 
     def _parts(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """Level of each query's application, and what its neighbours change, shapes (n,)."""
+        """Median of each query's application, and the predicted change by neighbours, both (n,)."""
         apps, matrix = _applications(queries), _matrix(queries)
         keys = np.array([a if a in self.levels else NEW for a in apps], dtype=np.str_)
         change = np.zeros(len(keys))
         for key in np.unique(keys):
-            mine = matrix[keys == key]
-            change[keys == key] = self.boosters[str(key)].predict(mine if key else mine[:, :-1])
+            own = matrix[keys == key]
+            change[keys == key] = self.boosters[str(key)].predict(own if key else own[:, :-1])
         return np.array([self.levels[str(key)] for key in keys]), change
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -175,20 +180,20 @@ class NeighbourBoost:
         return Predictions({METRIC: values}, {METRIC: low}, {METRIC: high}, 0.9, limits)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """One correction an application, shrunk to none."""
+        """Correct each application by its median log residual, shrunk towards zero."""
         plain = replace(self, offsets={})
         apps = _applications(measurements.queries)
         answers = plain.predict(measurements.queries).values[METRIC]
-        missed = _log_speeds(measurements) - np.log(answers)
+        residuals = _log_speeds(measurements) - np.log(answers)
         offsets = dict(self.offsets)
-        for app in np.unique(apps[np.isfinite(missed)]):
-            mine = missed[(apps == app) & np.isfinite(missed)]
-            shrunk = len(mine) / (len(mine) + PRIOR_ROWS)
-            offsets[str(app)] = shrunk * float(np.median(mine))
+        for app in np.unique(apps[np.isfinite(residuals)]):
+            own = residuals[(apps == app) & np.isfinite(residuals)]
+            shrunk = len(own) / (len(own) + PRIOR_ROWS)
+            offsets[str(app)] = shrunk * float(np.median(own))
         return replace(self, offsets=offsets)
 
     def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
+        """Write the boosters as LightGBM text files and everything else as JSON."""
         keys = sorted(self.boosters)
         content = {
             "seed": self.seed,
@@ -199,8 +204,8 @@ class NeighbourBoost:
             "widths": self.widths.to_json(),
         }
         write_content(folder, self.name, content)
-        for place, key in enumerate(keys):
-            self.boosters[key].save(folder, f"booster-{place}")
+        for number, key in enumerate(keys):
+            self.boosters[key].save(folder, f"booster-{number}")
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -211,8 +216,8 @@ class NeighbourBoost:
         """
         content = read_content(folder, cls.name)
         boosters = {
-            key: BoosterBag.load(folder, f"booster-{place}", 1)
-            for place, key in enumerate(content["keys"])
+            key: BoosterBag.load(folder, f"booster-{number}", 1)
+            for number, key in enumerate(content["keys"])
         }
         numbers = (content["levels"], boosters, content["shares"], content["offsets"])
         return cls(content["seed"], *numbers, LogQuantiles.from_json(content["widths"]))
@@ -220,22 +225,22 @@ class NeighbourBoost:
 
 def _applications(queries: Sequence[Query]) -> NDArray[np.str_]:
     settings = (dict(benchmark_of(query).settings) for query in queries)
-    return np.array([str(one[KEY]) for one in settings], dtype=np.str_)
+    return np.array([str(values[KEY]) for values in settings], dtype=np.str_)
 
 
 def _matrix(queries: Sequence[Query]) -> Matrix:
-    """Features of n queries, n x len(FEATURES); NaN where a setting is absent."""
+    """Features of n queries, shape (n, len(FEATURES)); NaN where a setting is absent."""
     settings = [dict(benchmark_of(query).settings) for query in queries]
-    found = [[float(one.get(name, np.nan)) for name in FEATURES] for one in settings]
-    return np.array(found, dtype=np.float64).reshape(-1, len(FEATURES))
+    rows = [[float(values.get(name, np.nan)) for name in FEATURES] for values in settings]
+    return np.array(rows, dtype=np.float64).reshape(-1, len(FEATURES))
 
 
 def _log_speeds(rows: Measurements) -> Column:
-    found: Column = np.log(rows.values[METRIC])
-    return found
+    logs: Column = np.log(rows.values[METRIC])
+    return logs
 
 
-def _best_share(target: Column, level: Column, change: Column) -> float:
-    """Share of the change with which answers miss relative speeds least."""
-    errors = [np.abs(np.exp(level + s * change) - np.exp(target)).mean() for s in SHARES]
-    return SHARES[int(np.argmin(errors))]
+def _best_factor(target: Column, level: Column, change: Column) -> float:
+    """Factor on the change with the smallest mean absolute error of relative speed."""
+    errors = [np.abs(np.exp(level + s * change) - np.exp(target)).mean() for s in FACTORS]
+    return FACTORS[int(np.argmin(errors))]

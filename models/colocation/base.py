@@ -1,12 +1,14 @@
-"""What predictors of co-location share: levels of known programs, intervals, limits, what is saved.
+"""The part that predictors of co-location share: program effects, intervals, limits and storage.
 
-An engine answers how many of its program's spreads log P lies off that program's level, so that
-programs which nothing slows teach as much as those which everything does. A program that was not
-measured has a level and a spread by yardsticks: what one load did to it, and how its times alone
-scatter; one that waits far more than all of the training set is taken as unslowed in CPU time. Rows
-without a window get the level alone. By how much the isolated runs that P refers to were slower
-than usual for the program is added to every answer. Intervals too wide to decide by are withheld,
-and `slowed` gives a class with its error rates in their place.
+The target of a regression engine is standardised within each program: (log relative speed - the
+program's median) / its spread. Programs that are hardly slowed thus count as much in training as
+those that are slowed most. For a program that was not measured, median and spread are estimated
+from sensitivity proxies: its relative speed next to one load, and the scatter of its isolated CPU
+times. A program that waits far more than any in the training set is taken as not slowed in CPU
+time, and rows without a window are predicted by the median alone. If the isolated runs that the
+relative speed refers to were slower than usual for the program, the prediction rises by that
+ratio. Intervals too wide to decide by are withheld; `slowed` then gives a class with its error
+rates.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +25,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import NAMES, natural
 from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.colocation.calibration import calibrated, calibrated_ahead
+from forerun.models.colocation.calibration import calibrated, calibrated_forecasts
 from forerun.models.colocation.features import (
     METRICS,
     ColocationRows,
@@ -34,10 +36,10 @@ from forerun.models.colocation.features import (
     idle_window,
 )
 from forerun.models.colocation.held_out_runs import (
-    ANYONE,
     MODES,
+    POOLED_PROGRAM,
     Mode,
-    log_p,
+    log_relative_speed,
 )
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
@@ -48,66 +50,70 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.prediction import Predictions
 
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
+"""Range to which predicted log relative speeds are clipped."""
 FARTHEST = 8.0
-"""Spreads off its level that a program's answer may be."""
+"""Limit, in spreads of its program, on how far a prediction may lie from the median."""
 PRIOR_ROWS = 3.0
+"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 UNLIKE = 0.5
-"""Share of the least `cpu_share` of the training set below which a program that was not measured is
-unlike all of it. How its times scatter then says nothing of how neighbours slow it; the rule that
-it is not slowed is nearer. Chosen on the family `io` left out, which alone has such a program."""
+"""A program that was not measured is unlike the training set if its `cpu_share` is below this
+fraction of the smallest one there. How its times scatter then says nothing of how neighbours slow
+it, and predicting no slowdown is more accurate. Chosen with the family `io` held out, the only one
+with such a program."""
 UNIT_POWER = 0.75
-"""Power of spreads that intervals of programs which were not measured widen with. Chosen on
-families left out, by the least predictable one: with 1 the ends of its programs are a hundredfold
-apart, with 0.5 its runs are held too rarely."""
+"""Intervals of programs that were not measured widen with this power of the program's spread.
+Chosen on held-out families, by the least predictable one: with 1 the interval ends of its programs
+are a factor of a hundred apart, with 0.5 coverage of its runs is too low."""
 
 
 class Engine(Protocol):
-    """Answers one target."""
+    """Regression of one standardised target on features of co-located programs."""
 
     def predict(self, rows: ColocationRows) -> Column:
-        """N answers."""
+        """Predictions for n rows, shape (n,)."""
         ...
 
     def save(self, folder: Path, name: str) -> None:
-        """Write it under that name."""
+        """Write the engine to files of that name."""
         ...
 
 
 @dataclass(frozen=True)
 class ColocationBase(ABC):
-    """P for CPU and wall time of a program beside neighbours.
+    """Relative speed in CPU time and in wall time of a program co-located with neighbours.
 
     Attributes:
         seed: of engines and folds.
-        levels: metric -> levels of programs.
-        engines: metric -> what answers.
-        widths: (metric, mode) -> quantiles of what is missed on groups held out; of programs that
-            were not measured in units of `interval_units`.
-        trust: (metric, program) -> share of the engine's answer, away from the level, that counts.
-        offsets: (metric, program) -> correction in log space after `adapt`.
-        taught: metrics of the host that training had.
-        idle: what an otherwise idle host shows.
-        ranges: of the windows' medians in training.
-        mixing: how profiles add up to what a host shows.
-        ahead: metric -> quantiles of what is missed where the host is put together from profiles,
-            in spreads of a program.
-        errors: (metric, mode) -> error rates of the class `slowed` on groups held out; the mode is
-            `ahead` where the host is put together from profiles.
-        least_cpu_share: least CPU time over wall time of a program alone in training.
-        unit_power: as UNIT_POWER; an earlier version had 1.
+        levels: metric -> median and spread of each program.
+        engines: metric -> fitted engine.
+        widths: (metric, mode) -> quantiles of log residuals on held-out groups; for programs that
+            were not measured, of residuals over `interval_units`.
+        shrinkage: (metric, program) -> factor on the engine's deviation from the median.
+        offsets: (metric, program) -> correction of the log relative speed after `adapt`.
+        training_metrics: host metrics in the training set.
+        idle: metrics of an idle host.
+        ranges: of the windows' medians in the training set.
+        mixing: how profiles of several programs combine to metrics of their host.
+        ahead: metric -> interval ends where the host's metrics are a forecast from profiles, as
+            log residuals in spreads of the program.
+        errors: (metric, mode) -> error rates of the class `slowed` on held-out groups; the mode is
+            `ahead` where the host's metrics are a forecast.
+        least_cpu_share: smallest CPU time over wall time of an isolated program in the training
+            set.
+        unit_power: as UNIT_POWER; 1 in artifacts of an earlier version.
     """
 
     name: ClassVar[str]
     folds: ClassVar[int] = 10
     looks_ahead: ClassVar[bool] = True
-    """Whether intervals of hosts put together are measured, which takes another round of fits."""
+    """Whether `fit` calibrates intervals of forecasts, which takes another round of fits."""
     seed: int = 0
     levels: Mapping[str, ProgramEffects] = field(default_factory=dict)
     engines: Mapping[str, Engine] = field(default_factory=dict)
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)
-    trust: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    shrinkage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     offsets: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    taught: tuple[str, ...] = ()
+    training_metrics: tuple[str, ...] = ()
     idle: HostWindow = field(default_factory=HostWindow)
     ranges: FeatureRange | None = None
     mixing: Mixing = field(default_factory=Mixing)
@@ -118,26 +124,26 @@ class ColocationBase(ABC):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those that training measured; both before it."""
+        """Metrics in the training set; both of METRICS before `fit`."""
         return tuple(m for m in METRICS if m in self.levels or not self.levels)
 
     def answers(self, query: Query) -> bool:
-        """Programs beside neighbours, once anything was taught."""
+        """Whether the query is about a co-located program; none is answered before `fit`."""
         return isinstance(query.workload, Colocation) and bool(self.levels)
 
     @abstractmethod
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
-        """An engine fitted on n rows.
+        """Fit an engine on n rows.
 
         Args:
-            metric: that it is to answer.
-            rows: with windows.
-            target: n values.
+            metric: that it predicts.
+            rows: training rows, all with a window.
+            target: standardised targets, shape (n,).
         """
 
     @abstractmethod
     def lighter(self) -> Self:
-        """The same with fewer members, for the many fits that intervals are measured by."""
+        """The same predictor with fewer ensemble members, for the many fits of calibration."""
 
     @classmethod
     @abstractmethod
@@ -145,130 +151,145 @@ class ColocationBase(ABC):
         """The engine that was saved under that name."""
 
     def fit(self, measurements: Measurements) -> Self:
-        """Levels and engines of each metric; widths from neighbours and families held out."""
+        """Fit program effects and engines, and calibrate on held-out neighbours and families.
+
+        Args:
+            measurements: runs with `p_cpu`, `p_wall` or both; calibration uses the grouping keys
+                `neighbour`, `family`, `profile` and `cpus_shared` where they are given.
+        """
         idle = idle_window(measurements.queries)
-        rows = ColocationRows.of(measurements.queries, idle)
+        rows = ColocationRows.from_queries(measurements.queries, idle)
         fitted = self.without_intervals(rows, measurements)
-        widths, trust, errors = calibrated(fitted, rows, measurements)
-        median = rows.found[:, 0]
-        some = np.isfinite(median).sum(axis=0) > 0
-        names = tuple(name for name, there in zip(NAMES, some, strict=True) if there)
-        found = FeatureRange.of(names, natural(median)[:, some]) if names else None
+        widths, shrinkage, errors = calibrated(fitted, rows, measurements)
+        median = rows.window_statistics[:, 0]
+        measured = np.isfinite(median).sum(axis=0) > 0
+        names = tuple(name for name, known in zip(NAMES, measured, strict=True) if known)
+        ranges = FeatureRange.of(names, natural(median)[:, measured]) if names else None
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
         mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
-        fitted = replace(fitted, widths=widths, trust=trust, taught=names, ranges=found)
-        fitted = replace(fitted, idle=idle, mixing=mixing, errors=errors)
-        ahead, errors_ahead = calibrated_ahead(fitted, rows, measurements)
+        fitted = replace(fitted, widths=widths, shrinkage=shrinkage, errors=errors)
+        fitted = replace(fitted, training_metrics=names, ranges=ranges, idle=idle, mixing=mixing)
+        ahead, errors_ahead = calibrated_forecasts(fitted, rows, measurements)
         return replace(fitted, ahead=ahead, errors={**errors, **errors_ahead})
 
     def interval_units(self, rows: ColocationRows) -> Column:
-        """What intervals of programs that were not measured are counted in, by either clock, (n,).
+        """Units of the residuals of programs that were not measured, shape (n,), for both metrics.
 
-        A program's own spread and that of all: what yardsticks say may be wrong.
+        A unit grows with the program's spread plus that of all programs, because an estimate by
+        sensitivity proxies may be wrong.
         """
         levels = self.levels.get("p_cpu", next(iter(self.levels.values())))
-        _, spread, _ = levels.rows(rows.programs, rows.yardsticks)
+        _, spread, _ = levels.estimate(rows.programs, rows.sensitivity_proxies)
         units: Column = (spread + levels.common[1]) ** self.unit_power
         return units
 
     def without_intervals(
         self, rows: ColocationRows, measured: Measurements, metrics: Sequence[str] = METRICS
     ) -> Self:
-        """Levels and engines of some metrics."""
+        """Program effects and engines of some metrics, fitted without calibration."""
         levels: dict[str, ProgramEffects] = {}
         engines: dict[str, Engine] = {}
         for metric in metrics:
-            target = log_p(measured, metric)
+            target = log_relative_speed(measured, metric)
             known = np.isfinite(target)
             if not known.any():
                 continue
-            taught, values = rows.take(known), target[known]
-            levels[metric] = ProgramEffects.of(taught.programs, values, taught.yardsticks)
-            middle, spread, modes = levels[metric].rows(taught.programs, taught.yardsticks)
-            teaches = taught.seen & (modes == "known")
-            if teaches.any():
-                wanted = (values - middle) / spread
-                engines[metric] = self.engine(metric, taught.take(teaches), wanted[teaches])
+            train, values = rows.take(known), target[known]
+            levels[metric] = ProgramEffects.fit(train.programs, values, train.sensitivity_proxies)
+            middle, spread, modes = levels[metric].estimate(
+                train.programs, train.sensitivity_proxies
+            )
+            usable = train.has_window & (modes == "known")
+            if usable.any():
+                scaled = (values - middle) / spread
+                engines[metric] = self.engine(metric, train.take(usable), scaled[usable])
         shares = rows.cpu_share[np.isfinite(rows.cpu_share)]
         least = float(shares.min()) if len(shares) else 0.0
-        fitted = replace(self, levels=levels, engines=engines, offsets={}, trust={})
+        fitted = replace(self, levels=levels, engines=engines, offsets={}, shrinkage={})
         return replace(fitted, least_cpu_share=least)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """One correction a program, shrunk to none."""
+        """Correct each measured program by its median log residual, shrunk towards zero."""
         plain = replace(self, offsets={})
         offsets = dict(self.offsets)
-        rows = ColocationRows.of(measurements.queries, self.idle)
+        rows = ColocationRows.from_queries(measurements.queries, self.idle)
         for metric in self.metrics:
-            missed = log_p(measurements, metric) - plain.in_logarithms(rows, metric)[0]
+            predicted, _ = plain.predict_log(rows, metric)
+            residuals = log_relative_speed(measurements, metric) - predicted
             for program in np.unique(rows.programs):
-                mine = missed[(rows.programs == program) & np.isfinite(missed)]
-                if len(mine):
-                    shrunk = len(mine) / (len(mine) + PRIOR_ROWS) * float(np.median(mine))
+                own = residuals[(rows.programs == program) & np.isfinite(residuals)]
+                if len(own):
+                    shrunk = len(own) / (len(own) + PRIOR_ROWS) * float(np.median(own))
                     offsets[metric, str(program)] = shrunk
         return replace(self, offsets=offsets)
 
-    def in_logarithms(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
-        """Log P of n rows, and the mode of each."""
-        answer, modes = self._plain(rows, metric)
-        answer = answer + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
-        answer = answer + rows.reference
-        return np.clip(answer, LEAST_LOG, MOST_LOG), modes
+    def predict_log(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
+        """Predicted log relative speed of n rows, and the mode of each program, shapes (n,)."""
+        predicted, modes = self._predict_unadapted(rows, metric)
+        predicted = predicted + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
+        predicted = predicted + rows.reference
+        return np.clip(predicted, LEAST_LOG, MOST_LOG), modes
 
-    def _plain(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
-        """The same before `adapt`; wall time is CPU time and waiting where that was seen."""
+    def _predict_unadapted(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
+        """The same before `adapt`, for isolated runs that are as fast as usual.
+
+        Where waiting is known, wall time is derived from CPU time and waiting.
+        """
         middle, spread, modes = self.program_levels(rows, metric)
-        answer, part, engine = middle.copy(), rows.seen, self.engines.get(metric)
+        predicted, part, engine = middle.copy(), rows.has_window, self.engines.get(metric)
         if engine is not None and part.any():
-            found = spread[part] * np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
+            scaled = np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
             pairs = zip(modes[part], rows.programs[part], strict=True)
-            who = [ANYONE.get(mode, str(program)) for mode, program in pairs]
-            answer[part] += [self.trust.get((metric, w), 1.0) for w in who] * found
+            keys = [POOLED_PROGRAM.get(mode, str(program)) for mode, program in pairs]
+            factors = [self.shrinkage.get((metric, key), 1.0) for key in keys]
+            predicted[part] += factors * (spread[part] * scaled)
         if metric == "p_wall" and "p_cpu" in self.levels:
-            busy, _ = self._plain(rows, "p_cpu")
-            answer = np.where(np.isnan(rows.waiting), answer, busy + rows.waiting)
-        return answer, modes
+            busy, _ = self._predict_unadapted(rows, "p_cpu")
+            predicted = np.where(np.isnan(rows.waiting), predicted, busy + rows.waiting)
+        return predicted, modes
 
     def program_levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
-        """Level, spread and mode of each program, shapes (n,).
+        """Median, spread and mode of each program, shapes (n,).
 
-        Both are 0 in CPU time for a program unlike all of the training set.
+        In CPU time, median and spread are 0 for a program unlike all of the training set.
         """
-        middle, spread, modes = self.levels[metric].rows(rows.programs, rows.yardsticks)
+        middle, spread, modes = self.levels[metric].estimate(
+            rows.programs, rows.sensitivity_proxies
+        )
         unlike = (metric == "p_cpu") & self._unlike(rows, modes)
         return np.where(unlike, 0.0, middle), np.where(unlike, 0.0, spread), modes
 
     def _unlike(self, rows: ColocationRows, modes: Names) -> NDArray[np.bool_]:
-        """Whether a program was not measured and waits more than any in training, shape (n,)."""
-        found: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
-        found &= modes != "known"
-        return found
+        """Programs that were not measured and wait far more than any in training, shape (n,)."""
+        unlike: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
+        unlike &= modes != "known"
+        return unlike
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """P with intervals; where one is too wide to decide by, its ends are NaN."""
-        rows = ColocationRows.of(queries, self.idle)
+        """Relative speeds with intervals; the ends of one too wide to decide by are NaN."""
+        rows = ColocationRows.from_queries(queries, self.idle)
         values: dict[str, Column] = {}
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
         modes = np.full(len(rows), "new")
-        coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
+        forecast = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
         for metric in self.metrics:
-            answer, modes = self.in_logarithms(rows, metric)
-            values[metric] = np.exp(answer)
-            below, above = self._ends(rows, metric, modes, coming)
+            predicted, modes = self.predict_log(rows, metric)
+            values[metric] = np.exp(predicted)
+            below, above = self._ends(rows, metric, modes, forecast)
             wide = above > WIDEST_RATIO * below
-            cases = _cases(modes, coming)
+            cases = _cases(modes, forecast)
             wide &= np.array([(metric, case) in self.errors for case in cases], dtype=np.bool_)
             low[metric] = np.where(wide, np.nan, values[metric] * below)
             high[metric] = np.where(wide, np.nan, values[metric] * above)
         unlike = self._unlike(rows, modes)
-        limits = limits_of(queries, rows, modes, self.taught, self.ranges, unlike)
+        limits = limits_of(queries, rows, modes, self.training_metrics, self.ranges, unlike)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
 
     def _ends(
-        self, rows: ColocationRows, metric: str, modes: Names, coming: NDArray[np.bool_]
+        self, rows: ColocationRows, metric: str, modes: Names, forecast: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
-        """Lower and upper end of each interval over its value, shapes (n,)."""
+        """Lower and upper end of each interval over the predicted value, shapes (n,)."""
         one = np.ones(len(rows))
         ends: list[tuple[Column, Column]] = []
         for mode in MODES:
@@ -278,34 +299,37 @@ class ColocationBase(ABC):
             below, above = width.around(one, rows.programs.tolist())
             ends.append((below**unit, above**unit))
         cases = [modes == mode for mode in MODES]
-        low, high = (np.select(cases, [pair[place] for pair in ends]) for place in (0, 1))
+        low, high = (np.select(cases, [pair[side] for pair in ends]) for side in (0, 1))
         if metric in self.ahead:
-            _, spread, _ = self.levels[metric].rows(rows.programs, rows.yardsticks)
+            _, spread, _ = self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
             below, above = (np.exp(spread * end) for end in self.ahead[metric])
-            low = np.where(coming, np.minimum(low, below), low)
-            high = np.where(coming, np.maximum(high, above), high)
+            low = np.where(forecast, np.minimum(low, below), low)
+            high = np.where(forecast, np.maximum(high, above), high)
         return low, high
 
     def slowed(
         self, queries: Sequence[Query], answers: Predictions
     ) -> dict[str, list[Slowed | None]]:
-        """Metric -> n classes in place of intervals; None where there is an interval.
+        """The class `slowed` in place of intervals that are withheld.
 
         Args:
-            queries: n questions.
-            answers: of `predict` to them, or the same scaled.
+            queries: n queries.
+            answers: what `predict` returned for them, or the same scaled.
+
+        Returns:
+            Metric -> n classes, each None where there is an interval.
         """
-        rows = ColocationRows.of(queries, self.idle)
-        coming = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
-        found: dict[str, list[Slowed | None]] = {}
+        rows = ColocationRows.from_queries(queries, self.idle)
+        forecast = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
+        slowed: dict[str, list[Slowed | None]] = {}
         for metric in self.metrics:
-            cases = _cases(self.program_levels(rows, metric)[2], coming)
+            cases = _cases(self.program_levels(rows, metric)[2], forecast)
             rates = [self.errors.get((metric, case)) for case in cases]
-            found[metric] = classes(answers.values[metric], answers.low[metric], rates)
-        return found
+            slowed[metric] = classes(answers.values[metric], answers.low[metric], rates)
+        return slowed
 
     def save(self, folder: Path) -> None:
-        """Engines in files of their own, the rest as JSON."""
+        """Write each engine to files of its own, and everything else as JSON."""
         write_content(folder, self.name, base_to_json(self))
         for metric, engine in self.engines.items():
             engine.save(folder, metric)
@@ -323,7 +347,7 @@ class ColocationBase(ABC):
         return cls(**known, engines=engines)
 
 
-def _cases(modes: Names, coming: NDArray[np.bool_]) -> list[str]:
-    """Second key of `errors` for each row: its mode, or `ahead` for a known program to come."""
-    ahead = coming & (modes == "known")
-    return ["ahead" if one else str(mode) for one, mode in zip(ahead, modes, strict=True)]
+def _cases(modes: Names, forecast: NDArray[np.bool_]) -> list[str]:
+    """Second key of `errors` for each row: its mode, or `ahead` for forecasts of known programs."""
+    ahead = forecast & (modes == "known")
+    return ["ahead" if known else str(mode) for known, mode in zip(ahead, modes, strict=True)]

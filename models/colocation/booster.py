@@ -1,4 +1,4 @@
-"""P of programs beside neighbours: boosters on window statistics, and a program's own mean."""
+"""Relative speed of co-located programs by boosters on window statistics, and a baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,9 +26,9 @@ VIEWS: Mapping[str, tuple[tuple[Resource, ...], ...]] = {
     ),
     "p_wall": (("cpu",), ("cpu", "cache", "memory_bandwidth"), RESOURCES),
 }
-"""Metric -> what each part of the committee looks at. The median over them is nearer than any of
-them beside neighbours held out, because what one view overfits another does not see; wall time goes
-by who has the CPU, CPU time by the caches."""
+"""Metric -> resources whose metrics are the features of each member of the ensemble. On held-out
+neighbours, the median over the members is more accurate than each of them, because they overfit
+different features. Wall time depends on who has the CPU, CPU time on the caches."""
 
 TREES = 200
 PARAMETERS: dict[str, Any] = {
@@ -45,11 +45,11 @@ PARAMETERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class BoostEngine:
-    """A committee of boosters; the answer is their median.
+    """An ensemble of bags of boosters, one per view, whose median is the prediction.
 
     Attributes:
-        metric: that it answers.
-        views: one booster bag each.
+        metric: that it predicts.
+        views: one bag for each of `VIEWS[metric]`.
     """
 
     metric: str
@@ -57,28 +57,28 @@ class BoostEngine:
 
     @classmethod
     def fit(cls, metric: str, rows: ColocationRows, target: Column, seeds: Sequence[int]) -> Self:
-        """One bag a view."""
+        """Fit one bag per view to n targets; a bag holds one booster per seed."""
         bags = [
             BoosterBag.fit(
-                rows.matrix(_places(view)), target, parameters=PARAMETERS, trees=TREES, seeds=seeds
+                rows.matrix(_columns(view)), target, parameters=PARAMETERS, trees=TREES, seeds=seeds
             )
             for view in VIEWS[metric]
         ]
         return cls(metric, tuple(bags))
 
     def predict(self, rows: ColocationRows) -> Column:
-        """Median over views, shape (n,)."""
-        each = [
-            bag.predict(rows.matrix(_places(view)))
+        """Median over the views, shape (n,)."""
+        predictions = [
+            bag.predict(rows.matrix(_columns(view)))
             for view, bag in zip(VIEWS[self.metric], self.views, strict=True)
         ]
-        found: Column = np.median(each, axis=0)
-        return found
+        median: Column = np.median(predictions, axis=0)
+        return median
 
     def save(self, folder: Path, name: str) -> None:
-        """One file a booster."""
-        for place, bag in enumerate(self.views):
-            bag.save(folder, f"{name}-{place}")
+        """Write one file per booster."""
+        for number, bag in enumerate(self.views):
+            bag.save(folder, f"{name}-{number}")
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
@@ -87,40 +87,44 @@ class BoostEngine:
         Raises:
             BadArtifact: a file is missing.
         """
-        places = range(len(VIEWS[name]))
-        counts = [len(list(folder.glob(f"{name}-{p}-*.txt.*"))) for p in places]
-        bags = [BoosterBag.load(folder, f"{name}-{p}", max(n, 1)) for p, n in enumerate(counts)]
+        numbers = range(len(VIEWS[name]))
+        counts = [len(list(folder.glob(f"{name}-{v}-*.txt.*"))) for v in numbers]
+        bags = [BoosterBag.load(folder, f"{name}-{v}", max(n, 1)) for v, n in enumerate(counts)]
         return cls(name, tuple(bags))
 
 
 @dataclass(frozen=True)
 class ColocationBoost(ColocationBase):
-    """LightGBM on window statistics and the program's profile."""
+    """LightGBM on window statistics and the program's profile.
+
+    Attributes:
+        bags: boosters per view, with different seeds.
+    """
 
     name: ClassVar[str] = "colocation_boost"
     bags: int = 2
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
-        """A committee."""
+        """An ensemble of boosters fitted to n standardised targets."""
         return BoostEngine.fit(metric, rows, target, range(self.seed, self.seed + self.bags))
 
     def lighter(self) -> Self:
-        """One booster a view."""
+        """The same predictor with one booster per view."""
         return replace(self, bags=1)
 
     @classmethod
     def load_engine(cls, folder: Path, name: str) -> Engine:
-        """The committee that was saved under that name."""
+        """The ensemble that was saved under that name."""
         return BoostEngine.load(folder, name)
 
 
 @dataclass(frozen=True)
 class ProgramMean:
-    """The mean P of a program whatever is beside it, or of all programs: a baseline.
+    """Baseline: a program's mean relative speed over all neighbours, or the mean over programs.
 
     Attributes:
-        means: (metric, program) -> mean.
-        common: metric -> mean over programs.
+        means: (metric, program) -> mean over the program's runs.
+        common: metric -> mean over programs, for a program that was not measured.
     """
 
     name: ClassVar[str] = "program_mean"
@@ -129,15 +133,15 @@ class ProgramMean:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Those that training measured; both before it."""
+        """Metrics in the training set; both of METRICS before `fit`."""
         return tuple(m for m in METRICS if m in self.common or not self.common)
 
     def answers(self, query: Query) -> bool:
-        """Programs beside neighbours, once anything was taught."""
+        """Whether the query is about a co-located program; none is answered before `fit`."""
         return isinstance(query.workload, Colocation) and bool(self.common)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Means of each metric."""
+        """Compute the means of each metric."""
         programs = np.array([colocation_of(q).profile.program for q in measurements.queries])
         means: dict[tuple[str, str], float] = {}
         common: dict[str, float] = {}
@@ -154,12 +158,12 @@ class ProgramMean:
         return replace(self, means=means, common=common)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Means of programs that were not known."""
+        """Add the means of programs that were not in the training set."""
         other = type(self)().fit(measurements)
         return replace(self, means={**other.means, **self.means})
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Means, without intervals."""
+        """Mean relative speeds, without intervals."""
         names = [colocation_of(query).profile.program for query in queries]
         values = {
             m: np.array([self.means.get((m, name), self.common[m]) for name in names])
@@ -168,7 +172,7 @@ class ProgramMean:
         return Predictions(values)
 
     def save(self, folder: Path) -> None:
-        """All as JSON."""
+        """Write all means as JSON."""
         means = [[*key, value] for key, value in sorted(self.means.items())]
         write_content(folder, self.name, {"means": means, "common": self.common})
 
@@ -184,6 +188,7 @@ class ProgramMean:
         return cls(means, content["common"])
 
 
-def _places(view: Sequence[Resource]) -> list[int]:
+def _columns(view: Sequence[Resource]) -> list[int]:
+    """Positions in NAMES of the metrics of some resources."""
     names = {name for resource in view for name in metrics_of(resource)}
-    return [place for place, name in enumerate(NAMES) if name in names]
+    return [column for column, name in enumerate(NAMES) if name in names]

@@ -1,4 +1,4 @@
-"""Intervals and error rates of predictors of co-location, from what was held out of training."""
+"""Calibration of predictors of co-location on held-out groups: intervals and error rates."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,19 +9,19 @@ import numpy as np
 from forerun.data.measurements import Measurements
 from forerun.models.colocation.features import METRICS, ColocationRows, Column, Names
 from forerun.models.colocation.held_out_runs import (
-    ANYONE,
+    FACTORS,
     HELD_OUT,
     ISOLATED,
     MODES,
-    SHARES,
-    UNMEASURED_SHARES,
+    POOLED_PROGRAM,
+    UNMEASURED_FACTORS,
     Mode,
+    fit_shrinkage,
     groups_of,
-    log_p,
-    told,
-    trust_of,
+    log_relative_speed,
+    uninformative_runs,
 )
-from forerun.models.colocation.host_forecast import asked_ahead
+from forerun.models.colocation.host_forecast import forecast_queries
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal.intervals import POOLED, LogQuantiles, held_out_folds
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forerun.models.colocation.base import ColocationBase
 
 FEWEST_PAIRS = 20
-"""Runs beside programs with profiles from which on intervals of what is to come are measured."""
+"""With fewer runs next to programs that have profiles, forecasts have no intervals of their own."""
 
 
 def calibrated(
@@ -39,119 +39,137 @@ def calibrated(
     dict[tuple[str, str], float],
     dict[tuple[str, str], ClassErrors],
 ]:
-    """Widths, shares of the engines' answers and error rates of the class `slowed`.
+    """Interval widths, shrinkage factors, and error rates of the class `slowed`.
 
-    All are measured on neighbours and families held out of the training set.
+    All are measured on neighbours and families that are held out of the training set in turn.
 
     Args:
         fitted: predictor whose engines are fitted.
         rows: n training rows.
-        measured: the same, with values and groups.
+        measured: the same rows with their values and groups.
 
     Returns:
-        `widths`, `trust` and `errors` of `ColocationBase`.
+        `widths`, `shrinkage` and `errors` of `ColocationBase`.
     """
     widths: dict[tuple[str, Mode], LogQuantiles] = {}
-    trust: dict[tuple[str, str], float] = {}
+    shrinkage: dict[tuple[str, str], float] = {}
     errors: dict[tuple[str, str], ClassErrors] = {}
-    beside = groups_of(measured, "neighbour") != ISOLATED
+    colocated = groups_of(measured, "neighbour") != ISOLATED
     busy: dict[Mode, tuple[Column, Column]] = {}
-    profiled = bool(np.isfinite(rows.beside).any())
-    waits = np.isfinite(rows.waiting).mean() > 0.5
+    profiled = bool(np.isfinite(rows.log_p_with_load).any())
+    waiting_known = np.isfinite(rows.waiting).mean() > 0.5
     for metric in fitted.metrics:
-        target = log_p(measured, metric)
+        target = log_relative_speed(measured, metric)
         for mode in MODES:
             if mode == "profiled" and not profiled:
                 continue
-            if metric == "p_wall" and mode in busy and waits:
-                answer, unit = busy[mode][0] + rows.waiting, busy[mode][1]
+            if metric == "p_wall" and mode in busy and waiting_known:
+                predicted, unit = busy[mode][0] + rows.waiting, busy[mode][1]
             else:
-                answer, middle, unit = held_out(fitted, rows, measured, metric, mode)
-                answer[told(rows, measured, mode)] = np.nan
-                who = rows.programs if mode == "known" else np.full(len(rows), ANYONE[mode])
-                shares = SHARES if mode == "known" else UNMEASURED_SHARES
-                mine = trust_of(who, target, answer, middle, shares)
-                trust |= {(metric, program): share for program, share in mine.items()}
-                kept = np.array([mine.get(str(p), 1.0) for p in who])
-                answer = middle + kept * (answer - middle)
-                busy |= {mode: (answer, unit)} if metric == "p_cpu" else {}
+                predicted, middle, unit = held_out_predictions(fitted, rows, measured, metric, mode)
+                predicted[uninformative_runs(rows, measured, mode)] = np.nan
+                keys = rows.programs
+                if mode != "known":
+                    keys = np.full(len(rows), POOLED_PROGRAM[mode])
+                candidates = FACTORS if mode == "known" else UNMEASURED_FACTORS
+                factors = fit_shrinkage(keys, target, predicted, middle, candidates)
+                shrinkage |= {(metric, program): factor for program, factor in factors.items()}
+                factor = np.array([factors.get(str(key), 1.0) for key in keys])
+                predicted = middle + factor * (predicted - middle)
+                busy |= {mode: (predicted, unit)} if metric == "p_cpu" else {}
             unit = np.ones(len(rows)) if mode == "known" else unit
-            width = _width((target - answer) / unit, rows.programs, mode)
+            width = _width((target - predicted) / unit, rows.programs, mode)
             if width is not None:
                 widths[metric, mode] = width
                 below, above = width.around(np.ones(len(rows)), rows.programs.tolist())
-                truth, predicted = np.exp(np.where(beside, [target, answer], np.nan))
-                rates = ClassErrors.where_wide(truth, predicted, (above / below) ** unit)
+                speeds = np.exp(np.where(colocated, [target, predicted], np.nan))
+                rates = ClassErrors.where_wide(speeds[0], speeds[1], (above / below) ** unit)
                 errors |= {(metric, mode): rates} if rates else {}
-    return widths, trust, errors
+    return widths, shrinkage, errors
 
 
-def held_out(
+def held_out_predictions(
     fitted: "ColocationBase",
     rows: ColocationRows,
     measured: Measurements,
     metric: str,
     mode: Mode,
-    asked: ColocationRows | None = None,
-    trust: Mapping[tuple[str, str], float] | None = None,
+    query_rows: ColocationRows | None = None,
+    shrinkage: Mapping[tuple[str, str], float] | None = None,
 ) -> tuple[Column, Column, Column]:
-    """Log P, the level and the unit of each program, by what did not see a row's group.
+    """Predictions for every row by a fit without the row's group.
 
-    `asked` are the same rows with other windows, where these are to be answered; `trust` counts
-    where it is given. Wall time needs what answers CPU time, too.
+    Args:
+        fitted: predictor whose settings count.
+        rows: n training rows.
+        measured: the same rows with their values and groups.
+        metric: to predict; for `p_wall` the engine of CPU time is fitted as well.
+        mode: of the programs, which gives the groups to hold out.
+        query_rows: the same rows with other windows, where these are to be predicted.
+        shrinkage: factors to apply; none by default.
+
+    Returns:
+        Log relative speed, median of the program in it, and `interval_units`, shapes (n,); NaN
+        where no group could be held out.
     """
     groups = groups_of(measured, HELD_OUT[mode])
-    target = log_p(measured, metric)
-    answer, middle, unit = (np.full(len(rows), np.nan) for _ in range(3))
+    target = log_relative_speed(measured, metric)
+    predicted, middle, unit = (np.full(len(rows), np.nan) for _ in range(3))
     lighter = fitted.lighter()
     if mode == "new":
         rows = rows.unprofiled()
-    asked = rows if asked is None else asked
+    query_rows = rows if query_rows is None else query_rows
     for held in held_out_folds(groups, fitted.folds, fitted.seed):
         if held.all() or not np.isfinite(target[~held]).any():
             continue
-        part = measured.take(~held)
+        train = measured.take(~held)
         metrics = METRICS if metric == "p_wall" else [metric]
-        part_fitted = lighter.without_intervals(rows.take(~held), part, metrics)
-        without = replace(part_fitted, trust=dict(trust or {}))
-        mine = asked.take(held)
-        answer[held], _ = without.in_logarithms(mine, metric)
-        middle[held] = without.program_levels(mine, metric)[0] + mine.reference
-        unit[held] = without.interval_units(mine)
-    return answer, middle, unit
+        part = lighter.without_intervals(rows.take(~held), train, metrics)
+        part = replace(part, shrinkage=dict(shrinkage or {}))
+        held_rows = query_rows.take(held)
+        predicted[held], _ = part.predict_log(held_rows, metric)
+        middle[held] = part.program_levels(held_rows, metric)[0] + held_rows.reference
+        unit[held] = part.interval_units(held_rows)
+    return predicted, middle, unit
 
 
-def calibrated_ahead(
+def calibrated_forecasts(
     fitted: "ColocationBase", rows: ColocationRows, measured: Measurements
 ) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], ClassErrors]]:
-    """What is missed on runs beside programs with profiles, when asked before they meet.
+    """Calibration of forecasts: the host's metrics are combined from profiles, not measured.
 
-    By engines, and by weights of what adds up, that did not see the neighbour; and how often
-    the class was wrong.
+    Pairs of programs with profiles are predicted as if before they ran together, by engines and
+    mixing weights that were fitted without the neighbour.
+
+    Returns:
+        `ahead` and the entries of `errors` for forecasts, of `ColocationBase`; empty with fewer
+        than FEWEST_PAIRS pairs.
     """
     if not fitted.looks_ahead or "neighbour" not in measured.groups:
         return {}, {}
     cpus = measured.groups.get("cpus_shared", np.full(len(measured), "inf")).astype(np.float64)
     neighbours = measured.groups["neighbour"]
-    pairs, coming = asked_ahead(measured.queries, neighbours, cpus, fitted.idle)
+    pairs, queries = forecast_queries(measured.queries, neighbours, cpus, fitted.idle)
     if len(pairs) < FEWEST_PAIRS:
         return {}, {}
-    forecast = ColocationRows.of(coming, fitted.idle)
-    found: dict[str, tuple[float, float]] = {}
+    forecast = ColocationRows.from_queries(queries, fitted.idle)
+    ends: dict[str, tuple[float, float]] = {}
     errors: dict[tuple[str, str], ClassErrors] = {}
     for metric in fitted.metrics:
-        answer, _, _ = held_out(fitted, rows, measured, metric, "known", forecast, fitted.trust)
-        _, spread, _ = fitted.levels[metric].rows(rows.programs, rows.yardsticks)
-        target = log_p(measured, metric)
-        missed = ((target - answer) / spread)[pairs]
-        found[metric] = LogQuantiles.pooled(missed).bounds[POOLED]
-        rates = ClassErrors.of(np.exp(target[pairs]), np.exp(answer[pairs]))
+        predicted, _, _ = held_out_predictions(
+            fitted, rows, measured, metric, "known", forecast, fitted.shrinkage
+        )
+        _, spread, _ = fitted.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
+        target = log_relative_speed(measured, metric)
+        residuals = ((target - predicted) / spread)[pairs]
+        ends[metric] = LogQuantiles.pooled(residuals).bounds[POOLED]
+        rates = ClassErrors.of(np.exp(target[pairs]), np.exp(predicted[pairs]))
         errors |= {(metric, "ahead"): rates} if rates else {}
-    return found, errors
+    return ends, errors
 
 
-def _width(missed: Column, programs: Names, mode: Mode) -> LogQuantiles | None:
-    """Quantiles of what was missed: by program of known ones, else pooled; None of nothing."""
+def _width(residuals: Column, programs: Names, mode: Mode) -> LogQuantiles | None:
+    """Quantiles of held-out residuals: by program where it is known, else pooled; None if empty."""
     if mode == "known":
-        return LogQuantiles.of(missed, programs)
-    return LogQuantiles.pooled(missed) if np.isfinite(missed).any() else None
+        return LogQuantiles.of(residuals, programs)
+    return LogQuantiles.pooled(residuals) if np.isfinite(residuals).any() else None

@@ -1,9 +1,9 @@
-"""The dual-branch attention network over windows of host metrics, and its training; torch is here.
+"""The dual-branch attention network over windows of host metrics, and its training with torch.
 
-After CloudFormer (arXiv 2509.03394): a branch over time attends to seconds, a branch over the
-system attends to metrics, and what both found is fused. A window may have any length and any part
-of the metrics; what is missing is masked out of both. All members of the committee are trained in
-one pass, each with weights of its own.
+After CloudFormer (arXiv 2509.03394): a temporal branch attends to seconds, a system branch attends
+to metrics, and the outputs of both are fused. A window may have any length and any subset of the
+metrics; missing values are masked in both branches. All members of the ensemble are trained in one
+pass, each with weights of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,25 +23,27 @@ Inputs = Mapping[str, Matrix]
 INPUTS: Final = ("values", "mask", "context")
 OUTPUTS: Final = ("answers",)
 _FAR: Final = -1e9
+"""Added to attention scores of missing values, so that their weights are 0."""
 _TOKEN: Final = 5
-"""Numbers of a metric's token: mean, spread, largest, change from alone, whether it is there."""
+"""Features of a metric's token: mean and standard deviation over time, maximum, change of the mean
+from alone, and whether the metric is present."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Sizes of the network and how it is trained.
+    """Sizes of the network and hyperparameters of its training.
 
     Attributes:
-        width: of tokens in both branches.
-        head: of the fused layers.
-        members: networks whose median answers.
-        epochs: passes over the rows.
+        width: of the tokens in both branches.
+        head: width of the fused layer.
+        members: networks in the ensemble, whose median is the prediction.
+        epochs: passes over the training rows.
         batch: rows in a step.
-        learning_rate: highest of the one-cycle schedule.
+        learning_rate: maximum of the one-cycle schedule.
         weight_decay: of AdamW.
-        dropout: share of the fused layer left out while training.
-        lost: share of metrics that are hidden while training.
-        noise: deviation of what is added to values while training.
+        dropout: rate at the fused layer.
+        metric_dropout: rate at which whole metrics of a window are masked in training.
+        noise: standard deviation of Gaussian noise added to the scaled values in training.
     """
 
     width: int = 12
@@ -52,15 +54,22 @@ class WindowShape:
     learning_rate: float = 5e-3
     weight_decay: float = 3e-2
     dropout: float = 0.2
-    lost: float = 0.15
+    metric_dropout: float = 0.15
     noise: float = 0.1
 
 
 def network(shape: WindowShape, metrics: int, facts: int, members: int) -> "nn.Module":
-    """(values, mask, context) -> answers of each member, (members, n).
+    """An untrained ensemble: a module (values, mask, context) -> predictions, shape (members, n).
 
-    n x t x metrics values with 0 where the mask is 0; n x (2 metrics + 2 facts) context: level of
-    each metric alone, facts, then whether each of them is known.
+    Its inputs are values and mask of shape (n, t, metrics), with 0 where a value is missing, and a
+    context of shape (n, 2 x (metrics + facts)): the level of each metric alone, the facts, then a
+    mask of both.
+
+    Args:
+        shape: sizes.
+        metrics: number of host metrics.
+        facts: number of a program's properties.
+        members: number of networks.
     """
     import torch
     from torch import nn
@@ -70,30 +79,31 @@ def network(shape: WindowShape, metrics: int, facts: int, members: int) -> "nn.M
     class DualBranch(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.kept = nn.ParameterDict()
+            self.weights = nn.ParameterDict()
             for name, (entering, leaving) in layers.items():
-                spread = entering**-0.5
-                weight = spread * (2.0 * torch.rand(members, entering, leaving) - 1.0)
-                self.kept[name] = nn.Parameter(weight)
-                self.kept[f"{name}_bias"] = nn.Parameter(torch.zeros(members, 1, leaving))
-            self.kept["name"] = nn.Parameter(0.3 * torch.randn(members, 1, metrics, shape.width))
+                bound = entering**-0.5
+                weight = bound * (2.0 * torch.rand(members, entering, leaving) - 1.0)
+                self.weights[name] = nn.Parameter(weight)
+                self.weights[f"{name}_bias"] = nn.Parameter(torch.zeros(members, 1, leaving))
+            self.weights["name"] = nn.Parameter(0.3 * torch.randn(members, 1, metrics, shape.width))
             with torch.no_grad():
-                self.kept["last"].zero_()
+                self.weights["last"].zero_()
 
         def forward(self, values: "Tensor", mask: "Tensor", context: "Tensor") -> "Tensor":
-            asked = torch.tanh(_through(self.kept, "context", context.expand(members, -1, -1)))
-            time = _over_time(self.kept, values, mask, asked)
+            query = torch.tanh(_linear(self.weights, "context", context.expand(members, -1, -1)))
+            time = _over_time(self.weights, values, mask, query)
             token, there = _tokens(values, mask, context[:, :metrics])
-            system = _over_metrics(self.kept, token, there, asked)
-            fused = torch.relu(_through(self.kept, "fused", torch.cat([time, system, asked], 2)))
+            system = _over_metrics(self.weights, token, there, query)
+            fused = torch.relu(_linear(self.weights, "fused", torch.cat([time, system, query], 2)))
             if self.training:
                 fused = nn.functional.dropout(fused, shape.dropout)
-            return _through(self.kept, "last", fused)[:, :, 0]
+            return _linear(self.weights, "last", fused)[:, :, 0]
 
     return DualBranch()
 
 
 def _layers(shape: WindowShape, metrics: int, facts: int) -> dict[str, tuple[int, int]]:
+    """Layer -> (input width, output width)."""
     width = shape.width
     return {
         "second": (2 * metrics, width),
@@ -110,66 +120,67 @@ def _layers(shape: WindowShape, metrics: int, facts: int) -> dict[str, tuple[int
 
 
 def _over_time(
-    kept: "nn.ParameterDict", values: "Tensor", mask: "Tensor", asked: "Tensor"
+    weights: "nn.ParameterDict", values: "Tensor", mask: "Tensor", query: "Tensor"
 ) -> "Tensor":
-    """Seconds that a program attends to, (members, n, width)."""
+    """Temporal branch: attention pooling over seconds, shape (members, n, width)."""
     import torch
 
-    given = torch.cat([values, mask], 2).expand(len(asked), -1, -1, -1)
-    seconds = torch.relu(_through(kept, "second", given))
-    scores = _through(kept, "when", torch.tanh(seconds + asked[:, :, None]))[:, :, :, 0]
+    inputs = torch.cat([values, mask], 2).expand(len(query), -1, -1, -1)
+    seconds = torch.relu(_linear(weights, "second", inputs))
+    scores = _linear(weights, "when", torch.tanh(seconds + query[:, :, None]))[:, :, :, 0]
     there = (mask.sum(2) > 0).to(values.dtype)
     weight = torch.softmax(scores + _FAR * (1.0 - there), 2)
     return (seconds * weight[:, :, :, None]).sum(2)
 
 
 def _tokens(values: "Tensor", mask: "Tensor", alone: "Tensor") -> "tuple[Tensor, Tensor]":
-    """What the system branch is told of each metric, (n, metrics, _TOKEN), and which are there."""
+    """Tokens of the system branch, (n, metrics, _TOKEN), and which metrics exist, (n, metrics)."""
     import torch
 
     count = mask.sum(1)
     there = (count > 0).to(values.dtype)
     mean = (values * mask).sum(1) / count.clamp(min=1.0)
-    left = (values - mean[:, None]) * mask
-    spread = ((left**2).sum(1) / count.clamp(min=1.0) + 1e-6).sqrt() * there
-    most = (values + _FAR * (1.0 - mask)).amax(1) * there
-    return torch.stack([mean, spread, most, (mean - alone) * there, there], 2), there
+    centred = (values - mean[:, None]) * mask
+    deviation = ((centred**2).sum(1) / count.clamp(min=1.0) + 1e-6).sqrt() * there
+    largest = (values + _FAR * (1.0 - mask)).amax(1) * there
+    return torch.stack([mean, deviation, largest, (mean - alone) * there, there], 2), there
 
 
 def _over_metrics(
-    kept: "nn.ParameterDict", token: "Tensor", there: "Tensor", asked: "Tensor"
+    weights: "nn.ParameterDict", token: "Tensor", there: "Tensor", query: "Tensor"
 ) -> "Tensor":
-    """Metrics that a program attends to once they have heard each other, (members, n, width)."""
+    """System branch: self-attention among metrics, then pooling, shape (members, n, width)."""
     import torch
 
-    given = token.expand(len(asked), -1, -1, -1)
-    tokens = torch.relu(_through(kept, "metric", given) + kept["name"])
+    inputs = token.expand(len(query), -1, -1, -1)
+    tokens = torch.relu(_linear(weights, "metric", inputs) + weights["name"])
     hidden = _FAR * (1.0 - there)[None, :, None, :]
-    pairs = _through(kept, "query", tokens) @ _through(kept, "key", tokens).transpose(2, 3)
+    pairs = _linear(weights, "query", tokens) @ _linear(weights, "key", tokens).transpose(2, 3)
     scale = tokens.shape[3] ** -0.5
-    tokens = tokens + torch.softmax(pairs * scale + hidden, 3) @ _through(kept, "value", tokens)
-    scores = _through(kept, "which", torch.tanh(tokens + asked[:, :, None]))[:, :, :, 0]
+    tokens = tokens + torch.softmax(pairs * scale + hidden, 3) @ _linear(weights, "value", tokens)
+    scores = _linear(weights, "which", torch.tanh(tokens + query[:, :, None]))[:, :, :, 0]
     weight = torch.softmax(scores + hidden[:, :, 0], 2)
     return (tokens * weight[:, :, :, None]).sum(2)
 
 
-def _through(kept: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
-    """A linear layer of each member over values (members, ..., entering)."""
-    weight, bias = kept[name], kept[f"{name}_bias"]
+def _linear(weights: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
+    """The linear layer `name` of each member, applied to values (members, ..., input width)."""
+    weight, bias = weights[name], weights[f"{name}_bias"]
     while weight.dim() < values.dim():
         weight, bias = weight[:, None], bias[:, None]
-    found: Tensor = values @ weight + bias
-    return found
+    outputs: Tensor = values @ weight + bias
+    return outputs
 
 
 def train(inputs: Sequence[Inputs], target: Matrix, shape: WindowShape, seed: int) -> "nn.Module":
-    """A committee fitted on all rows, by the mean absolute error.
+    """An ensemble trained on all rows to minimise the mean absolute error.
 
     Args:
-        inputs: batches of windows of one length; each also holds `rows`, their places in `target`.
-        target: n values.
+        inputs: one mapping for each length of window, with INPUTS and `rows`, the positions of its
+            windows in `target`.
+        target: shape (n,).
         shape: sizes and schedule.
-        seed: of weights, order, noise and what is hidden.
+        seed: of initial weights, order of the batches, noise and masks.
     """
     import torch
 
@@ -187,12 +198,13 @@ def train(inputs: Sequence[Inputs], target: Matrix, shape: WindowShape, seed: in
     )
     module.train()
     for _ in range(shape.epochs):
-        for one, part in _steps(inputs, shape.batch, order):
-            given = [torch.from_numpy(one[name][part].astype(np.float32)) for name in INPUTS]
-            wanted = torch.from_numpy(target[one["rows"][part].astype(np.intp)].astype(np.float32))
-            kept = (torch.rand(len(part), 1, metrics) > shape.lost).to(given[0].dtype)
+        for group, part in _steps(inputs, shape.batch, order):
+            given = [torch.from_numpy(group[name][part].astype(np.float32)) for name in INPUTS]
+            rows = group["rows"][part].astype(np.intp)
+            truth = torch.from_numpy(target[rows].astype(np.float32))
+            kept = (torch.rand(len(part), 1, metrics) > shape.metric_dropout).to(given[0].dtype)
             values = (given[0] + shape.noise * torch.randn_like(given[0])) * kept * given[1]
-            loss = (module(values, given[1] * kept, given[2]) - wanted).abs().mean()
+            loss = (module(values, given[1] * kept, given[2]) - truth).abs().mean()
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(module.parameters(), 5.0)
@@ -202,9 +214,14 @@ def train(inputs: Sequence[Inputs], target: Matrix, shape: WindowShape, seed: in
 
 
 def export(module: "nn.Module", metrics: int, facts: int) -> bytes:
-    """The committee in double precision as ONNX, with free numbers of rows and of seconds.
+    """The ensemble as ONNX in double precision, with dynamic numbers of rows and of seconds.
 
-    In double precision a row does not depend on how many are asked with it.
+    In double precision the prediction for a row does not depend on the size of its batch.
+
+    Args:
+        module: trained ensemble.
+        metrics: number of host metrics.
+        facts: number of a program's properties.
     """
     import torch
     from torch.export import Dim
@@ -221,9 +238,9 @@ def export(module: "nn.Module", metrics: int, facts: int) -> bytes:
 def _steps(
     inputs: Sequence[Inputs], batch: int, order: np.random.Generator
 ) -> list[tuple[Inputs, NDArray[np.intp]]]:
-    """All rows once, in an order drawn anew, windows of one length together."""
-    found = []
-    for one in inputs:
-        places = order.permutation(len(one["values"]))
-        found += [(one, places[start : start + batch]) for start in range(0, len(places), batch)]
-    return [found[int(place)] for place in order.permutation(len(found))]
+    """Batches of one epoch in random order; the windows in a batch have the same length."""
+    steps = []
+    for group in inputs:
+        rows = order.permutation(len(group["values"]))
+        steps += [(group, rows[start : start + batch]) for start in range(0, len(rows), batch)]
+    return [steps[int(step)] for step in order.permutation(len(steps))]

@@ -1,4 +1,4 @@
-"""Programs beside neighbours as rows of numbers, and what was measured of each program before."""
+"""Features of co-located programs, and an effect fitted for each program that was measured."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,116 +22,130 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Names = NDArray[np.str_]
 METRICS = ("p_cpu", "p_wall")
+"""Relative speed in CPU time and in wall time: the time alone over the time with neighbours."""
 FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
+"""Columns of `ColocationRows.facts`: logarithm of a program's working set in MiB, its CPU time over
+wall time alone, and logarithm of `ProgramProfile.cpu_spread`, the scatter of isolated CPU times."""
 FEWEST_RUNS = 3
-"""Runs of a program from which on its own level and spread count."""
+"""A program with fewer runs has no median and spread of its own."""
 FEWEST_PROFILED = 3
-"""Programs with a yardstick from which on others are placed by it."""
+"""A sensitivity proxy is used only if at least this many training programs have it."""
 PRIOR_RUNS = 2.0
-"""Imagined runs at the level and spread of all programs, that its own are shrunk by."""
+"""Pseudo-observations at the median and spread of all programs, which shrink a program's own."""
 LEAST_SPREAD = 0.005
+"""Lower limit of a spread of log relative speeds."""
 LONGEST_WAIT = -4.0
-YARDSTICKS = ("beside", "scatter")
-"""What tells how much a program minds that was never measured beside neighbours: log P for CPU time
-beside one load that fills the caches, and how its CPU times alone scatter. A guest is never quite
-alone: what other guests do to the caches shows in isolated runs too."""
+"""Lower limit of the logarithm of the CPU share that a program gets over that alone."""
+LOAD, SCATTER = "beside", "scatter"
+SENSITIVITY_PROXIES = (LOAD, SCATTER)
+"""Proxies of how sensitive a program is that was never measured with neighbours: the log relative
+speed of its CPU time next to one load that fills the caches, and how its isolated CPU times
+scatter. The latter is informative because a guest is never quite alone: the effect of other guests
+on the caches shows in isolated runs too. Both names are keys of stored files."""
 _LEAST_MIB = 0.03
+"""Lower limit of a working set before the logarithm."""
 
 
 def colocation_of(query: Query) -> Colocation:
-    """The program beside neighbours that a query asks about."""
+    """The workload of a query, which must be a co-location."""
     assert isinstance(query.workload, Colocation)
     return query.workload
 
 
 @dataclass(frozen=True)
 class ColocationRows:
-    """n programs beside neighbours; m = len(NAMES).
+    """n co-located programs, of m = len(NAMES) host metrics each.
 
     Attributes:
-        programs: n keys.
-        windows: n windows, t x m each, as `window_values` gives them.
-        found: n x len(STATISTICS) x m, statistics of the windows.
-        alone: n x m, medians while the program ran alone.
-        facts: n x len(FACTS).
-        beside: n, log P for CPU time beside one load that fills the caches; NaN where not measured.
-        granted: n, as in `Colocation`; NaN where not known.
-        reference: n, logarithm of `Colocation.reference_ratio`; 0 where not known.
+        programs: keys of the programs, shape (n,).
+        windows: n windows of shape (t, m) each, as `window_values` returns them; t may differ.
+        window_statistics: statistics of the windows over time, shape (n, len(STATISTICS), m); NaN
+            for a metric that a window lacks.
+        alone: medians of the metrics while the program ran alone, shape (n, m).
+        facts: properties of the programs, shape (n, len(FACTS)); NaN where unknown.
+        log_p_with_load: log relative speed of CPU time next to one load that fills the caches,
+            shape (n,); NaN where not measured.
+        granted: as in `Colocation`, shape (n,); NaN where unknown.
+        reference: logarithm of `Colocation.reference_ratio`, shape (n,); 0 where unknown.
     """
 
     programs: NDArray[np.str_]
     windows: Sequence[Matrix]
-    found: Matrix
+    window_statistics: Matrix
     alone: Matrix
     facts: Matrix
-    beside: Column
+    log_p_with_load: Column
     granted: Column
     reference: Column
 
     @classmethod
-    def of(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
+    def from_queries(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
         """Rows in the order of the queries.
 
         Args:
-            queries: n programs beside neighbours.
-            idle: what an idle host shows, for metrics that were not read while a program ran alone.
+            queries: n queries about co-located programs.
+            idle: metrics of an idle host, in place of those that were not read while a program ran
+                alone.
         """
-        asked = [colocation_of(query) for query in queries]
-        windows = [window_values(one.window) for one in asked]
-        found = np.full((len(asked), len(STATISTICS), len(NAMES)), np.nan)
-        lengths = np.array([len(one) for one in windows], dtype=np.intp)
+        colocations = [colocation_of(query) for query in queries]
+        profiles = [colocation.profile for colocation in colocations]
+        windows = [window_values(colocation.window) for colocation in colocations]
+        window_statistics = np.full((len(windows), len(STATISTICS), len(NAMES)), np.nan)
+        lengths = np.array([len(window) for window in windows], dtype=np.intp)
         for length in np.unique(lengths[lengths > 0]):
             rows = np.flatnonzero(lengths == length)
-            found[rows] = statistics(np.stack([windows[row] for row in rows]))
+            window_statistics[rows] = statistics(np.stack([windows[row] for row in rows]))
         known: dict[int, Matrix] = {}
         usual = level(idle or HostWindow())
-        for one in asked:
-            if id(one.profile) not in known:
-                alone = level(one.profile.alone)
-                known[id(one.profile)] = np.where(np.isnan(alone), usual, alone)
+        for profile in profiles:
+            if id(profile) not in known:
+                alone = level(profile.alone)
+                known[id(profile)] = np.where(np.isnan(alone), usual, alone)
+        granted = [np.nan if c.granted is None else c.granted for c in colocations]
+        ratios = [1.0 if c.reference_ratio is None else c.reference_ratio for c in colocations]
         return cls(
-            np.array([one.profile.program for one in asked], dtype=np.str_),
+            np.array([profile.program for profile in profiles], dtype=np.str_),
             windows,
-            found,
-            np.array([known[id(one.profile)] for one in asked]).reshape(-1, len(NAMES)),
-            np.array([_facts(one.profile) for one in asked]).reshape(-1, len(FACTS)),
-            np.array([_beside(one.profile) for one in asked]),
-            np.array([np.nan if one.granted is None else one.granted for one in asked]),
-            np.log([1.0 if one.reference_ratio is None else one.reference_ratio for one in asked]),
+            window_statistics,
+            np.array([known[id(profile)] for profile in profiles]).reshape(-1, len(NAMES)),
+            np.array([_facts(profile) for profile in profiles]).reshape(-1, len(FACTS)),
+            np.array([_log_p_with_load(profile) for profile in profiles]),
+            np.array(granted),
+            np.log(ratios),
         )
 
     def __len__(self) -> int:
         return len(self.programs)
 
     @property
-    def seen(self) -> NDArray[np.bool_]:
-        """Whether a row's window holds anything, shape (n,)."""
-        found: NDArray[np.bool_] = np.isfinite(self.found[:, 0]).sum(axis=1) > 0
-        return found
+    def has_window(self) -> NDArray[np.bool_]:
+        """Whether a row's window holds any metric, shape (n,)."""
+        some: NDArray[np.bool_] = np.isfinite(self.window_statistics[:, 0]).sum(axis=1) > 0
+        return some
 
     @property
     def waiting(self) -> Column:
-        """Log of the CPU share that a program gets over that alone, shape (n,).
+        """Logarithm of the CPU share that a program gets over its share alone, shape (n,).
 
-        From what it is granted where either was not read, NaN where that is not known. CPU time
-        divided by it is wall time, by definition; a program cannot gain from others letting it run
-        more than it asked for.
+        Where either share was not read, the share that a scheduler grants is taken; where that is
+        unknown too, the result is NaN. By definition, wall time is CPU time divided by this ratio.
+        It is at most 1: a program cannot use more of a CPU than it did alone.
         """
-        place = NAMES.index("task.cpu_share")
+        column = NAMES.index("task.cpu_share")
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = np.log(self.found[:, 0, place] / self.alone[:, place])
-            found = np.where(np.isfinite(found), found, np.log(self.granted))
-        return np.where(np.isfinite(found), np.clip(found, LONGEST_WAIT, 0.0), np.nan)
+            ratio = np.log(self.window_statistics[:, 0, column] / self.alone[:, column])
+            ratio = np.where(np.isfinite(ratio), ratio, np.log(self.granted))
+        return np.where(np.isfinite(ratio), np.clip(ratio, LONGEST_WAIT, 0.0), np.nan)
 
     @property
-    def yardsticks(self) -> Matrix:
-        """Shape (n, len(YARDSTICKS)); NaN where a profile does not tell."""
+    def sensitivity_proxies(self) -> Matrix:
+        """Shape (n, len(SENSITIVITY_PROXIES)); NaN where a profile lacks one."""
         scatter = np.exp(self.facts[:, FACTS.index("log_cpu_spread")])
-        return np.stack([self.beside, scatter], axis=1)
+        return np.stack([self.log_p_with_load, scatter], axis=1)
 
     @property
     def cpu_share(self) -> Column:
-        """CPU time over wall time of each program alone, shape (n,); NaN where not known."""
+        """CPU time over wall time of each program alone, shape (n,); NaN where unknown."""
         share: Column = self.facts[:, FACTS.index("cpu_share")]
         return share
 
@@ -139,41 +153,48 @@ class ColocationRows:
         """The rows at these positions, or where the mask is True."""
         index = np.flatnonzero(rows) if rows.dtype == bool else rows
         windows = [self.windows[int(row)] for row in index]
-        rest = (self.found, self.alone, self.facts, self.beside, self.granted, self.reference)
-        return type(self)(self.programs[index], windows, *(one[index] for one in rest))
+        rest = (
+            *(self.window_statistics, self.alone, self.facts, self.log_p_with_load),
+            *(self.granted, self.reference),
+        )
+        return type(self)(self.programs[index], windows, *(column[index] for column in rest))
 
     def unprofiled(self) -> Self:
-        """The same as if no program had been measured beside any load."""
-        return replace(self, beside=np.full(len(self), np.nan))
+        """The same rows as if no program had been measured next to a load."""
+        return replace(self, log_p_with_load=np.full(len(self), np.nan))
 
     def matrix(self, metrics: Sequence[int]) -> Matrix:
-        """Statistics of some metrics, their change from alone, alone, and facts.
+        """Feature matrix of the boosters.
 
-        A metric that a window lacks counts as it is alone: trees were never shown its absence.
+        A metric that a window lacks takes the value that it has alone, because missing values do
+        not occur when the trees are trained.
 
         Args:
-            metrics: places in NAMES.
+            metrics: positions in NAMES of the metrics to use.
 
         Returns:
-            n x (len(metrics) x (len(STATISTICS) + 2) + len(FACTS)).
+            Statistics of the metrics, the change of their medians from alone, their values alone,
+            and `facts`: shape (n, len(metrics) x (len(STATISTICS) + 2) + len(FACTS)).
         """
         alone = self.alone[:, list(metrics)]
-        of = self.found[:, :, list(metrics)].copy()
-        lost = np.isnan(of[:, 0])
-        for place, usual in enumerate((alone, np.zeros_like(alone), alone)):
-            of[:, place] = np.where(lost, usual, of[:, place])
-        flat = of.reshape(len(self), -1)
-        return np.concatenate([flat, of[:, 0] - alone, alone, self.facts], axis=1)
+        filled = self.window_statistics[:, :, list(metrics)].copy()
+        missing = np.isnan(filled[:, 0])
+        for statistic, usual in enumerate((alone, np.zeros_like(alone), alone)):
+            filled[:, statistic] = np.where(missing, usual, filled[:, statistic])
+        flat = filled.reshape(len(self), -1)
+        return np.concatenate([flat, filled[:, 0] - alone, alone, self.facts], axis=1)
 
 
 @dataclass(frozen=True)
 class ProgramEffects:
-    """How much each program is slowed, whatever is beside it: median and spread of log P.
+    """Median and spread of each program's log relative speed over all its neighbours.
+
+    A spread is a robust estimate of the standard deviation.
 
     Attributes:
         programs: key -> (median, spread).
-        common: of all programs.
-        shares: yardstick -> median and spread as shares of it.
+        common: (median, spread) over all programs.
+        shares: sensitivity proxy -> (median, spread) as multiples of the proxy.
     """
 
     programs: Mapping[str, tuple[float, float]]
@@ -181,44 +202,46 @@ class ProgramEffects:
     shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, programs: NDArray[np.str_], log_p: Column, yardsticks: Matrix) -> Self:
-        """From n runs; a program with fewer than FEWEST_RUNS has none of its own.
+    def fit(cls, programs: NDArray[np.str_], log_p: Column, sensitivity_proxies: Matrix) -> Self:
+        """Effects from n runs; a program with fewer than FEWEST_RUNS has none of its own.
 
         Args:
-            programs: keys.
-            log_p: of each run.
-            yardsticks: as in `ColocationRows`.
+            programs: key of each run's program, shape (n,).
+            log_p: log relative speed of each run, shape (n,).
+            sensitivity_proxies: as in `ColocationRows`, shape (n, len(SENSITIVITY_PROXIES)).
         """
         each = {str(name): log_p[programs == name] for name in np.unique(programs)}
         if not each:
             return cls({})
         spreads = {name: _spread(values) for name, values in each.items()}
         common = float(np.median(log_p)), float(np.median(list(spreads.values())))
-        found = {}
+        effects = {}
         for name, values in each.items():
             if len(values) >= FEWEST_RUNS:
-                mine = len(values) / (len(values) + PRIOR_RUNS)
-                middle = mine * float(np.median(values)) + (1.0 - mine) * common[0]
-                spread = spreads[name] ** mine * common[1] ** (1.0 - mine)
-                found[name] = middle, spread
+                weight = len(values) / (len(values) + PRIOR_RUNS)
+                middle = weight * float(np.median(values)) + (1.0 - weight) * common[0]
+                spread = spreads[name] ** weight * common[1] ** (1.0 - weight)
+                effects[name] = middle, spread
         shares = {}
-        for name, column in zip(YARDSTICKS, yardsticks.T, strict=True):
-            one = {str(program): value for program, value in zip(programs, column, strict=True)}
-            share = _shares(found, one)
+        for name, column in zip(SENSITIVITY_PROXIES, sensitivity_proxies.T, strict=True):
+            proxy = {str(program): value for program, value in zip(programs, column, strict=True)}
+            share = _shares(effects, proxy)
             if share is not None:
                 shares[name] = share
-        return cls(found, common, shares)
+        return cls(effects, common, shares)
 
-    def rows(self, programs: NDArray[np.str_], yardsticks: Matrix) -> tuple[Column, Column, Names]:
+    def estimate(
+        self, programs: NDArray[np.str_], sensitivity_proxies: Matrix
+    ) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
 
-        The mode is `known` where the program was measured, `profiled` where it was beside one load
-        alone, else `new`. What the yardsticks of a program say that was not measured is averaged;
-        where there is none, all programs tell.
+        The mode is `known` for a program of the training set, `profiled` for one that was measured
+        next to one load only, else `new`. For the latter two, estimates by their sensitivity
+        proxies are averaged; a program without any takes the values of all programs.
 
         Args:
-            programs: keys.
-            yardsticks: as in `ColocationRows`.
+            programs: keys of the programs, shape (n,).
+            sensitivity_proxies: as in `ColocationRows`, shape (n, len(SENSITIVITY_PROXIES)).
         """
         pairs = [self.programs.get(str(name), self.common) for name in programs]
         middle, spread = np.array(pairs).reshape(-1, 2).T
@@ -226,60 +249,62 @@ class ProgramEffects:
         mode = np.where(known, "known", "new")
         count = np.zeros(len(known))
         levels, spreads = np.zeros_like(count), np.zeros_like(count)
-        for name, column in zip(YARDSTICKS, yardsticks.T, strict=True):
+        for name, column in zip(SENSITIVITY_PROXIES, sensitivity_proxies.T, strict=True):
             if name not in self.shares:
                 continue
-            one = ~known & np.isfinite(column)
-            if name == "beside":
-                mode = np.where(one, "profiled", mode)
-            size = np.where(one, column, 0.0)
-            share, own = self.shares[name]
-            levels += share * size
-            spreads += one * np.log(np.maximum(LEAST_SPREAD, own * np.abs(size)))
-            count += one
-        told, count = count > 0, np.maximum(count, 1.0)
-        middle = np.where(told, levels / count, middle)
-        return middle, np.where(told, np.exp(spreads / count), spread), mode
+            usable = ~known & np.isfinite(column)
+            if name == LOAD:
+                mode = np.where(usable, "profiled", mode)
+            size = np.where(usable, column, 0.0)
+            share_of_median, share_of_spread = self.shares[name]
+            levels += share_of_median * size
+            spreads += usable * np.log(np.maximum(LEAST_SPREAD, share_of_spread * np.abs(size)))
+            count += usable
+        by_proxy, count = count > 0, np.maximum(count, 1.0)
+        middle = np.where(by_proxy, levels / count, middle)
+        return middle, np.where(by_proxy, np.exp(spreads / count), spread), mode
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
+        """Plain dictionaries and lists."""
         programs = {k: list(v) for k, v in self.programs.items()}
-        shares = {name: list(one) for name, one in self.shares.items()}
+        shares = {name: list(share) for name, share in self.shares.items()}
         return {"programs": programs, "common": self.common, "shares": shares}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The levels that `to_json` wrote."""
+        """The effects that `to_json` wrote."""
         programs = {k: (float(v[0]), float(v[1])) for k, v in content["programs"].items()}
-        common, shares = content["common"], content["shares"]
-        found = {name: (float(one[0]), float(one[1])) for name, one in shares.items()}
-        return cls(programs, (float(common[0]), float(common[1])), found)
+        shares = {k: (float(v[0]), float(v[1])) for k, v in content["shares"].items()}
+        median, spread = content["common"]
+        return cls(programs, (float(median), float(spread)), shares)
 
 
 def idle_window(queries: Sequence[Query]) -> HostWindow:
-    """What a host shows with no program on it, one second.
+    """Metrics of a host without any program, as a window of one second.
 
-    Where no profile says so, nearly the least (the most, of what falls) that it showed beside any.
+    They are the medians over profiles of the host without the program. A metric that no profile has
+    so is estimated from programs that ran alone, by the 10 % quantile of their medians (90 % for a
+    metric that falls under load).
     """
     profiles = {q.workload.profile for q in queries if isinstance(q.workload, Colocation)}
     names = sorted({name for p in profiles for name in p.alone.metrics})
-    found = []
+    values = []
     for name in names:
         alone = [_median(p.alone, name) for p in profiles]
         without = [_median(p.without, name) for p in profiles]
         empty = [value for value in without if not np.isnan(value)]
         known = empty or [value for value in alone if not np.isnan(value)]
-        share = 90.0 if name in HOST_METRICS and HOST_METRICS[name].falls else 10.0
-        share = 50.0 if empty else share
-        found.append(float(np.percentile(known, share)) if known else float("nan"))
-    return HostWindow(tuple(names), (tuple(found),) if names else ())
+        percentile = 90.0 if name in HOST_METRICS and HOST_METRICS[name].falls else 10.0
+        percentile = 50.0 if empty else percentile
+        values.append(float(np.percentile(known, percentile)) if known else float("nan"))
+    return HostWindow(tuple(names), (tuple(values),) if names else ())
 
 
 def _median(window: HostWindow, name: str) -> float:
     if name not in window.metrics or not window.seconds:
         return float("nan")
     column = window.metrics.index(name)
-    values = [one[column] for one in window.seconds if not np.isnan(one[column])]
+    values = [second[column] for second in window.seconds if not np.isnan(second[column])]
     return float(np.median(values)) if values else float("nan")
 
 
@@ -292,22 +317,22 @@ def _facts(profile: ProgramProfile) -> tuple[float, ...]:
     )
 
 
-def _beside(profile: ProgramProfile) -> float:
+def _log_p_with_load(profile: ProgramProfile) -> float:
     p_cpu = profile.p_cpu_beside_cache
     return float("nan") if p_cpu is None else float(np.log(p_cpu))
 
 
 def _shares(
-    levels: Mapping[str, tuple[float, float]], yardstick: Mapping[str, float]
+    effects: Mapping[str, tuple[float, float]], proxy: Mapping[str, float]
 ) -> tuple[float, float] | None:
-    """Medians of level and spread over a yardstick, by how much that is."""
-    one = np.array([yardstick[name] for name in levels], dtype=np.float64)
-    usable = np.isfinite(one) & (one != 0.0)
-    if np.isfinite(one).sum() < FEWEST_PROFILED or not usable.any():
+    """Medians over programs of median / proxy and of spread / |proxy|, weighted by |proxy|."""
+    values = np.array([proxy[name] for name in effects], dtype=np.float64)
+    usable = np.isfinite(values) & (values != 0.0)
+    if np.isfinite(values).sum() < FEWEST_PROFILED or not usable.any():
         return None
-    middle, spread = np.array(list(levels.values()))[usable].T
-    size = np.abs(one[usable])
-    return _weighted_median(middle / one[usable], size), _weighted_median(spread / size, size)
+    middle, spread = np.array(list(effects.values()))[usable].T
+    size = np.abs(values[usable])
+    return _weighted_median(middle / values[usable], size), _weighted_median(spread / size, size)
 
 
 def _weighted_median(values: Column, weights: Column) -> float:
@@ -317,7 +342,11 @@ def _weighted_median(values: Column, weights: Column) -> float:
 
 
 def _spread(values: Column) -> float:
-    """Half from the median deviation, which runs gone astray do not move, half from all."""
+    """Mean of two estimates of the standard deviation: the usual one, and a robust one.
+
+    The robust one is the median absolute deviation times 1.4826, its ratio to the standard
+    deviation of a normal distribution; outliers hardly move it.
+    """
     robust = 1.4826 * float(np.median(np.abs(values - np.median(values))))
-    whole = float(values.std(ddof=1)) if len(values) > 1 else robust
-    return max(LEAST_SPREAD, 0.5 * robust + 0.5 * whole)
+    sample = float(values.std(ddof=1)) if len(values) > 1 else robust
+    return max(LEAST_SPREAD, 0.5 * robust + 0.5 * sample)

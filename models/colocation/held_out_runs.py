@@ -1,4 +1,4 @@
-"""What is held out to see how far answers of co-location are off, and which part of them counts."""
+"""Which runs are held out to calibrate co-location predictors, and shrinkage fitted on them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -10,25 +10,27 @@ from forerun.data.measurements import Measurements
 from forerun.models.colocation.features import ColocationRows, Column
 
 Mode = Literal["known", "profiled", "new"]
+"""How a program is known: measured with neighbours, with one load only, or not at all."""
 MODES: tuple[Mode, ...] = ("known", "profiled", "new")
 HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new": "family"}
-"""Grouping key whose values are held out where intervals are measured."""
-ANYONE: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
-"""In place of a program's name: all that were not measured, or beside one load alone."""
-MADE_OF_IT = "made of it"
-"""Value of the grouping key `profile` of runs that a program's profile is made of."""
+"""Mode -> grouping key whose values are held out to calibrate its intervals."""
+POOLED_PROGRAM: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
+"""Mode -> key that stands for the names of all its programs, which share one shrinkage factor."""
+PROFILE_RUN = "profile run"
+"""Value of the grouping key `profile` for runs from which a program's profile was computed."""
 ISOLATED = "none"
-"""Value of the grouping key `neighbour` of runs alone."""
-SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-UNMEASURED_SHARES = (1.5, 1.25, *SHARES)
-"""Of programs that were not measured: boosters of absolute errors stay near the median of what they
-saw, so more than their answer may be nearest. Which share counts is chosen on families held out
+"""Value of the grouping key `neighbour` for isolated runs."""
+FACTORS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Candidate shrinkage factors of programs that were measured."""
+UNMEASURED_FACTORS = (1.5, 1.25, *FACTORS)
+"""Candidates for programs that were not measured. Boosters of absolute errors stay near the median
+of their training set, so factors above 1 may be better. Which one is chosen on families held out
 within the training set."""
-FEWEST_TRUSTED = 15
-"""Runs held out from which on a program's share is chosen."""
+FEWEST_HELD_OUT = 15
+"""A program with fewer held-out runs keeps a shrinkage factor of 1."""
 
 
-def log_p(measured: Measurements, metric: str) -> Column:
+def log_relative_speed(measured: Measurements, metric: str) -> Column:
     """Logarithm of a metric, shape (n,); NaN where it was not measured."""
     values = measured.values.get(metric, np.full(len(measured), np.nan))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -36,41 +38,58 @@ def log_p(measured: Measurements, metric: str) -> Column:
     return np.where(np.isfinite(logs), logs, np.nan)
 
 
-def trust_of(
+def fit_shrinkage(
     programs: NDArray[np.str_],
     target: Column,
-    answer: Column,
+    predicted: Column,
     middle: Column,
-    shares: Sequence[float] = SHARES,
+    factors: Sequence[float] = FACTORS,
 ) -> dict[str, float]:
-    """Share of each program's answer away from its level that P was nearest with, held out.
+    """Factors by which an engine's deviation from a program's median is shrunk.
 
-    What nothing slows is all noise: there an engine that answers its level is better.
+    The factor of a program minimises the mean absolute error of relative speed on held-out runs.
+    For a program that nothing slows, whose deviations are noise, that is near 0.
+
+    Args:
+        programs: key of each run, shape (n,).
+        target: measured log relative speeds, shape (n,).
+        predicted: held-out predictions of the same, shape (n,).
+        middle: median of each run's program, shape (n,).
+        factors: candidates.
+
+    Returns:
+        Program -> factor, for programs with at least FEWEST_HELD_OUT runs.
     """
-    found = {}
+    shrinkage = {}
     for program in np.unique(programs):
-        mine = (programs == program) & np.isfinite(target + answer + middle)
-        if mine.sum() < FEWEST_TRUSTED:
+        runs = (programs == program) & np.isfinite(target + predicted + middle)
+        if runs.sum() < FEWEST_HELD_OUT:
             continue
-        truth, away = np.exp(target[mine]), (answer - middle)[mine]
-        missed = [np.abs(np.exp(middle[mine] + s * away) - truth).mean() for s in shares]
-        found[str(program)] = shares[int(np.argmin(missed))]
-    return found
+        truth, deviation = np.exp(target[runs]), (predicted - middle)[runs]
+        errors = [np.abs(np.exp(middle[runs] + s * deviation) - truth).mean() for s in factors]
+        shrinkage[str(program)] = factors[int(np.argmin(errors))]
+    return shrinkage
 
 
 def groups_of(measured: Measurements, key: str) -> NDArray[np.str_]:
-    """Values of a grouping key; every row a group of its own where there is no such key."""
+    """Values of a grouping key, shape (n,); without that key every row is a group of its own."""
     return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
 
 
-def told(rows: ColocationRows, measured: Measurements, mode: Mode) -> NDArray[np.bool_]:
-    """Runs that tell nothing of answers in a mode: those that its profiles are made of.
+def uninformative_runs(
+    rows: ColocationRows, measured: Measurements, mode: Mode
+) -> NDArray[np.bool_]:
+    """Runs that the calibration of a mode leaves out, because the inputs were computed from them.
 
-    How a program's runs alone scatter is a yardstick, and so is what it did beside one load.
+    Isolated runs give `cpu_spread`, and runs next to one load give `log_p_with_load`; both are
+    inputs for programs that were not measured with neighbours.
+
+    Returns:
+        A mask of shape (n,).
     """
     if mode == "known":
         return np.zeros(len(rows), dtype=np.bool_)
-    found: NDArray[np.bool_] = groups_of(measured, "neighbour") == ISOLATED
+    runs: NDArray[np.bool_] = groups_of(measured, "neighbour") == ISOLATED
     if mode == "profiled":
-        found |= (groups_of(measured, "profile") == MADE_OF_IT) | np.isnan(rows.beside)
-    return found
+        runs |= (groups_of(measured, "profile") == PROFILE_RUN) | np.isnan(rows.log_p_with_load)
+    return runs

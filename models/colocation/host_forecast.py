@@ -1,8 +1,10 @@
-"""What a host will show once programs run beside each other, put together from their profiles.
+"""Forecast of a host's metrics with co-located programs, combined from the programs' profiles.
 
-Each program adds what it added to an idle host when it ran alone, times a weight that pairs of
-profiled programs taught for each metric (1 where none did): shares of time add up, latencies
-multiply. What a program sees of itself alone (its own CPU, its own times) is not put together.
+Each program changes a metric by as much as it changed that of an idle host when it ran alone, times
+a mixing weight. The weights are fitted on pairs of programs with profiles, one per metric (1 where
+there are none). Changes are added in the units of `features.host_windows.level`, so that shares of
+time add up and latencies multiply. Metrics of a single program, such as its own CPU time, are not
+forecast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,33 +21,36 @@ from forerun.features.host_windows import NAMES, PINNED, level, window_of, windo
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 PAIR = "victim:"
-"""Beginning of the names of neighbours that are programs with profiles of their own."""
+"""Prefix in the names of neighbours that are programs with profiles of their own."""
 OWN = ("task.", *PINNED)
+"""Prefixes of the metrics that describe a single program and not its host."""
 PRIOR_PAIRS = 5.0
+"""Pseudo-observations with a weight of 1, which shrink fitted mixing weights towards 1."""
 MOST_WEIGHT = 1.5
+"""Upper limit of a mixing weight."""
 _LEAST_DEMAND = 1e-3
 _PRIVATE = np.array([name.startswith(OWN) for name in NAMES])
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """How profiles add up.
+    """How profiles combine.
 
     Attributes:
-        weights: metric -> share of what a program shows alone that it adds beside others.
-        pairs: runs beside programs with profiles that taught them.
+        weights: metric -> share of its change alone that a program adds next to others.
+        pairs: number of runs that the weights were fitted on.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     pairs: int = 0
 
     @classmethod
-    def of(cls, change: Matrix, added: Matrix) -> Self:
-        """Least squares, drawn to 1 by some imagined pairs.
+    def fit(cls, change: Matrix, added: Matrix) -> Self:
+        """Least squares per metric through the origin, shrunk towards 1 by PRIOR_PAIRS.
 
         Args:
-            change: n x len(NAMES), window less the program alone.
-            added: n x len(NAMES), neighbour alone less idle.
+            change: metrics of a run less those of the program alone, shape (n, len(NAMES)).
+            added: metrics of the neighbour alone less those of its idle host, same shape.
         """
         weights = {}
         for column, name in enumerate(NAMES):
@@ -64,130 +69,141 @@ class Mixing:
         idle: HostWindow,
         threads: Sequence[int] = (),
     ) -> HostWindow:
-        """The host with these programs on top of what it shows.
+        """Forecast of a host's metrics once these programs run on it as well.
 
         Args:
-            programs: that are to come.
-            host: what it shows now; idle where it holds nothing.
-            idle: what an idle host shows.
-            threads: of each program, which adds as often what it added alone; one where empty.
+            programs: profiles of the programs to add.
+            host: its metrics now; those of an idle host are taken where they are missing.
+            idle: metrics of an idle host.
+            threads: number of each program's threads, each of which adds as much as the program
+                alone; one each if empty.
+
+        Returns:
+            A window of one second.
         """
         weight = np.array([self.weights.get(name, 1.0) for name in NAMES])
         base, alone = level(host), level(idle)
         base = np.where(np.isnan(base), alone, base)
         added = [
-            count * weight * (level(one.alone) - _before(one, alone))
-            for one, count in zip(programs, threads or [1] * len(programs), strict=True)
+            count * weight * (level(program.alone) - _without(program, alone))
+            for program, count in zip(programs, threads or [1] * len(programs), strict=True)
         ]
-        found = base + np.nansum([np.zeros(len(NAMES)), *added], axis=0)
-        return window_of(np.where(_PRIVATE, np.nan, found))
+        total = base + np.nansum([np.zeros(len(NAMES)), *added], axis=0)
+        return window_of(np.where(_PRIVATE, np.nan, total))
 
 
 def pairs_of(
-    asked: Sequence[Colocation], neighbours: NDArray[np.str_]
+    runs: Sequence[Colocation], neighbours: NDArray[np.str_]
 ) -> tuple[NDArray[np.intp], list[ProgramProfile]]:
-    """Rows whose neighbour is a program with a profile, and those profiles."""
-    profiles = {one.profile.program: one.profile for one in asked}
-    found = [
+    """Positions of runs whose neighbour is a program with a profile, and those profiles."""
+    profiles = {run.profile.program: run.profile for run in runs}
+    pairs = [
         (row, profiles[name.removeprefix(PAIR)])
         for row, name in enumerate(map(str, neighbours))
         if name.startswith(PAIR) and name.removeprefix(PAIR) in profiles
     ]
-    return np.array([row for row, _ in found], dtype=np.intp), [one for _, one in found]
+    return np.array([row for row, _ in pairs], dtype=np.intp), [profile for _, profile in pairs]
 
 
 def granted(demands: Sequence[float], cpus: float) -> Column:
-    """What each of n programs gets over what it wants, where they share CPUs fairly.
+    """Share of its demand that each of n programs is granted under max-min fairness.
 
-    Nobody gets less than an equal share of what those leave who want less (max-min fairness).
+    No program gets less than an equal share of what is left by programs that demand less.
 
     Args:
-        demands: CPUs that each wants, above 0.
-        cpus: that there are.
+        demands: CPUs that each program demands, above 0.
+        cpus: number of CPUs that they share.
+
+    Returns:
+        Shares of at most 1, shape (n,).
     """
-    wanted = np.array(demands, dtype=np.float64)
-    ordered = np.sort(wanted)
-    waiting = np.arange(len(wanted), 0, -1)
+    demanded = np.array(demands, dtype=np.float64)
+    ordered = np.sort(demanded)
+    waiting = np.arange(len(demanded), 0, -1)
     left = cpus - np.concatenate([[0.0], np.cumsum(ordered)[:-1]])
     short = ordered * waiting >= left
     first = int(np.argmax(short))
-    level = left[first] / waiting[first] if short.any() else np.inf
-    found: Column = np.minimum(1.0, level / wanted)
-    return found
+    most = left[first] / waiting[first] if short.any() else np.inf
+    shares: Column = np.minimum(1.0, most / demanded)
+    return shares
 
 
 def put_together(
-    asked: Sequence[Colocation],
+    runs: Sequence[Colocation],
     neighbours: NDArray[np.str_],
     cpus: Column,
     idle: HostWindow,
     mixing: Mixing,
 ) -> tuple[NDArray[np.intp], list[Colocation]]:
-    """Runs beside programs with profiles as they would be asked about before they were run.
+    """Runs next to programs with profiles, with a forecast in place of the measured window.
 
     Args:
-        asked: n runs.
-        neighbours: of each.
-        cpus: that each and its neighbour share.
-        idle: what an idle host shows.
-        mixing: how profiles add up; taught by others than these runs where they are judged.
+        runs: n runs.
+        neighbours: name of each run's neighbour, shape (n,).
+        cpus: number of CPUs that each program and its neighbour share, shape (n,).
+        idle: metrics of an idle host.
+        mixing: how profiles combine; to evaluate it, fit it on other runs.
 
     Returns:
-        Positions of those runs, and each with a window made of the two profiles.
+        Positions of those runs, and the runs with a window combined from the two profiles.
     """
-    rows, beside = pairs_of(asked, neighbours)
-    found = []
-    for row, other in zip(rows, beside, strict=True):
-        profile = asked[row].profile
-        window = mixing.together([profile, other], idle, idle)
-        share = float(granted([demand(profile), demand(other)], cpus[row])[0])
-        found.append(replace(asked[row], window=window, estimated=True, granted=share))
-    return rows, found
+    rows, neighbour_profiles = pairs_of(runs, neighbours)
+    forecasts = []
+    for row, neighbour in zip(rows, neighbour_profiles, strict=True):
+        profile = runs[row].profile
+        window = mixing.together([profile, neighbour], idle, idle)
+        share = float(granted([demand(profile), demand(neighbour)], cpus[row])[0])
+        forecasts.append(replace(runs[row], window=window, estimated=True, granted=share))
+    return rows, forecasts
 
 
 def demand(profile: ProgramProfile) -> float:
-    """CPUs that a program wants: the share it had alone, one where that is not known."""
+    """CPUs that a program demands: the share of a CPU it had alone, or 1 if that is unknown."""
     return max(_LEAST_DEMAND, 1.0 if profile.cpu_share is None else profile.cpu_share)
 
 
-def asked_ahead(
+def forecast_queries(
     queries: Sequence[Query], neighbours: NDArray[np.str_], cpus: Column, idle: HostWindow
 ) -> tuple[NDArray[np.intp], list[Query]]:
-    """Queries with a window put together wherever the neighbour is a program with a profile.
+    """Queries with a forecast window wherever the neighbour is a program with a profile.
 
-    What adds up is taught by runs beside all neighbours but the one that is asked about.
+    The mixing weights for each neighbour are fitted on runs next to all other neighbours.
 
     Args:
-        queries: n runs.
-        neighbours: of each.
-        cpus: that each and its neighbour share.
-        idle: what an idle host shows.
+        queries: n queries about measured runs.
+        neighbours: name of each run's neighbour, shape (n,).
+        cpus: number of CPUs that each program and its neighbour share, shape (n,).
+        idle: metrics of an idle host.
 
     Returns:
-        Positions of those runs in rising order, and n queries.
+        Positions of the changed queries in rising order, and all n queries.
     """
-    asked = [_colocation(query) for query in queries]
-    coming = list(queries)
+    runs = [_colocation(query) for query in queries]
+    forecasts = list(queries)
     for name in np.unique(neighbours):
-        mixing = mixing_of(asked, np.where(neighbours == name, "", neighbours), idle)
+        mixing = mixing_of(runs, np.where(neighbours == name, "", neighbours), idle)
         only = np.where(neighbours == name, neighbours, "")
-        for row, one in zip(*put_together(asked, only, cpus, idle, mixing), strict=True):
-            coming[row] = replace(coming[row], workload=one)
-    rows, _ = pairs_of(asked, neighbours)
-    return rows, coming
+        for row, workload in zip(*put_together(runs, only, cpus, idle, mixing), strict=True):
+            forecasts[row] = replace(forecasts[row], workload=workload)
+    rows, _ = pairs_of(runs, neighbours)
+    return rows, forecasts
 
 
-def mixing_of(
-    asked: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow
-) -> Mixing:
-    """Weights from the runs beside programs with profiles."""
-    rows, beside = pairs_of(asked, neighbours)
-    whole = [i for i, row in enumerate(rows) if len(window_values(asked[row].window))]
-    if not whole:
+def mixing_of(runs: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow) -> Mixing:
+    """Mixing weights fitted on the runs next to programs with profiles.
+
+    Args:
+        runs: n runs.
+        neighbours: name of each run's neighbour, shape (n,).
+        idle: metrics of an idle host.
+    """
+    rows, profiles = pairs_of(runs, neighbours)
+    measured = [i for i, row in enumerate(rows) if len(window_values(runs[row].window))]
+    if not measured:
         return Mixing()
-    windows = [level(asked[rows[i]].window) - level(asked[rows[i]].profile.alone) for i in whole]
-    added = [level(beside[i].alone) - _before(beside[i], level(idle)) for i in whole]
-    return Mixing.of(np.array(windows), np.array(added))
+    change = [level(runs[rows[i]].window) - level(runs[rows[i]].profile.alone) for i in measured]
+    added = [level(profiles[i].alone) - _without(profiles[i], level(idle)) for i in measured]
+    return Mixing.fit(np.array(change), np.array(added))
 
 
 def _colocation(query: Query) -> Colocation:
@@ -195,7 +211,7 @@ def _colocation(query: Query) -> Colocation:
     return query.workload
 
 
-def _before(program: ProgramProfile, idle: Column) -> Column:
-    """What its host showed without it."""
-    found = level(program.without)
-    return np.where(np.isnan(found), idle, found)
+def _without(program: ProgramProfile, idle: Column) -> Column:
+    """Metrics of the program's host without it, shape (len(NAMES),)."""
+    metrics = level(program.without)
+    return np.where(np.isnan(metrics), idle, metrics)

@@ -1,4 +1,4 @@
-"""What an answer about co-location says of its own limits."""
+"""Limits of a prediction about co-location: the sentences, and when each of them holds."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,12 @@ from numpy.typing import NDArray
 
 from forerun.data.query import Query
 from forerun.features.host_windows import NAMES, PINNED, natural
-from forerun.models.colocation.features import YARDSTICKS, ColocationRows, Names, colocation_of
+from forerun.models.colocation.features import (
+    SENSITIVITY_PROXIES,
+    ColocationRows,
+    Names,
+    colocation_of,
+)
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.domain.feature_range import FeatureRange
 
@@ -31,40 +36,41 @@ def limits_of(
     queries: Sequence[Query],
     rows: ColocationRows,
     modes: Names,
-    taught: Sequence[str],
+    training_metrics: Sequence[str],
     ranges: FeatureRange | None,
     unlike: NDArray[np.bool_],
 ) -> list[tuple[str, ...]]:
-    """Lines for each answer; none where nothing limits it.
+    """Sentences about the limits of each prediction; none for one without limits.
 
     Args:
-        queries: n questions.
-        rows: the same as rows.
-        modes: n modes of the programs.
-        taught: metrics of the host that training had.
-        ranges: of the windows' medians in training.
-        unlike: n flags, programs that were not measured and wait more than any in training.
+        queries: n queries.
+        rows: features of the same queries.
+        modes: modes of the programs, shape (n,).
+        training_metrics: host metrics in the training set.
+        ranges: of the windows' medians in the training set.
+        unlike: programs that were not measured and wait far more than any in the training set,
+            shape (n,).
     """
-    found = []
+    limits = []
     for row, query in enumerate(queries):
-        scatters = np.isfinite(rows.yardsticks[row, YARDSTICKS.index("scatter")])
+        scatters = np.isfinite(rows.sensitivity_proxies[row, SENSITIVITY_PROXIES.index("scatter")])
         new = SCATTERED if scatters else NEW
         lines = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
         if unlike[row]:
             lines.append(UNLIKE_ALL)
-        if not rows.seen[row]:
-            found.append((*lines, NO_WINDOW))
+        if not rows.has_window[row]:
+            limits.append((*lines, NO_WINDOW))
             continue
-        median = rows.found[row, 0]
-        lost = [name for name in taught if np.isnan(median[NAMES.index(name)])]
+        median = rows.window_statistics[row, 0]
+        missing = [name for name in training_metrics if np.isnan(median[NAMES.index(name)])]
         if colocation_of(query).estimated:
-            lost = [name for name in lost if not name.startswith(OWN)]
-        # Of a program that is pinned to no CPU nobody can tell them.
-        lost = [name for name in lost if not name.startswith(PINNED)]
-        if lost:
-            lines.append(f"metrics of the host that training had are missing: {len(lost)}")
+            missing = [name for name in missing if not name.startswith(OWN)]
+        # They cannot be measured for a program that is not pinned to a CPU.
+        missing = [name for name in missing if not name.startswith(PINNED)]
+        if missing:
+            lines.append(f"metrics of the host that training had are missing: {len(missing)}")
         if ranges is not None:
             given = natural(median)[[NAMES.index(name) for name in ranges.names]]
             lines += ranges.outside(given)
-        found.append(tuple(lines))
-    return found
+        limits.append(tuple(lines))
+    return limits

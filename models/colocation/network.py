@@ -1,4 +1,4 @@
-"""P of programs beside neighbours by the dual-branch network, answered by onnxruntime."""
+"""Relative speed of co-located programs by the dual-branch network, run with onnxruntime."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,69 +28,74 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 FARTHEST = 4.0
-"""Deviations beyond which an input is not told apart."""
+"""Standard deviations from the mean to which inputs are clipped."""
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """What the network is given: some metrics, centred and scaled.
+    """Standardisation of the network's inputs: host metrics, and facts about the program.
 
     Attributes:
-        places: of the metrics in NAMES.
-        middle, scale: of the metrics, then of the facts.
+        columns: positions in NAMES of the metrics that are used.
+        middle: means of the metrics' medians in a window, then of the facts.
+        scale: standard deviations of the same; 1 where they are 0.
     """
 
-    places: tuple[int, ...]
+    columns: tuple[int, ...]
     middle: tuple[float, ...]
     scale: tuple[float, ...]
 
     @classmethod
     def of(cls, rows: ColocationRows) -> Self:
-        """Metrics that vary in these rows."""
-        medians = rows.found[:, 0]
-        some = (~np.isnan(medians)).any(axis=0)
-        places = [p for p in np.flatnonzero(some).tolist() if np.nanstd(medians[:, p]) > 1e-9]
-        columns = np.concatenate([medians[:, places], rows.facts], axis=1)
-        known = ~np.isnan(columns)
+        """Standardisation fitted to n training rows; metrics that do not vary are left out."""
+        medians = rows.window_statistics[:, 0]
+        some = np.flatnonzero((~np.isnan(medians)).any(axis=0)).tolist()
+        columns = [column for column in some if np.nanstd(medians[:, column]) > 1e-9]
+        inputs = np.concatenate([medians[:, columns], rows.facts], axis=1)
+        known = ~np.isnan(inputs)
         count = np.maximum(known.sum(axis=0), 1)
-        middle = np.nan_to_num(columns).sum(axis=0) / count
-        spread = np.sqrt((np.where(known, columns - middle, 0.0) ** 2).sum(axis=0) / count)
-        scale = np.where(spread > 1e-9, spread, 1.0)
-        return cls(tuple(places), tuple(middle.tolist()), tuple(scale.tolist()))
+        middle = np.nan_to_num(inputs).sum(axis=0) / count
+        deviation = np.sqrt((np.where(known, inputs - middle, 0.0) ** 2).sum(axis=0) / count)
+        scale = np.where(deviation > 1e-9, deviation, 1.0)
+        return cls(tuple(columns), tuple(middle.tolist()), tuple(scale.tolist()))
 
     def batches(self, rows: ColocationRows) -> Iterator[dict[str, Matrix]]:
-        """Inputs of windows of one length, with `rows`, their places."""
+        """Inputs of the network, one mapping for each length of window.
+
+        Each also holds `rows`, the positions of its windows among the n rows; rows without a window
+        are left out.
+        """
         lengths = np.array([len(window) for window in rows.windows], dtype=np.intp)
         middle, scale = np.array(self.middle), np.array(self.scale)
-        f = len(self.places)
-        known = np.concatenate([rows.alone[:, list(self.places)], rows.facts], axis=1)
-        told, there = _filled((known - middle) / scale)
-        context = np.concatenate([told, there], axis=1)
+        columns = list(self.columns)
+        m = len(columns)
+        known = np.concatenate([rows.alone[:, columns], rows.facts], axis=1)
+        context = np.concatenate(_filled((known - middle) / scale), axis=1)
         for length in np.unique(lengths[lengths > 0]):
             index = np.flatnonzero(lengths == length)
-            found = np.stack([rows.windows[int(row)][:, list(self.places)] for row in index])
-            values, mask = _filled((found - middle[:f]) / scale[:f])
-            places = index.astype(np.float64)
-            yield {"values": values, "mask": mask, "context": context[index], "rows": places}
+            windows = np.stack([rows.windows[int(row)][:, columns] for row in index])
+            values, mask = _filled((windows - middle[:m]) / scale[:m])
+            positions = index.astype(np.float64)
+            yield {"values": values, "mask": mask, "context": context[index], "rows": positions}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, metrics by name."""
-        names = [NAMES[place] for place in self.places]
+        """Plain lists; metrics by name."""
+        names = [NAMES[column] for column in self.columns]
         return {"metrics": names, "middle": self.middle, "scale": self.scale}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """What `to_json` wrote."""
-        places = tuple(NAMES.index(name) for name in content["metrics"])
-        return cls(places, tuple(content["middle"]), tuple(content["scale"]))
+        """The standardisation that `to_json` wrote."""
+        columns = tuple(NAMES.index(name) for name in content["metrics"])
+        return cls(columns, tuple(content["middle"]), tuple(content["scale"]))
 
 
 @dataclass(frozen=True)
 class TrainedEngine:
-    """A committee as it was trained, before it is saved; needs torch.
+    """A trained ensemble before it is saved; needs torch.
 
     Attributes:
-        scaled: what it is given.
+        scaled: standardisation of its inputs.
         module: as `forerun.models.colocation.dual_branch_network.train` returns it.
     """
 
@@ -102,24 +107,24 @@ class TrainedEngine:
         import torch
 
         def answers(*given: Matrix) -> Matrix:
-            found: Matrix = self.module(*map(torch.from_numpy, given)).numpy()
-            return found
+            predictions: Matrix = self.module(*map(torch.from_numpy, given)).numpy()
+            return predictions
 
         with torch_threads(1), torch.no_grad():
             return _medians(self.scaled, rows, answers)
 
     def save(self, folder: Path, name: str) -> None:
-        """As `NetworkEngine` does."""
-        onnx = export(self.module, len(self.scaled.places), len(FACTS))
+        """Export the ensemble to ONNX and write it as `NetworkEngine.save` does."""
+        onnx = export(self.module, len(self.scaled.columns), len(FACTS))
         NetworkEngine(self.scaled, onnx).save(folder, name)
 
 
 @dataclass(frozen=True)
 class NetworkEngine:
-    """An exported committee; the answer is the median of its members.
+    """An exported ensemble, whose median is the prediction.
 
     Attributes:
-        scaled: what it is given.
+        scaled: standardisation of its inputs.
         onnx: as `forerun.models.colocation.dual_branch_network.export` writes it.
     """
 
@@ -130,14 +135,14 @@ class NetworkEngine:
         """Median over members, shape (n,)."""
 
         def answers(*given: Matrix) -> Matrix:
-            fed = dict(zip(INPUTS, given, strict=True))
-            found: Matrix = self._session.run(list(OUTPUTS), fed)[0]
-            return found
+            inputs = dict(zip(INPUTS, given, strict=True))
+            predictions: Matrix = self._session.run(list(OUTPUTS), inputs)[0]
+            return predictions
 
         return _medians(self.scaled, rows, answers)
 
     def save(self, folder: Path, name: str) -> None:
-        """ONNX, and JSON of what it is given."""
+        """Write the network as ONNX and the standardisation as JSON."""
         write_content(folder / name, name, self.scaled.to_json())
         (folder / name / "network.onnx").write_bytes(self.onnx)
 
@@ -166,7 +171,11 @@ class NetworkEngine:
 
 @dataclass(frozen=True)
 class ColocationNetwork(ColocationBase):
-    """Attention over seconds and over metrics, fused."""
+    """Dual-branch attention network over the seconds and the metrics of a window.
+
+    Attributes:
+        shape: sizes of the network and hyperparameters of its training.
+    """
 
     name: ClassVar[str] = "colocation_network"
     looks_ahead: ClassVar[bool] = False
@@ -174,32 +183,32 @@ class ColocationNetwork(ColocationBase):
     shape: WindowShape = field(default_factory=WindowShape)
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
-        """A committee of networks."""
+        """An ensemble of networks trained on n standardised targets."""
         scaled = Scaled.of(rows)
         with torch_threads(1):
             module = train(list(scaled.batches(rows)), target, self.shape, self.seed)
         return TrainedEngine(scaled, module)
 
     def lighter(self) -> Self:
-        """One member."""
+        """The same predictor with one network."""
         return replace(self, shape=replace(self.shape, members=1))
 
     @classmethod
     def load_engine(cls, folder: Path, name: str) -> Engine:
-        """The committee that was saved under that name."""
+        """The ensemble that was saved under that name."""
         return NetworkEngine.load(folder, name)
 
 
 def _medians(scaled: Scaled, rows: ColocationRows, answers: Callable[..., Matrix]) -> Column:
-    """Median over the members of a committee, shape (n,); 0 for rows without a window."""
-    found = np.zeros(len(rows))
+    """Median over the members of an ensemble, shape (n,); 0 for rows without a window."""
+    medians = np.zeros(len(rows))
     for batch in scaled.batches(rows):
-        told = answers(*(batch[name] for name in INPUTS))
-        found[batch["rows"].astype(np.intp)] = np.median(told, axis=0)
-    return found
+        predictions = answers(*(batch[name] for name in INPUTS))
+        medians[batch["rows"].astype(np.intp)] = np.median(predictions, axis=0)
+    return medians
 
 
 def _filled(values: Matrix) -> Sequence[Matrix]:
-    """Values with 0 for what is missing, and 1 where they are there."""
+    """Clipped values with 0 where they are missing, and a mask that is 1 elsewhere."""
     there = (~np.isnan(values)).astype(np.float64)
     return np.clip(np.nan_to_num(values), -FARTHEST, FARTHEST), there

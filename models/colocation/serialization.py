@@ -1,4 +1,4 @@
-"""What is saved of a predictor of co-location besides its engines, as plain JSON and back."""
+"""JSON of a co-location predictor without its engines, which are saved in files of their own."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def base_to_json(fitted: "ColocationBase") -> dict[str, Any]:
-    """Attributes of a fitted predictor; of its engines only the metrics that they answer."""
+    """Attributes of a fitted predictor; its engines appear only by the metrics they predict."""
     idle = dict(zip(fitted.idle.metrics, next(iter(fitted.idle.seconds), ()), strict=False))
     return {
         "seed": fitted.seed,
         "levels": {metric: levels.to_json() for metric, levels in fitted.levels.items()},
         "engines": sorted(fitted.engines),
         "widths": [[*key, width.to_json()] for key, width in sorted(fitted.widths.items())],
-        "trust": [[*key, value] for key, value in sorted(fitted.trust.items())],
+        "trust": [[*key, value] for key, value in sorted(fitted.shrinkage.items())],
         "offsets": [[*key, value] for key, value in sorted(fitted.offsets.items())],
-        "taught": fitted.taught,
+        "taught": fitted.training_metrics,
         "idle": {n: v for n, v in idle.items() if np.isfinite(v)},
         "ahead": {metric: list(ends) for metric, ends in fitted.ahead.items()},
         "errors": [[*key, one.to_json()] for key, one in sorted(fitted.errors.items())],
@@ -39,25 +39,27 @@ def base_to_json(fitted: "ColocationBase") -> dict[str, Any]:
 
 
 def base_from_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the predictor that `base_to_json` described, without `engines`.
+    """Constructor arguments from what `base_to_json` wrote, without `engines`.
 
-    A predictor of before the class `slowed` has no error rates, so its intervals all stand.
+    An artifact from before the class `slowed` existed has no error rates, so none of its intervals
+    is withheld.
 
     Raises:
         BadArtifact: an earlier version of forerun wrote it.
     """
     if not all(isinstance(name, str) for name in content["engines"]):
         raise BadArtifact(
-            "This predictor of co-location is of an earlier version of forerun: train it again."
+            "This co-location predictor was written by an earlier version of forerun: "
+            "train it again."
         )
     idle, ranges, mixing = content["idle"], content["ranges"], content["mixing"]
     return {
         "seed": content["seed"],
         "levels": {m: ProgramEffects.from_json(one) for m, one in content["levels"].items()},
         "widths": {(m, mode): LogQuantiles.from_json(w) for m, mode, w in content["widths"]},
-        "trust": {(m, program): value for m, program, value in content["trust"]},
+        "shrinkage": {(m, program): value for m, program, value in content["trust"]},
         "offsets": {(m, program): value for m, program, value in content["offsets"]},
-        "taught": tuple(content["taught"]),
+        "training_metrics": tuple(content["taught"]),
         "idle": HostWindow(tuple(idle), (tuple(idle.values()),) if idle else ()),
         "ahead": {m: (one[0], one[1]) for m, one in content.get("ahead", {}).items()},
         "errors": {(m, c): ClassErrors.from_json(e) for m, c, e in content.get("errors", [])},

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 SLOWED_BELOW: Final = 0.9
-"""Relative speed below which a program counts as slowed: the middle level at which evaluations
-report how well slowed runs are told from others (`auc_below_0.9`)."""
+"""Relative speed below which a program counts as slowed. Of the three levels at which evaluations
+report how well slowed runs are separated from others, this is the middle one (`auc_below_0.9`)."""
 WIDEST_RATIO: Final = 2.5
 """Upper over lower end beyond which an interval is withheld. Given by the requirement that an
 answer should support a placement decision, not fitted."""
 FEWEST_OF_EACH: Final = 10
-"""Held-out runs that are slowed, and that are not, from which on error rates are given."""
+"""Error rates need at least so many held-out runs of each class."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class ClassErrors:
 
     @classmethod
     def of(cls, measured: Column, predicted: Column) -> Self | None:
-        """Rates over n runs; None with fewer than FEWEST_OF_EACH runs of either class.
+        """Error rates over n runs; None with fewer than FEWEST_OF_EACH runs of either class.
 
         Args:
             measured: relative speeds, shape (n,); NaN is left out.
-            predicted: answers of fits that did not see the group of the run, shape (n,).
+            predicted: predictions by fits without the run's group, shape (n,).
         """
         known = np.isfinite(measured) & np.isfinite(predicted)
         slowed, called = measured[known] < SLOWED_BELOW, predicted[known] < SLOWED_BELOW
@@ -52,7 +52,7 @@ class ClassErrors:
 
     @classmethod
     def where_wide(cls, measured: Column, predicted: Column, ratio: Column) -> Self | None:
-        """Rates over runs whose interval is withheld; over all runs where those are too few.
+        """Error rates over runs whose interval is withheld, or over all runs if those are too few.
 
         Args:
             measured: as in `of`.
@@ -75,11 +75,11 @@ class ClassErrors:
 
 @dataclass(frozen=True)
 class Slowed:
-    """A class in place of an interval.
+    """The class that replaces an interval.
 
     Attributes:
-        slowed: whether the relative speed is below SLOWED_BELOW.
-        errors: of this class on held-out runs.
+        slowed: whether the predicted relative speed is below SLOWED_BELOW.
+        errors: error rates of this class on held-out runs.
     """
 
     slowed: bool
@@ -89,10 +89,10 @@ class Slowed:
 def classes(
     values: Column, low: Column, errors: Sequence[ClassErrors | None]
 ) -> list[Slowed | None]:
-    """Classes of n answers; None where there is an interval, or no error rates were measured.
+    """Classes of n predictions; None where there is an interval or error rates are missing.
 
     Args:
-        values: relative speeds, shape (n,).
+        values: predicted relative speeds, shape (n,).
         low: lower ends of their intervals, NaN where these are withheld.
         errors: n error rates.
     """

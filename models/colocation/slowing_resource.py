@@ -1,4 +1,4 @@
-"""Which resource slows a program: the answer again with each resource as it is when alone."""
+"""Which resource slows a program: predictions with each resource as it is without neighbours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,70 +10,72 @@ from forerun.models.colocation.base import ColocationBase
 from forerun.models.colocation.features import colocation_of
 
 WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
+"""Resources that a program can wait for without using CPU time."""
 LEAST = 0.02
-"""Gain in P below which no resource is said to dominate."""
+"""Gain in relative speed below which no resource is called dominant."""
 
 
 def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[Resource, float]]:
-    """How much P would gain if one resource were as it is when the program runs alone.
+    """Gain in relative speed if one resource were as it is when the program runs alone.
 
-    What slows CPU time is judged by the answer for CPU time. Waiting is what wall time lacks beyond
-    that, and can only be for a CPU or a disk; relief of those counts up to it.
+    The gain is that of the relative speed in CPU time. For a CPU or a disk, which a program can
+    wait for, the gain in wall time is added, up to the part of the slowdown in wall time that is
+    not in CPU time.
 
     Args:
         predictor: fitted.
-        queries: n programs beside neighbours.
+        queries: n queries about co-located programs.
 
     Returns:
-        n mappings resource -> relieved P less P; resources that no metric tells of are left out.
+        n mappings resource -> gain, without resources that no given metric describes.
     """
-    asked: list[Query] = []
-    places: list[tuple[int, Resource]] = []
+    counterfactuals: list[Query] = []
+    sources: list[tuple[int, Resource]] = []
     for row, query in enumerate(queries):
         for resource in RESOURCES:
             relieved = _relieved(colocation_of(query), resource, predictor.idle)
             if relieved is not None:
-                asked.append(replace(query, workload=relieved))
-                places.append((row, resource))
-    found: list[dict[Resource, float]] = [{} for _ in queries]
-    if not asked:
-        return list(found)
-    now, then = predictor.predict(queries).values, predictor.predict(asked).values
+                counterfactuals.append(replace(query, workload=relieved))
+                sources.append((row, resource))
+    gain_of: list[dict[Resource, float]] = [{} for _ in queries]
+    if not counterfactuals:
+        return list(gain_of)
+    now, then = predictor.predict(queries).values, predictor.predict(counterfactuals).values
     busy = now.get("p_cpu", now.get("p_wall"))
     relieved_busy = then.get("p_cpu", then.get("p_wall"))
     assert busy is not None
     assert relieved_busy is not None
-    for place, (row, resource) in enumerate(places):
-        gain = float(relieved_busy[place] - busy[row])
+    for index, (row, resource) in enumerate(sources):
+        gain = float(relieved_busy[index] - busy[row])
         if resource in WAITED_FOR and "p_wall" in now:
             lacking = max(0.0, float(busy[row] - now["p_wall"][row]))
-            waited = float(then["p_wall"][place] - now["p_wall"][row])
+            waited = float(then["p_wall"][index] - now["p_wall"][row])
             gain += float(min(max(waited, 0.0), lacking))
-        found[row][resource] = gain
-    return list(found)
+        gain_of[row][resource] = gain
+    return list(gain_of)
 
 
 def dominant(gain: Mapping[Resource, float]) -> Resource | None:
-    """The resource whose relief would help most; None where none would help."""
+    """The resource with the largest gain; None if no gain reaches LEAST."""
     best = max(gain, key=lambda resource: gain[resource], default=None)
     return best if best is not None and gain[best] >= LEAST else None
 
 
-def _relieved(asked: Colocation, resource: Resource, idle: HostWindow) -> Colocation | None:
-    """The same with the metrics of one resource as they are alone; None where it has none."""
-    window = asked.window
-    alone, rest = window_of(level(asked.profile.alone)), window_of(level(idle))
+def _relieved(colocation: Colocation, resource: Resource, idle: HostWindow) -> Colocation | None:
+    """The same with the metrics of one resource as they are alone; None if it has no metrics."""
+    window = colocation.window
+    alone, rest = window_of(level(colocation.profile.alone)), window_of(level(idle))
     usual = {**_values(rest), **_values(alone)}
     changed = {n: usual[n] for n in window.metrics if n in metrics_of(resource) and n in usual}
-    freed = resource == "cpu" and asked.granted is not None
+    freed = resource == "cpu" and colocation.granted is not None
     if not freed and not (changed and window.seconds):
         return None
     seconds = tuple(
         tuple(changed.get(n, value) for n, value in zip(window.metrics, second, strict=True))
         for second in window.seconds
     )
-    granted = 1.0 if freed else asked.granted
-    return replace(asked, window=HostWindow(window.metrics, seconds), granted=granted)
+    granted = 1.0 if freed else colocation.granted
+    return replace(colocation, window=HostWindow(window.metrics, seconds), granted=granted)
 
 
 def _values(window: HostWindow) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Cycles and area of the hardware designs that high-level synthesis makes of a program."""
+"""Cycles and area of hardware designs that high-level synthesis generates from a program."""
 
 from forerun.models.hls_designs.booster import DesignBoost
 

@@ -1,9 +1,10 @@
-"""Cycles and area of hardware designs: boosters over programs, a process on a program's few rows.
+"""Cycles and area of hardware designs: boosters over all programs, and few-shot adaptation to one.
 
-Three sets of boosters share the work: for programs that teach, for programs never
-seen, and for differences within programs only. The latter two learn logarithms over a bound
-of `features.directives`. Once some designs of a program are measured, `DesignGaussianProcess` takes
-over for that program; the trees of the third set tell it which designs are alike.
+There are three sets of boosters: `seen` answers for programs of the training set, `unseen` for all
+others, and `within` is trained on differences between designs of the same program. The latter two
+predict logarithms relative to an analytic bound of `features.hls.directives`. Once some designs of
+a program are measured, `DesignGaussianProcess` answers for that program; it measures how similar
+two designs are by the tree outputs of `within`, among others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,16 +39,24 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, Places, spread_rows
+from forerun.models.hls_designs.gaussian_process import (
+    DesignGaussianProcess,
+    DesignInputs,
+    spread_rows,
+)
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 SHOTS = 20
-"""Designs of a program, when the width after adapting is measured."""
+"""Size of the support set with which intervals after adaptation are calibrated."""
 
 COVERAGE = 0.9
+"""Nominal coverage of the prediction intervals."""
+
+ADAPTED = "shown"
+"""Key of `DesignBoost.widths` for programs with a support set; the word is that of stored files."""
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
@@ -82,24 +91,26 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 TREES: Mapping[str, int] = {"seen": 400, "unseen": 150, "within": 100}
+"""Set of boosters -> boosting rounds."""
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
+"""Set of boosters -> boosters whose predictions are averaged."""
 
 
 @dataclass(frozen=True)
 class DesignBoost:
-    """Designs of programs never seen, seen in training, or known from a few of their rows.
+    """Predicts designs of programs in the training set, of unseen programs, and after adaptation.
 
     Attributes:
-        seed: of boosters and draws.
-        trees: set of boosters -> rounds.
-        calibrated: whether `fit` makes intervals.
-        boosters: `SET/METRIC` -> bag, once fitted.
-        scales: median deviation within programs of each feature in `BOUNDS`.
-        ranges: of features in training.
-        programs: (digest, tool version) of programs that taught.
-        widths: `seen`, `unseen`, `shown` -> metric -> half-width of the interval; in log2, for
-            `shown` in deviations of the process.
-        shown: program -> designs adapted to.
+        seed: of the boosters, and of the draws of the Gaussian process.
+        trees: set of boosters -> boosting rounds.
+        calibrated: whether `fit` also calibrates prediction intervals.
+        boosters: `SET/METRIC` -> trained bag of boosters.
+        scales: median standard deviation, within programs, of each feature in `BOUNDS`.
+        ranges: of the features in the training set.
+        programs: (digest, tool version) of the programs in the training set.
+        widths: `seen`, `unseen`, ADAPTED -> metric -> half-width of the prediction interval: in
+            log2, or for ADAPTED in standard deviations of the process.
+        support: program -> measured designs that it was adapted to.
     """
 
     seed: int = 0
@@ -110,42 +121,43 @@ class DesignBoost:
     ranges: FeatureRange | None = None
     programs: tuple[Key, ...] = ()
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    shown: Mapping[Key, SupportDesigns] = field(default_factory=dict)
+    support: Mapping[Key, SupportDesigns] = field(default_factory=dict)
     name: ClassVar[str] = "design_boost"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Cycles and four shares of the chip."""
+        """Cycles, and the shares of four resources of the chip."""
         return METRICS
 
     def answers(self, query: Query) -> bool:
-        """Designs, once fitted."""
+        """Whether the query is about a design; no query is answered before `fit`."""
         return bool(self.boosters) and isinstance(query.workload, Design)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit three sets of boosters.
+        """Fit the three sets of boosters, and calibrate intervals unless `calibrated` is false.
 
         Args:
-            measurements: designs with the five metrics and the group `kernel`, the program.
+            measurements: n designs with the five metrics and the grouping key `kernel`, the
+                program.
         """
         queries, matrix = measurements.queries, feature_matrix(measurements.queries)
         tools = np.array([str(query.software.version) for query in queries])
         program = np.char.add(np.char.add(measurements.groups["kernel"], " "), tools)
-        _, place, counts = np.unique(program, return_inverse=True, return_counts=True)
-        weights = 1.0 / np.sqrt(counts[place])
-        every = np.hstack([matrix, place_matrix(queries)])
+        _, index, counts = np.unique(program, return_inverse=True, return_counts=True)
+        weights = 1.0 / np.sqrt(counts[index])
+        with_loops = np.hstack([matrix, place_matrix(queries)])
         boosters: dict[str, BoosterBag] = {}
         for metric in METRICS:
             over = log_over_bound(metric, measurements.values[metric], matrix)
-            mean = np.bincount(place, over) / counts
+            mean = np.bincount(index, over) / counts
             targets = {
                 "seen": over if metric == "latency_cycles" else measurements.values[metric],
                 "unseen": over,
-                "within": over - mean[place],
+                "within": over - mean[index],
             }
             for kind, target in targets.items():
                 boosters[f"{kind}/{metric}"] = BoosterBag.fit(
-                    every if kind == "seen" else matrix,
+                    with_loops if kind == "seen" else matrix,
                     target,
                     parameters=SETTINGS[kind],
                     trees=self.trees[kind],
@@ -155,11 +167,11 @@ class DesignBoost:
         fitted = replace(
             self,
             boosters=boosters,
-            scales=deviations_within(matrix[:, BOUND_COLUMNS], place),
+            scales=deviations_within(matrix[:, BOUND_COLUMNS], index),
             ranges=FeatureRange.of(FEATURES, matrix),
             programs=tuple(sorted({program_key(query) for query in queries})),
             widths={},
-            shown={},
+            support={},
         )
         if not self.calibrated:
             return fitted
@@ -168,24 +180,24 @@ class DesignBoost:
         return replace(fitted, widths=calibrated_widths(self, measurements))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Take measured designs into account, in place of earlier ones of the same programs."""
+        """Store support sets, each in place of an earlier one of the same program."""
         keys = [program_key(query) for query in measurements.queries]
-        shown = dict(self.shown)
+        support = dict(self.support)
         for key in sorted(set(keys)):
             rows = [row for row, other in enumerate(keys) if other == key]
-            shown[key] = SupportDesigns(
+            support[key] = SupportDesigns(
                 tuple(measurements.queries[row] for row in rows),
                 {m: v[rows] for m, v in measurements.values.items() if m in METRICS},
             )
-        return replace(self, shown=shown)
+        return replace(self, support=support)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Answers with intervals; those of a program that was adapted to come from its process."""
+        """Predictions with intervals, by the Gaussian process for programs with a support set."""
         matrix = feature_matrix(queries)
         keys = [program_key(query) for query in queries]
         values, low, high = {}, {}, {}
         for metric in METRICS:
-            middle, half = self.in_logarithms(metric, queries, matrix)
+            middle, half = self.predict_log(metric, queries, matrix)
             bound = log_bound(metric, matrix)
             values[metric] = np.maximum(from_logarithm(metric, middle + bound), LEAST)
             low[metric] = np.minimum(from_logarithm(metric, middle - half + bound), values[metric])
@@ -197,33 +209,37 @@ class DesignBoost:
             return Predictions(values, limits=limits)
         return Predictions(values, low, high, COVERAGE, limits)
 
-    def in_logarithms(
+    def predict_log(
         self, metric: str, queries: Sequence[Query], matrix: Matrix
     ) -> tuple[Column, Column]:
-        """log2 over the bound, and half the interval's width (1 deviation while uncalibrated).
+        """Predictions in log2 relative to the bound.
 
         Args:
             metric: one of `METRICS`.
             queries: n designs.
-            matrix: their features.
+            matrix: their features, shape (n, len(FEATURES)).
+
+        Returns:
+            Predictions and half-widths of their intervals, shapes (n,). Before calibration a
+            half-width is 1, or one standard deviation of the process.
         """
         middle, half = np.zeros(len(queries)), np.zeros(len(queries))
         keys = [program_key(query) for query in queries]
         for key in sorted(set(keys)):
             rows = np.array([row for row, other in enumerate(keys) if other == key], dtype=np.intp)
-            mine = [queries[row] for row in rows]
+            designs = [queries[row] for row in rows]
             process = self._process(metric, key)
             if process is not None:
-                answer, spread = process.foresee(self._places(metric, mine, matrix[rows]))
-                middle[rows], half[rows] = answer, spread * self._width("shown", metric)
+                mean, deviation = process.predict(self._inputs(metric, designs, matrix[rows]))
+                middle[rows], half[rows] = mean, deviation * self._width(ADAPTED, metric)
                 continue
             kind = "seen" if key in self.programs else "unseen"
-            middle[rows] = self._boosted(kind, metric, mine, matrix[rows])
+            middle[rows] = self._boosted(kind, metric, designs, matrix[rows])
             half[rows] = self._width(kind, metric)
         return middle, half
 
     def _boosted(self, kind: str, metric: str, queries: Sequence[Query], matrix: Matrix) -> Column:
-        """Answers of a set of boosters as log2 over the bound."""
+        """Predictions of a set of boosters in log2 relative to the bound, shape (n,)."""
         bag = self.boosters[f"{kind}/{metric}"]
         if kind == "unseen":
             return bag.predict(matrix)
@@ -236,24 +252,34 @@ class DesignBoost:
         return self.widths.get(kind, {}).get(metric, 1.0)
 
     def _process(self, metric: str, key: Key) -> DesignGaussianProcess | None:
-        shown = self.shown.get(key)
-        measured = None if shown is None else shown.values.get(metric)
-        if shown is None or measured is None or np.isfinite(measured).sum() < 2:
+        """The process fitted to a program's support set; None with fewer than two values."""
+        support = self.support.get(key)
+        measured = None if support is None else support.values.get(metric)
+        if support is None or measured is None or np.isfinite(measured).sum() < 2:
             return None
         rows = np.flatnonzero(np.isfinite(measured))
-        queries = [shown.queries[row] for row in rows]
+        queries = [support.queries[row] for row in rows]
         matrix = feature_matrix(queries)
         over = log_over_bound(metric, measured[rows], matrix)
-        return DesignGaussianProcess.of(self._places(metric, queries, matrix), over, self.seed)
+        return DesignGaussianProcess.of(self._inputs(metric, queries, matrix), over, self.seed)
 
-    def _places(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> Places:
+    def _inputs(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> DesignInputs:
         outputs = self.boosters[f"within/{metric}"].tree_outputs(matrix)
         directives = np.array([coordinates(design_of(query)) for query in queries])
         bounds = matrix[:, BOUND_COLUMNS] / np.array(self.scales)
-        return Places((bounds, directives, outputs), outputs.sum(axis=1))
+        return DesignInputs((bounds, directives, outputs), outputs.sum(axis=1))
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Designs of one program that lie far apart in directives and in the boosters' eyes."""
+        """Designs to measure first: far apart in directives and in the outputs of the trees.
+
+        Args:
+            queries: n candidate designs of one program.
+            count: how many to suggest.
+            seed: of the first design and of ties.
+
+        Returns:
+            Positions of the suggested designs among the candidates.
+        """
         matrix = feature_matrix(queries)
         parts = [np.array([coordinates(design_of(query)) for query in queries])]
         parts += [
@@ -263,14 +289,14 @@ class DesignBoost:
         return spread_rows(np.hstack(parts), count, seed)
 
     def _limits(self, key: Key, row: Column) -> tuple[str, ...]:
-        if key in self.shown or key in self.programs:
+        if key in self.support or key in self.programs:
             return ()
         assert self.ranges is not None
-        new = f"no design of this program was measured; {len(self.programs)} others teach"
-        return (new, *self.ranges.outside(row))
+        unseen = f"no design of this program was measured; {len(self.programs)} others teach"
+        return (unseen, *self.ranges.outside(row))
 
     def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
+        """Write the boosters as LightGBM text files and everything else as JSON."""
         ranges = None if self.ranges is None else self.ranges.to_json()
         parameters = {
             "seed": self.seed,
@@ -282,7 +308,7 @@ class DesignBoost:
             "ranges": ranges,
             "programs": self.programs,
             "widths": {kind: dict(metrics) for kind, metrics in self.widths.items()},
-            "shown": [shown.to_json() for shown in self.shown.values()],
+            "shown": [designs.to_json() for designs in self.support.values()],
         }
         write_content(folder, self.name, parameters)
         for name, bag in self.boosters.items():
@@ -297,7 +323,7 @@ class DesignBoost:
         """
         content = read_content(folder, cls.name)
         FeatureRange.check_names(folder, FEATURES, content["features"])
-        shown = [SupportDesigns.from_json(one) for one in content["shown"]]
+        support = [SupportDesigns.from_json(designs) for designs in content["shown"]]
         return cls(
             seed=content["seed"],
             trees=content["trees"],
@@ -308,7 +334,7 @@ class DesignBoost:
             },
             scales=tuple(content["scales"]),
             ranges=FeatureRange.from_json(content["ranges"]) if content["ranges"] else None,
-            programs=tuple((one[0], one[1]) for one in content["programs"]),
+            programs=tuple((digest, tool) for digest, tool in content["programs"]),
             widths=content["widths"],
-            shown={program_key(one.queries[0]): one for one in shown},
+            support={program_key(designs.queries[0]): designs for designs in support},
         )

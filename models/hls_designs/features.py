@@ -1,4 +1,4 @@
-"""Designs as rows for boosters and processes, and measurements as logarithms over a bound."""
+"""Feature matrices of designs, and metrics as logarithms relative to an analytic bound."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,17 +25,18 @@ FLOORS: Mapping[str, float] = {
     "util_lut": 0.02,
     "util_ff": 0.01,
 }
-"""Added before the logarithm, for a share of zero is a measurement."""
+"""Metric -> constant added before the logarithm, because a share of zero is a valid measurement."""
 
 OF_DSP: Mapping[str, float] = {"util_dsp": 1.0, "util_lut": 0.48, "util_ff": 0.36}
-"""Share that a pipeline of floating-point operators takes, per share of DSP blocks."""
+"""Metric -> share of the resource that floating-point pipelines take, per share of DSP blocks."""
 
 LEAST = 1e-4
+"""Smallest value that is predicted."""
 ROUNDED = 0.005
-"""Shares are published to two decimals: what may be zero has no lower end."""
+"""Half a unit of the last decimal of published shares; a lower end below it is reported as 0."""
 
 LOOPS = 10
-"""Loops whose directives the boosters of seen programs look at one by one."""
+"""Loops whose directives are individual features of the boosters for seen programs."""
 
 _LEVELLED = ("copies", "pipe", "ragged")
 _TOTALS = ("steps", "copies", "near_copies", "flat")
@@ -51,18 +52,19 @@ BOUNDS: tuple[str, ...] = (
         for level in range(3)
     ),
 )
-"""Features that tell designs of one program apart, for the process."""
+"""Features that differ between designs of one program; inputs of the Gaussian process."""
 
 FEATURES = (*DESIGN_FEATURES, "tool_version")
 """Columns of `feature_matrix`."""
 
 BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
+"""Columns of `BOUNDS` in `feature_matrix`."""
 Key = tuple[str, str]
-"""Digest of a program, version of a tool."""
+"""Digest of a program, version of the tool."""
 
 
 def feature_matrix(queries: Sequence[Query]) -> Matrix:
-    """Features of designs and their tool, shape (n, len(FEATURES))."""
+    """Features of n designs and of the tool version, shape (n, len(FEATURES))."""
     rows = [
         (*design_row(design_of(query)), query.software.version_number or 0.0) for query in queries
     ]
@@ -70,22 +72,26 @@ def feature_matrix(queries: Sequence[Query]) -> Matrix:
 
 
 def place_matrix(queries: Sequence[Query]) -> Matrix:
-    """Coordinates of designs among those of their own program, cut or filled to `LOOPS` loops."""
+    """Directives at each loop, cut or padded with 0 to LOOPS loops, one row per design.
+
+    Returns:
+        Shape (n, LOOPS x len(PLACE_COLUMNS)).
+    """
     width = LOOPS * len(PLACE_COLUMNS)
-    found = np.zeros((len(queries), width))
+    matrix = np.zeros((len(queries), width))
     for row, query in enumerate(queries):
-        place = coordinates(design_of(query))[:width]
-        found[row, : len(place)] = place
-    return found
+        values = coordinates(design_of(query))[:width]
+        matrix[row, : len(values)] = values
+    return matrix
 
 
 def log_over_bound(metric: str, measured: Column, matrix: Matrix) -> Column:
-    """log2 of what was measured over its bound, shape (n,)."""
+    """log2 of the measured values, floor included, relative to the bound, shape (n,)."""
     return np.asarray(np.log2(measured + FLOORS[metric]) - log_bound(metric, matrix))
 
 
 def log_bound(metric: str, matrix: Matrix) -> Column:
-    """log2 of the bound; cycles and block memory have none that helps."""
+    """log2 of the bound, shape (n,); 0 for cycles and block memory, where no bound is used."""
     if metric not in OF_DSP:
         return np.zeros(len(matrix))
     near = 2.0 ** matrix[:, DESIGN_FEATURES.index("dsp_near")] - LEAST_SHARE
@@ -93,13 +99,21 @@ def log_bound(metric: str, matrix: Matrix) -> Column:
 
 
 def from_logarithm(metric: str, log_value: Column) -> Column:
-    """A metric from its log2, floor included; never negative."""
+    """Values of a metric from their log2, with the floor subtracted; never negative."""
     return np.asarray(np.maximum(2.0 ** np.minimum(log_value, 60.0) - FLOORS[metric], 0.0))
 
 
-def deviations_within(matrix: Matrix, place: NDArray[np.intp]) -> tuple[float, ...]:
-    """Median over programs of each column's deviation within them; 1 where none varies."""
-    within = np.array([matrix[place == one].std(axis=0) for one in np.unique(place)])
+def deviations_within(matrix: Matrix, program: NDArray[np.intp]) -> tuple[float, ...]:
+    """Median over programs of each column's standard deviation within a program.
+
+    Args:
+        matrix: n designs, shape (n, columns).
+        program: index of each design's program, shape (n,).
+
+    Returns:
+        One number per column; 1 for a column that varies within no program.
+    """
+    within = np.array([matrix[program == index].std(axis=0) for index in np.unique(program)])
     medians = [
         np.median(column[column > 1e-6]) if (column > 1e-6).any() else 1.0 for column in within.T
     ]
@@ -107,17 +121,17 @@ def deviations_within(matrix: Matrix, place: NDArray[np.intp]) -> tuple[float, .
 
 
 def unit_rows(matrix: Matrix) -> Matrix:
-    """Centred, with rows of mean square length 1."""
+    """The matrix centred and scaled so that its rows have a mean squared length of 1."""
     centred = matrix - matrix.mean(axis=0)
     return np.asarray(centred / max(float(np.sqrt((centred**2).sum(axis=1).mean())), 1e-9))
 
 
 def design_of(query: Query) -> Design:
-    """The design that a query asks about."""
+    """The workload of a query, which must be a design."""
     assert isinstance(query.workload, Design)
     return query.workload
 
 
 def program_key(query: Query) -> Key:
-    """Program and tool version."""
+    """Digest of the query's program and version of the tool."""
     return design_of(query).program.digest, str(query.software.version)

@@ -1,4 +1,4 @@
-"""Widths of the intervals of `DesignBoost`, from programs and designs held out in training."""
+"""Calibration of the intervals of `DesignBoost` on held-out programs and held-out designs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,43 +9,50 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.conformal.intervals import held_out_folds
-from forerun.models.hls_designs.booster import COVERAGE, SHOTS, DesignBoost
+from forerun.models.hls_designs.booster import ADAPTED, COVERAGE, SHOTS, DesignBoost
 from forerun.models.hls_designs.features import METRICS, feature_matrix, log_over_bound
 
 Column = NDArray[np.float64]
 Widths = Mapping[str, Mapping[str, float]]
 FOLDS = 4
-KEPT_OUT = 5
-"""One in this many designs of each program is held out for the width of seen programs."""
+"""Folds of held-out programs."""
+HELD_OUT_SHARE = 5
+"""One in this many designs of each program is held out to calibrate the width of seen programs."""
 
-NOTHING_KNOWN = 10.0
-"""In log2, or in deviations: nothing was left to hold out."""
+UNCALIBRATED_WIDTH = 10.0
+"""Half-width, in log2 or in standard deviations, where nothing could be held out."""
+
+HeldOutErrors = tuple[str, str, Column, float]
+"""Kind of program, metric, absolute errors of one program's designs, weight of each."""
 
 
 def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
-    """Half-widths for programs seen, unseen, and adapted to; nothing judged takes part.
+    """Half-widths of the intervals for seen programs, unseen programs, and after adaptation.
 
     Args:
-        settings: unfitted; its boosters are fitted anew without what is held out.
-        rows: what `fit` was given.
+        settings: predictor whose seed and trees count; its boosters are fitted anew for each fold.
+        rows: the training rows that `fit` was given.
+
+    Returns:
+        `DesignBoost.widths`.
     """
     plain = replace(settings, calibrated=False)
-    found: dict[str, dict[str, list[tuple[Column, float]]]] = {
-        kind: {metric: [] for metric in METRICS} for kind in ("seen", "unseen", "shown")
+    errors: dict[str, dict[str, list[tuple[Column, float]]]] = {
+        kind: {metric: [] for metric in METRICS} for kind in ("seen", "unseen", ADAPTED)
     }
-    for kind, metric, missed, weight in (*_programs(plain, rows), *_designs(plain, rows)):
-        found[kind][metric].append((missed, weight))
+    for kind, metric, errors_of_program, weight in (
+        *_of_held_out_programs(plain, rows),
+        *_of_held_out_designs(plain, rows),
+    ):
+        errors[kind][metric].append((errors_of_program, weight))
     return {
         kind: {metric: _quantile(parts) for metric, parts in metrics.items()}
-        for kind, metrics in found.items()
+        for kind, metrics in errors.items()
     }
 
 
-Missed = tuple[str, str, Column, float]
-
-
-def _programs(plain: DesignBoost, rows: Measurements) -> Iterator[Missed]:
-    """What is missed on programs held out, before and after a few of their designs."""
+def _of_held_out_programs(plain: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
+    """Errors on held-out programs, before and after adaptation to SHOTS of their designs."""
     quick = replace(plain, trees={**plain.trees, "seen": 1})
     program = rows.groups["kernel"]
     for held in held_out_folds(program, FOLDS, plain.seed):
@@ -53,17 +60,18 @@ def _programs(plain: DesignBoost, rows: Measurements) -> Iterator[Missed]:
             continue
         fitted = quick.fit(rows.take(~held))
         for name in np.unique(program[held]):
-            mine = rows.take(program == name)
-            yield from _missed("unseen", fitted, mine)
-            if len(mine) >= 2 * SHOTS:
-                shown = np.zeros(len(mine), dtype=np.bool_)
-                shown[fitted.suggest(mine.queries, SHOTS, plain.seed)] = True
-                yield from _missed("shown", fitted.adapt(mine.take(shown)), mine.take(~shown))
+            designs = rows.take(program == name)
+            yield from _errors("unseen", fitted, designs)
+            if len(designs) >= 2 * SHOTS:
+                support = np.zeros(len(designs), dtype=np.bool_)
+                support[fitted.suggest(designs.queries, SHOTS, plain.seed)] = True
+                adapted = fitted.adapt(designs.take(support))
+                yield from _errors(ADAPTED, adapted, designs.take(~support))
 
 
-def _designs(plain: DesignBoost, rows: Measurements) -> Iterator[Missed]:
-    """What is missed on designs held out of programs that stay."""
-    part = [fold_of(repr(q.workload), KEPT_OUT, "width") for q in rows.queries]
+def _of_held_out_designs(plain: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
+    """Errors on held-out designs of programs whose other designs are in the training set."""
+    part = [fold_of(repr(q.workload), HELD_OUT_SHARE, "width") for q in rows.queries]
     held = np.array(part) == 0
     if not held.any() or held.all():
         return
@@ -71,29 +79,31 @@ def _designs(plain: DesignBoost, rows: Measurements) -> Iterator[Missed]:
     fitted = quick.fit(rows.take(~held))
     known = held & np.isin(rows.groups["kernel"], rows.groups["kernel"][~held])
     for name in np.unique(rows.groups["kernel"][known]):
-        mine = known & (rows.groups["kernel"] == name)
-        yield from _missed("seen", fitted, rows.take(mine))
+        yield from _errors("seen", fitted, rows.take(known & (rows.groups["kernel"] == name)))
 
 
-def _missed(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[Missed]:
-    """Absolute misses in log2, for `shown` in deviations; a program counts by root of its rows."""
+def _errors(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
+    """Absolute errors on the designs of one program: in log2, or in predicted standard deviations.
+
+    Each of a program's n errors weighs 1 / sqrt(n), so a program counts by the square root of n.
+    """
     matrix = feature_matrix(rows.queries)
     for metric in METRICS:
-        middle, spread = fitted.in_logarithms(metric, rows.queries, matrix)
-        missed = np.abs(log_over_bound(metric, rows.values[metric], matrix) - middle)
-        if kind == "shown":
-            missed = missed / spread
-        missed = missed[np.isfinite(missed)]
-        if len(missed):
-            yield kind, metric, missed, 1.0 / np.sqrt(len(missed))
+        predicted, deviation = fitted.predict_log(metric, rows.queries, matrix)
+        errors = np.abs(log_over_bound(metric, rows.values[metric], matrix) - predicted)
+        if kind == ADAPTED:
+            errors = errors / deviation
+        errors = errors[np.isfinite(errors)]
+        if len(errors):
+            yield kind, metric, errors, 1.0 / np.sqrt(len(errors))
 
 
 def _quantile(parts: list[tuple[Column, float]]) -> float:
-    """Weighted quantile at the coverage that intervals claim."""
+    """Weighted quantile of absolute errors at the nominal coverage."""
     if not parts:
-        return NOTHING_KNOWN
-    missed = np.concatenate([part for part, _ in parts])
+        return UNCALIBRATED_WIDTH
+    errors = np.concatenate([part for part, _ in parts])
     weights = np.concatenate([np.full(len(part), weight) for part, weight in parts])
-    order = np.argsort(missed)
+    order = np.argsort(errors)
     reached: Column = np.cumsum(weights[order]) / weights.sum()
-    return float(missed[order][min(int(np.searchsorted(reached, COVERAGE)), len(order) - 1)])
+    return float(errors[order][min(int(np.searchsorted(reached, COVERAGE)), len(order) - 1)])

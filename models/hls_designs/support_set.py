@@ -1,4 +1,4 @@
-"""Measured designs of one program, kept with a predictor that was adapted to it."""
+"""The support set of a program: measured designs that a predictor was adapted to."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SupportDesigns:
-    """Measured designs of one program, for one tool.
+    """Measured designs of one program, synthesised by one version of the tool.
 
     Attributes:
         queries: the k designs.
@@ -29,7 +29,7 @@ class SupportDesigns:
     values: Mapping[str, Column]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists; the program stands once."""
+        """Plain dictionaries and lists; the program, shared by all designs, is written once."""
         first = self.queries[0]
         designs = [q.workload for q in self.queries if isinstance(q.workload, Design)]
         return {
@@ -52,7 +52,7 @@ class SupportDesigns:
         device = Device.model_validate(content["device"])
         software = Software.model_validate(content["software"])
         designs = [
-            Design(program, tuple((place, value) for place, value in directives))
+            Design(program, tuple((name, value) for name, value in directives))
             for directives in content["directives"]
         ]
         return cls(

@@ -233,9 +233,9 @@ def _told(
     found, classes = gains(part, queries), part.slowed(queries, answers)
     told = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
-        wanted = [n for n in part.taught if not n.startswith(OWN)]
+        wanted = [n for n in part.training_metrics if not n.startswith(OWN)]
         asked = colocation_of(query)
-        lost = missing_metrics(asked.window, wanted if asked.estimated else part.taught)
+        lost = missing_metrics(asked.window, wanted if asked.estimated else part.training_metrics)
         told.append(
             {
                 "program": program.name,

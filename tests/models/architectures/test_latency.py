@@ -1,4 +1,4 @@
-"""Architectures on devices known by a few rows: promises of a predictor, and its own."""
+"""`ArchitectureLatency`: the contract of predictors, and few-shot adaptation to a device."""
 
 from dataclasses import replace
 from functools import cache
@@ -16,7 +16,7 @@ from forerun.models.architectures.known_devices import log_times, rounding_noise
 from forerun.models.architectures.latency import ArchitectureLatency
 from forerun.models.contract import PredictorContract
 
-TEACHERS = ("launchy", "mathy", "between")
+KNOWN_DEVICES = ("launchy", "mathy", "between")
 RATES = {"launchy": (0.3, 0.002), "mathy": (0.02, 0.05), "between": (0.1, 0.02)}
 
 
@@ -25,7 +25,7 @@ def device(name: str) -> Device:
 
 
 def truth_ms(space: Space, codes: np.ndarray, launch: float, rate: float) -> np.ndarray:
-    """Launches and arithmetic, each at a device's own price."""
+    """Times of launches and of arithmetic, at rates that differ by device."""
     features = features_of(space, codes)
     launches = features[:, 10] if space == "nb201" else features[:, 0] * 3
     macs = np.exp(features[:, 8 if space == "nb201" else 5])
@@ -41,9 +41,9 @@ def measured(name: str, codes: np.ndarray, rates: tuple[float, float], space: Sp
 
 @cache
 def fitted() -> ArchitectureLatency:
-    rows = [measured(name, random_codes("nb201", 150, 1), RATES[name]) for name in TEACHERS]
+    rows = [measured(name, random_codes("nb201", 150, 1), RATES[name]) for name in KNOWN_DEVICES]
     nets = random_codes("fbnet", 80, 1)
-    rows += [measured(name, nets, RATES[name], "fbnet") for name in TEACHERS]
+    rows += [measured(name, nets, RATES[name], "fbnet") for name in KNOWN_DEVICES]
     return ArchitectureLatency().fit(sum(rows[1:], rows[0]))
 
 
@@ -64,7 +64,7 @@ class TestAdaptedContract(TestContract):
         return fitted().adapt(stranger(20)).adapt(stranger(20, space="fbnet"))
 
     def test_renaming_a_device_changes_nothing(self):
-        """Known by its rows alone, an adapted device is its name: a new name is a new device."""
+        """An adapted device is identified by its name alone, so a new name is a new device."""
         renamed = [replace(q, device=device("renamed")) for q in self.queries()]
         assert all(self.make().predict(renamed).limits)
 
@@ -94,7 +94,7 @@ def test_intervals_of_an_adapted_device_hold_about_nine_in_ten():
     assert 0.85 <= np.mean(held) <= 1.0
 
 
-def test_a_device_that_taught_needs_no_further_rows():
+def test_a_device_of_the_training_set_needs_no_further_rows():
     judged = measured("mathy", random_codes("nb201", 200, 8), RATES["mathy"])
     assert median_ape(fitted(), judged) < 5.0
     assert not any(fitted().predict(judged.queries).limits)
@@ -110,17 +110,17 @@ def test_without_any_pool_structure_alone_answers():
 
 
 def test_a_pool_that_is_unlike_the_device_does_no_harm():
-    """Noise for a pool: the experts that lean on it lose their weight."""
+    """With noise for a pool, the experts that use it lose their weight."""
     codes = random_codes("nb201", 150, 1)
     rows = measured("odd", codes, RATES["mathy"])
     shuffled = np.random.default_rng(0).permutation(rows.values["latency_ms"])
     odd = ArchitectureLatency().fit(replace(rows, values={"latency_ms": shuffled}))
-    judged, shown = stranger(300, 9), stranger(20)
-    alone = median_ape(ArchitectureLatency().adapt(shown), judged)
-    assert median_ape(odd.adapt(shown), judged) < alone + 1.5
+    judged, support = stranger(300, 9), stranger(20)
+    alone = median_ape(ArchitectureLatency().adapt(support), judged)
+    assert median_ape(odd.adapt(support), judged) < alone + 1.5
 
 
-def test_rows_too_few_to_tell_anything_are_refused():
+def test_too_small_a_support_set_is_refused():
     with pytest.raises(InputError, match="stranger has 2 measured architectures"):
         fitted().adapt(stranger(2))
 
@@ -146,7 +146,7 @@ def test_suggested_rows_are_different_and_of_the_given_queries():
 def test_a_search_over_the_whole_space_is_answered():
     codes = np.stack(np.meshgrid(*[range(5)] * 6), axis=-1).reshape(-1, 6)
     queries = [Query(Architecture("nb201", tuple(c)), device("stranger")) for c in codes.tolist()]
-    shown = stranger(20)
-    found = fitted().adapt(shown).predict(queries).values["latency_ms"]
+    support = stranger(20)
+    found = fitted().adapt(support).predict(queries).values["latency_ms"]
     assert len(found) == 5**6
     assert (found > 0).all()

@@ -1,4 +1,4 @@
-"""Results of systems to come: history where there is one, what is known of the parts elsewhere."""
+"""`BenchmarkHistory`: systems with a history, and systems known by their parts only."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -86,7 +86,7 @@ def test_a_system_with_a_history_is_answered_by_it():
     assert answer(stream, "latency_ms") == pytest.approx(3e3 / 6000.0, rel=0.15)
 
 
-def test_a_device_unseen_is_placed_by_its_spec_sheet():
+def test_an_unseen_device_is_predicted_from_its_spec_sheet():
     """An A40 lies between a T4 and an H100 in every figure of its sheet."""
     slow, middle, fast = (answer(asked(p), "samples_per_s") for p in ("t4", "a40", "h100-sxm-80gb"))
     assert slow < middle < fast

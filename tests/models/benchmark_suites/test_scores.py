@@ -1,4 +1,4 @@
-"""Tests of suites: a power law that goes on, boosters on what it misses, limits in words."""
+"""`BenchmarkBoost`: a power law that extrapolates, boosters on its residuals, and its limits."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""Relative speed from fractions of time, on made-up runs whose truth is known."""
+"""`NeighbourBoost` on synthetic runs with a known truth."""
 
 from dataclasses import replace
 from functools import cache
@@ -35,17 +35,17 @@ class TestNeighbourBoost(PredictorContract):
 
 
 def with_settings(query, **changes):
-    """The same question with other settings."""
+    """The same query with other settings."""
     settings = dict(query.workload.settings) | changes
     return replace(query, workload=Benchmark(query.workload.suite, tuple(sorted(settings.items()))))
 
 
-def test_what_neighbours_do_is_learnt_where_they_do_something():
+def test_the_effect_of_neighbours_is_learned_where_there_is_one():
     rows = runs()
     answers = fitted().predict(rows.queries).values["p_wall"]
     median = np.median(rows.values["p_wall"])
-    missed = np.abs(answers - rows.values["p_wall"]).mean()
-    assert missed < 0.5 * np.abs(median - rows.values["p_wall"]).mean()
+    error = np.abs(answers - rows.values["p_wall"]).mean()
+    assert error < 0.5 * np.abs(median - rows.values["p_wall"]).mean()
 
 
 def test_where_neighbours_explain_nothing_the_median_stands():
@@ -59,7 +59,7 @@ def test_where_neighbours_explain_nothing_the_median_stands():
         assert np.ptp(np.log(found[mine])) < 0.1
 
 
-def test_an_application_that_was_not_measured_is_answered_from_all_and_says_so():
+def test_an_unmeasured_application_is_predicted_from_all_and_has_a_limit():
     query = runs().queries[0]
     names = [with_settings(query, application=name) for name in ("one", "other")]
     answers = fitted().predict(names)
@@ -86,7 +86,7 @@ def test_intervals_of_unmeasured_applications_are_as_wide_as_the_one_that_needed
     assert new_ratio > known_ratio
 
 
-def test_only_questions_of_this_suite_are_answered():
+def test_only_queries_of_this_suite_are_answered():
     query = runs().queries[0]
     other = Query(Benchmark("other", query.workload.settings), query.device)
     assert fitted().answers(query)
@@ -94,7 +94,7 @@ def test_only_questions_of_this_suite_are_answered():
     assert not NeighbourBoost().answers(query)
 
 
-def test_one_run_moves_an_application_less_than_half_the_way_and_thirty_nearly_all():
+def test_one_run_moves_an_application_less_than_half_way_and_thirty_nearly_all():
     query = runs().queries[0]
     answer = fitted().predict([query]).values["p_wall"]
     for count, least, most in ((1, 0.05, 0.5), (30, 0.8, 0.99)):

@@ -1,4 +1,4 @@
-"""Co-location: boosters and the network on a made-up host whose truth is known."""
+"""Co-location: boosters and the network on a synthetic host with a known truth."""
 
 import json
 from dataclasses import replace
@@ -15,8 +15,14 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, level
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.dual_branch_network import WindowShape
-from forerun.models.colocation.features import ColocationRows, ProgramEffects, colocation_of
-from forerun.models.colocation.held_out_runs import told
+from forerun.models.colocation.features import (
+    LOAD,
+    SCATTER,
+    ColocationRows,
+    ProgramEffects,
+    colocation_of,
+)
+from forerun.models.colocation.held_out_runs import uninformative_runs
 from forerun.models.colocation.host_forecast import Mixing, granted, put_together
 from forerun.models.colocation.limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
 from forerun.models.colocation.network import ColocationNetwork
@@ -79,7 +85,7 @@ class TestProgramMean(PredictorContract):
 
 
 def left_out(predictor, key, value):
-    """Mean absolute error of P on rows of one group that did not teach, and of program means."""
+    """Mean absolute error of P on rows of a held-out group, and that of program means."""
     rows = colocations()
     out = rows.groups[key] == value
     train, judged = rows.take(~out), rows.take(out)
@@ -91,13 +97,13 @@ def left_out(predictor, key, value):
 
 
 @pytest.mark.slow
-def test_beside_a_neighbour_never_met_it_is_far_nearer_than_the_programs_own_mean():
+def test_with_an_unseen_neighbour_it_is_far_more_accurate_than_the_programs_own_mean():
     ours, mean = left_out(ColocationBoost(bags=1), "neighbour", "stream")
     assert ours < 0.72 * mean
 
 
 @pytest.mark.slow
-def test_the_network_learns_it_too():
+def test_so_is_the_network():
     pytest.importorskip("torch")
     shape = WindowShape(members=1, epochs=60)
     ours, mean = left_out(ColocationNetwork(shape=shape), "neighbour", "stream")
@@ -120,49 +126,49 @@ def test_p_over_one_is_a_legal_answer():
     assert answers.values["p_cpu"].max() > 1.5
 
 
-def asked(**changes):
-    """The cache program beside the cache neighbour, with some parts changed."""
+def cache_query(**changes):
+    """A query about the cache program next to the cache neighbour, with some fields changed."""
     rows = colocations(1)
     place = [i for i, q in enumerate(rows.queries) if q.workload.profile.program == "chase"][2]
     return Query(replace(rows.queries[place].workload, **changes), GUEST)
 
 
-def test_a_program_never_met_is_said_to_be_new_and_its_name_changes_nothing():
+def test_an_unseen_program_has_a_limit_and_its_name_changes_nothing():
     answers = boost().predict(
-        [asked(profile=replace(profile("chase"), program=name)) for name in ("one", "other")]
+        [cache_query(profile=replace(profile("chase"), program=name)) for name in ("one", "other")]
     )
     assert all(NEW in lines for lines in answers.limits)
     assert answers.values["p_cpu"][0] == answers.values["p_cpu"][1]
-    assert NEW not in boost().predict([asked()]).limits[0]
+    assert NEW not in boost().predict([cache_query()]).limits[0]
 
 
-def test_what_is_missing_is_said_and_answered_all_the_same():
-    window = asked().workload.window
+def test_missing_metrics_are_a_limit_and_values_are_finite():
+    window = cache_query().workload.window
     part = HostWindow(METRICS[:2], tuple(second[:2] for second in window.seconds))
     for predictor in (boost(), network()):
-        answers = predictor.predict([asked(window=part), asked(window=HostWindow())])
+        answers = predictor.predict([cache_query(window=part), cache_query(window=HostWindow())])
         assert np.isfinite(answers.values["p_cpu"]).all()
         assert "that training had are missing: 2" in "; ".join(answers.limits[0])
         assert NO_WINDOW in answers.limits[1]
 
 
 def test_windows_of_any_length_are_answered_together():
-    window = asked().workload.window
-    longer = [asked(window=HostWindow(METRICS, window.seconds * n)) for n in (1, 7, 100)]
+    window = cache_query().workload.window
+    longer = [cache_query(window=HostWindow(METRICS, window.seconds * n)) for n in (1, 7, 100)]
     for predictor in (boost(), network()):
         values = predictor.predict(longer).values["p_cpu"]
         assert np.isfinite(values).all()
 
 
 def test_the_dominant_resource_is_what_the_truth_was_made_from():
-    found = gains(boost(), [asked()])
+    found = gains(boost(), [cache_query()])
     assert dominant(found[0]) == "cache"
     spinning = [q for q in colocations(1).queries if q.workload.profile.program == "spin"]
     assert dominant(gains(boost(), spinning[1:2])[0]) == "cpu"
     assert dominant(gains(boost(), spinning[:1])[0]) is None
 
 
-def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neighbour():
+def test_combined_profiles_come_near_what_is_measured_with_a_profiled_neighbour():
     part = boost()
     assert part.mixing.pairs > 0
     window = part.mixing.together([profile("table"), profile("chase")], part.idle, part.idle)
@@ -173,10 +179,10 @@ def test_profiles_put_together_come_near_what_is_measured_beside_a_profiled_neig
     assert not answer.limits[0], "a host put together within the training range is no limit"
 
 
-def test_weights_of_what_adds_up_are_found_again():
+def test_mixing_weights_are_recovered():
     draw = np.random.default_rng(0)
     added = draw.uniform(0.1, 1.0, (200, len(NAMES)))
-    mixing = Mixing.of(0.6 * added, added)
+    mixing = Mixing.fit(0.6 * added, added)
     assert all(weight == pytest.approx(0.6, abs=0.03) for weight in mixing.weights.values())
     assert Mixing().together([], HostWindow(), HostWindow()) == HostWindow()
 
@@ -192,62 +198,62 @@ def test_more_neighbours_never_show_less():
 def test_a_program_with_few_runs_has_no_level_of_its_own():
     programs = np.array(["a"] * 2 + ["b"] * 9)
     log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
-    levels = ProgramEffects.of(programs, log_p, np.full((11, 2), np.nan))
-    _, _, modes = levels.rows(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
+    effects = ProgramEffects.fit(programs, log_p, np.full((11, 2), np.nan))
+    _, _, modes = effects.estimate(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
     assert modes.tolist() == ["new", "known", "new"]
 
 
-def test_one_load_places_a_program_that_was_never_measured():
+def test_one_load_gives_the_effect_of_a_program_that_was_never_measured():
     programs = np.repeat(["a", "b", "c", "d"], 9)
-    beside = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
-    log_p = beside * np.tile(np.linspace(0.0, 0.8, 9), 4)
+    with_load = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
+    log_p = with_load * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = ProgramEffects.of(programs, log_p, np.stack([beside, none], axis=1))
-    asked = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
-    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
+    effects = ProgramEffects.fit(programs, log_p, np.stack([with_load, none], axis=1))
+    proxies = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
+    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), proxies)
     assert modes.tolist() == ["profiled", "profiled", "new"]
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
     assert spread[0] > 10 * spread[1] > 0.0
-    again = ProgramEffects.from_json(json.loads(json.dumps(levels.to_json())))
-    assert again.shares == levels.shares
+    again = ProgramEffects.from_json(json.loads(json.dumps(effects.to_json())))
+    assert again.shares == effects.shares
 
 
-def test_times_that_scatter_alone_place_a_program_that_was_never_measured():
+def test_the_scatter_of_isolated_times_gives_the_effect_of_an_unmeasured_program():
     programs, scatter = np.repeat(["a", "b", "c", "d"], 9), np.repeat([0.4, 0.2, 0.1, 0.01], 9)
     log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
     none = np.full(36, np.nan)
-    levels = ProgramEffects.of(programs, log_p, np.stack([none, scatter], axis=1))
-    asked = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
-    middle, spread, modes = levels.rows(np.array(["x", "y", "z"]), asked)
+    effects = ProgramEffects.fit(programs, log_p, np.stack([none, scatter], axis=1))
+    proxies = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
+    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), proxies)
     assert modes.tolist() == ["new"] * 3
     assert -0.15 < middle[0] < -0.09
     assert spread[0] > 10 * spread[1] > 0.0
-    assert (middle[2], spread[2]) == levels.common
+    assert (middle[2], spread[2]) == effects.common
 
 
-def test_both_yardsticks_count_where_a_program_has_both():
-    levels = ProgramEffects({}, (0.0, 0.1), {"beside": (0.5, 0.2), "scatter": (-1.0, 0.8)})
-    middle, spread, modes = levels.rows(np.array(["x"]), np.array([[-0.4, 0.1]]))
+def test_both_sensitivity_proxies_are_averaged():
+    effects = ProgramEffects({}, (0.0, 0.1), {LOAD: (0.5, 0.2), SCATTER: (-1.0, 0.8)})
+    middle, spread, modes = effects.estimate(np.array(["x"]), np.array([[-0.4, 0.1]]))
     assert middle[0] == pytest.approx((0.5 * -0.4 - 1.0 * 0.1) / 2)
     assert spread[0] == pytest.approx(np.sqrt(0.2 * 0.4 * 0.8 * 0.1))
     assert modes.tolist() == ["profiled"]
 
 
-def test_what_yardsticks_are_made_of_does_not_tell_how_good_they_are():
+def test_runs_that_inputs_are_computed_from_are_left_out_of_calibration():
     rows = colocations(beside_cache=True)
     alone = rows.groups["neighbour"] == "none"
     assert alone.any()
-    seen = ColocationRows.of(rows.queries)
-    assert not told(seen, rows, "known").any()
-    np.testing.assert_array_equal(told(seen, rows, "new"), alone)
-    bare = np.isnan(seen.beside)
-    np.testing.assert_array_equal(told(seen, rows, "profiled"), alone | bare)
+    seen = ColocationRows.from_queries(rows.queries)
+    assert not uninformative_runs(seen, rows, "known").any()
+    np.testing.assert_array_equal(uninformative_runs(seen, rows, "new"), alone)
+    bare = np.isnan(seen.log_p_with_load)
+    np.testing.assert_array_equal(uninformative_runs(seen, rows, "profiled"), alone | bare)
 
 
-def test_a_committee_that_was_saved_answers_alike_with_all_its_members(tmp_path):
+def test_a_saved_ensemble_predicts_the_same_with_all_its_members(tmp_path):
     fitted = replace(boost(), engines={})
-    rows = ColocationRows.of(colocations(1).queries, fitted.idle)
+    rows = ColocationRows.from_queries(colocations(1).queries, fitted.idle)
     target = np.random.default_rng(0).normal(size=len(rows))
     engine = ColocationBoost(bags=3).engine("p_cpu", rows, target)
     engine.save(tmp_path, "p_cpu")
@@ -257,7 +263,7 @@ def test_a_committee_that_was_saved_answers_alike_with_all_its_members(tmp_path)
 
 def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
     mine = replace(profile("chase"), program="never", cpu_spread=0.02)
-    queries = [asked(profile=mine), asked(profile=replace(mine, cpu_spread=0.5))]
+    queries = [cache_query(profile=mine), cache_query(profile=replace(mine, cpu_spread=0.5))]
     fitted = replace(
         boost(),
         levels={
@@ -271,7 +277,7 @@ def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
 
 
 @pytest.mark.slow
-def test_one_load_tells_how_sensitive_a_new_program_is():
+def test_a_run_with_one_load_gives_the_sensitivity_of_a_new_program():
     rows = colocations(beside_cache=True)
     cache = rows.groups["family"] == "cache"
     fitted = ColocationBoost(bags=1).fit(rows.take(~cache))
@@ -289,14 +295,14 @@ def test_one_load_tells_how_sensitive_a_new_program_is():
     )
 
 
-def test_intervals_of_what_is_to_come_are_from_pairs_asked_about_before_they_met():
+def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
     fitted = replace(boost(), errors={})
     assert set(fitted.ahead) == {"p_cpu", "p_wall"}
     rows = colocations(seed=1)
     pairs = rows.take(rows.groups["neighbour"] == "victim:chase")
-    asked = [colocation_of(query) for query in pairs.queries]
+    runs = [colocation_of(query) for query in pairs.queries]
     neighbours, cpus = pairs.groups["neighbour"], np.full(len(pairs), np.inf)
-    places, found = put_together(asked, neighbours, cpus, fitted.idle, fitted.mixing)
+    places, found = put_together(runs, neighbours, cpus, fitted.idle, fitted.mixing)
     assert len(places) == len(pairs)
     measured, queries = pairs.values["p_cpu"], [Query(one, GUEST) for one in found]
     answers = fitted.predict(queries)
@@ -320,8 +326,8 @@ def test_cpus_are_shared_fairly_and_none_is_left_idle_while_anybody_waits(demand
         assert got[waiting].min() >= got.max() - 1e-9, "who waits has no less than anybody"
 
 
-def test_what_cannot_be_known_before_programs_meet_is_not_called_missing():
-    fitted, mine = replace(boost(), taught=(*METRICS, "task.cpu_share")), profile("spin")
+def test_metrics_that_a_forecast_cannot_have_are_not_called_missing():
+    fitted, mine = replace(boost(), training_metrics=(*METRICS, "task.cpu_share")), profile("spin")
     window = HostWindow(METRICS, (host(1.5, 0.2),))
     queries = [Query(Colocation(mine, window, coming), GUEST) for coming in (True, False)]
     before, now = fitted.predict(queries).limits
@@ -339,7 +345,7 @@ def test_who_waits_for_a_cpu_takes_longer_by_the_wall_and_not_in_cpu_time():
     np.testing.assert_array_equal(*np.split(answers.values["p_cpu"], 2))
 
 
-def test_adapting_moves_the_program_and_no_other():
+def test_adaptation_changes_the_program_and_no_other():
     rows = colocations(4)
     mine = rows.take(rows.groups["program"] == "spin")
     twice = replace(mine, values={m: 2.0 * v for m, v in mine.values.items()})
@@ -350,13 +356,13 @@ def test_adapting_moves_the_program_and_no_other():
     np.testing.assert_array_equal(after[~spin], before[~spin])
 
 
-def test_a_profile_of_nothing_is_answered():
-    query = Query(Colocation(ProgramProfile("new"), asked().workload.window), GUEST)
+def test_an_empty_profile_is_predicted():
+    query = Query(Colocation(ProgramProfile("new"), cache_query().workload.window), GUEST)
     assert 0 < boost().predict([query]).values["p_cpu"][0] < 2
 
 
 def unsure(predictor):
-    """The same with intervals of new programs that are far too wide to decide by."""
+    """The same predictor with intervals of unseen programs that are far too wide to decide by."""
     width = LogQuantiles({"all": (-20.0, 20.0)})
     widths = {key: width if key[1] == "new" else one for key, one in predictor.widths.items()}
     errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in predictor.metrics}
@@ -364,8 +370,8 @@ def unsure(predictor):
 
 
 def test_an_interval_too_wide_to_decide_by_is_a_class_with_its_error_rates():
-    new = asked(profile=replace(profile("chase"), program="never"))
-    queries = [new, asked()]
+    new = cache_query(profile=replace(profile("chase"), program="never"))
+    queries = [new, cache_query()]
     fitted = unsure(boost())
     answers = fitted.predict(queries)
     wide, known = answers[0].estimates["p_cpu"], answers[1].estimates["p_cpu"]
@@ -378,7 +384,7 @@ def test_an_interval_too_wide_to_decide_by_is_a_class_with_its_error_rates():
 
 
 def test_without_measured_error_rates_the_wide_interval_stands():
-    new = asked(profile=replace(profile("chase"), program="never"))
+    new = cache_query(profile=replace(profile("chase"), program="never"))
     fitted = replace(unsure(boost()), errors={})
     answers = fitted.predict([new])
     assert answers.high["p_cpu"][0] > WIDEST_RATIO * answers.low["p_cpu"][0]
@@ -409,7 +415,11 @@ def test_error_rates_are_those_of_runs_without_an_interval_where_there_are_enoug
 
 def test_a_slower_reference_makes_the_relative_speed_as_much_higher():
     for predictor in (boost(), network()):
-        queries = [asked(), asked(reference_ratio=1.2), asked(reference_ratio=None)]
+        queries = [
+            cache_query(),
+            cache_query(reference_ratio=1.2),
+            cache_query(reference_ratio=None),
+        ]
         usual, slower, unknown = predictor.predict(queries).values["p_cpu"]
         assert slower == pytest.approx(1.2 * usual)
         assert unknown == usual
@@ -419,7 +429,7 @@ def test_a_program_that_waits_far_more_than_all_of_training_is_taken_as_not_slow
     mine = replace(profile("chase"), program="never", cpu_share=0.1, cpu_spread=0.5)
     fitted = boost()
     levels = {m: replace(one, shares={"scatter": (-0.5, 1.0)}) for m, one in fitted.levels.items()}
-    waits = [asked(profile=mine), asked(profile=replace(mine, cpu_share=0.8))]
+    waits = [cache_query(profile=mine), cache_query(profile=replace(mine, cpu_share=0.8))]
     answers = replace(fitted, levels=levels).predict(waits)
     assert answers.values["p_cpu"][0] == pytest.approx(1.0)
     assert answers.values["p_cpu"][1] < 0.95
@@ -427,7 +437,7 @@ def test_a_program_that_waits_far_more_than_all_of_training_is_taken_as_not_slow
     assert UNLIKE_ALL not in answers.limits[1]
 
 
-def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
+def test_an_artifact_from_before_the_class_keeps_its_intervals(tmp_path):
     fitted = boost()
     fitted.save(tmp_path)
     path = next(tmp_path.glob("*.json"))
@@ -442,7 +452,7 @@ def test_an_artifact_of_before_the_class_keeps_its_intervals(tmp_path):
 
 
 @pytest.mark.parametrize(("count", "least", "most"), [(1, 0.05, 0.5), (30, 0.8, 0.99)])
-def test_one_run_moves_a_program_less_than_half_the_way_and_thirty_nearly_all(count, least, most):
+def test_one_run_moves_a_program_less_than_half_way_and_thirty_nearly_all(count, least, most):
     rows = colocations(4)
     spin = np.flatnonzero(rows.groups["program"] == "spin")[:1]
     answers = boost().predict([rows.queries[spin[0]]] * count).values

@@ -1,4 +1,4 @@
-"""The network over windows against torch's own layers and a count second by second."""
+"""The dual-branch network against torch's own layers and against plain loops over seconds."""
 
 import numpy as np
 import pytest
@@ -48,22 +48,22 @@ def test_tokens_of_a_metric_are_its_moments_over_the_seconds_that_were_measured(
 
 def test_attention_among_metrics_is_torchs_with_those_hidden_that_were_not_measured():
     torch, module, (values, mask, context) = parts()
-    kept = module.kept
+    weights = module.weights
     token, there = _tokens(values, mask, context[:, :METRICS])
-    asked = torch.rand(2, ROWS, WIDTH, dtype=torch.float64)
-    found = _over_metrics(kept, token, there, asked)
+    query = torch.rand(2, ROWS, WIDTH, dtype=torch.float64)
+    found = _over_metrics(weights, token, there, query)
     linear, softmax = torch.nn.functional.linear, torch.softmax
     for member in range(2):
 
         def layer(name, x, member=member):
-            return linear(x, kept[name][member].T, kept[f"{name}_bias"][member, 0])
+            return linear(x, weights[name][member].T, weights[f"{name}_bias"][member, 0])
 
-        h = torch.relu(layer("metric", token) + kept["name"][member, 0])
+        h = torch.relu(layer("metric", token) + weights["name"][member, 0])
         seen = there.bool()[:, None, :].expand(ROWS, METRICS, METRICS)
         h = h + torch.nn.functional.scaled_dot_product_attention(
             layer("query", h), layer("key", h), layer("value", h), attn_mask=seen
         )
-        scores = layer("which", torch.tanh(h + asked[member, :, None]))[:, :, 0]
+        scores = layer("which", torch.tanh(h + query[member, :, None]))[:, :, 0]
         weight = softmax(scores.masked_fill(~there.bool(), -torch.inf), 1)
         wanted = (h * weight[:, :, None]).sum(1)
         torch.testing.assert_close(found[member], wanted, rtol=1e-9, atol=1e-9)
@@ -71,14 +71,14 @@ def test_attention_among_metrics_is_torchs_with_those_hidden_that_were_not_measu
 
 def test_attention_over_seconds_leaves_out_those_without_a_value():
     torch, module, (values, mask, _) = parts()
-    asked = torch.rand(2, ROWS, WIDTH, dtype=torch.float64)
-    found = _over_time(module.kept, values, mask, asked)
-    kept = module.kept
+    query = torch.rand(2, ROWS, WIDTH, dtype=torch.float64)
+    found = _over_time(module.weights, values, mask, query)
+    weights = module.weights
     for member in range(2):
         given = torch.cat([values, mask], 2)
-        h = torch.relu(given @ kept["second"][member] + kept["second_bias"][member, 0])
-        scores = torch.tanh(h + asked[member, :, None]) @ kept["when"][member]
+        h = torch.relu(given @ weights["second"][member] + weights["second_bias"][member, 0])
+        scores = torch.tanh(h + query[member, :, None]) @ weights["when"][member]
         hidden = mask.sum(2) == 0
-        scores = (scores + kept["when_bias"][member, 0])[:, :, 0].masked_fill(hidden, -torch.inf)
+        scores = (scores + weights["when_bias"][member, 0])[:, :, 0].masked_fill(hidden, -torch.inf)
         wanted = (h * torch.softmax(scores, 1)[:, :, None]).sum(1)
         torch.testing.assert_close(found[member], wanted, rtol=1e-9, atol=1e-9)

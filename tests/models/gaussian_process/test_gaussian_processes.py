@@ -32,7 +32,7 @@ from forerun.models.gaussian_process.regression import Covariance, GaussianProce
 from forerun.models.hls_designs.gaussian_process import (
     DRAWS,
     DesignGaussianProcess,
-    Places,
+    DesignInputs,
     _centred,
     _draws,
     _size,
@@ -260,7 +260,7 @@ def test_densities_and_mixtures_are_students_and_the_moments_of_samples(seed):
 
 def designs(seed, n):
     random = np.random.default_rng(seed)
-    return Places(
+    return DesignInputs(
         (random.normal(size=(n, 2)), random.normal(size=(n, 3)), random.normal(size=(n, 4))),
         random.normal(2.0, 1.0, n),
     )
@@ -272,7 +272,7 @@ def test_designs_are_answered_by_scikit_learns_processes_weighted_by_their_likel
     wanted = (values - values.mean()) / values.std()
 
     def matrix(places):
-        parts = [w / _size(s) for w, s in zip(places.ways, shown.ways, strict=True)]
+        parts = [w / _size(s) for w, s in zip(places.feature_sets, shown.feature_sets, strict=True)]
         return np.hstack([*parts, _centred(places.answer, shown.answer)[:, None]])
 
     likelihood, means, variances = np.empty(DRAWS), [], []
@@ -291,7 +291,7 @@ def test_designs_are_answered_by_scikit_learns_processes_weighted_by_their_likel
     # Settings of little weight are left out; this one must leave out the same.
     shares[shares / shares.sum() < 0.002] = 0.0
     mean, variance = combine(shares / shares.sum(), np.array(means), np.array(variances))
-    found = DesignGaussianProcess.of(shown, values).foresee(asked)
+    found = DesignGaussianProcess.of(shown, values).predict(asked)
     np.testing.assert_allclose(found[0], values.mean() + values.std() * mean, rtol=1e-6)
     np.testing.assert_allclose(found[1], values.std() * np.sqrt(variance), rtol=1e-6)
 

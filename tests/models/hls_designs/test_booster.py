@@ -1,4 +1,4 @@
-"""Designs: bounds, boosters, and a process that learns a program from a few of its designs."""
+"""`DesignBoost`: bounds, boosters, and few-shot adaptation by a Gaussian process."""
 
 from functools import lru_cache
 
@@ -18,7 +18,11 @@ from forerun.features.hls.directives import DESIGN_FEATURES, design_row
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS
-from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, Places, spread_rows
+from forerun.models.hls_designs.gaussian_process import (
+    DesignGaussianProcess,
+    DesignInputs,
+    spread_rows,
+)
 from tests.programs import nested
 
 DEVICE = Device(name="fpga", vendor="amd", kind="fpga")
@@ -33,9 +37,9 @@ def measured(trips, factor=1.0, noise=0.02) -> Measurements:
     for copies in (1, 2, 3, 4, 6, 8, 12, 16):
         for outer in (1, 2, 4, 8):
             for pipe in ("off", "", "flatten"):
-                places = {"__PARA__L1": copies, "__PARA__L0": outer, "__PIPE__L0": pipe}
-                said = tuple(sorted((k, str(v)) for k, v in places.items()))
-                queries.append(Query(Design(program, said), DEVICE, TOOL))
+                choices = {"__PARA__L1": copies, "__PARA__L0": outer, "__PIPE__L0": pipe}
+                directives = tuple(sorted((k, str(v)) for k, v in choices.items()))
+                queries.append(Query(Design(program, directives), DEVICE, TOOL))
     rows = np.array([design_row(q.workload) for q in queries])
     bound = {
         name: 2.0 ** rows[:, DESIGN_FEATURES.index(name)] for name in ("log_cycles", "dsp_all")
@@ -87,28 +91,28 @@ def errors(predictor, rows):
     }
 
 
-def test_designs_of_a_program_that_taught_are_known():
-    missed = errors(fitted(), measured([32, 64]))
-    assert missed["latency_cycles"] < 0.3
-    assert missed["util_dsp"] < 0.3
+def test_designs_of_a_training_program_are_predicted_closely():
+    error = errors(fitted(), measured([32, 64]))
+    assert error["latency_cycles"] < 0.3
+    assert error["util_dsp"] < 0.3
 
 
-def test_a_few_designs_teach_a_program_that_is_slower_than_all_others():
+def test_a_few_designs_suffice_for_a_program_slower_than_all_others():
     rows = measured(NEW, factor=20.0)
-    shown = np.zeros(len(rows), dtype=bool)
-    shown[fitted().suggest(rows.queries, 20)] = True
-    adapted = fitted().adapt(rows.take(shown))
-    asked = rows.take(~shown)
-    before, after = errors(fitted(), asked), errors(adapted, asked)
+    support = np.zeros(len(rows), dtype=bool)
+    support[fitted().suggest(rows.queries, 20)] = True
+    adapted = fitted().adapt(rows.take(support))
+    judged = rows.take(~support)
+    before, after = errors(fitted(), judged), errors(adapted, judged)
     assert after["latency_cycles"] < 0.3 * before["latency_cycles"]
-    low, high = (getattr(adapted.predict(asked.queries), end) for end in ("low", "high"))
-    truth = asked.values["latency_cycles"]
+    low, high = (getattr(adapted.predict(judged.queries), end) for end in ("low", "high"))
+    truth = judged.values["latency_cycles"]
     inside = (low["latency_cycles"] <= truth) & (truth <= high["latency_cycles"])
     assert inside.mean() > 0.75
-    taught = measured([32, 64]).queries
+    known = measured([32, 64]).queries
     assert (
-        adapted.predict(taught).values["latency_cycles"]
-        == fitted().predict(taught).values["latency_cycles"]
+        adapted.predict(known).values["latency_cycles"]
+        == fitted().predict(known).values["latency_cycles"]
     ).all()
 
 
@@ -140,8 +144,8 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
         rows.queries, rows.values, {"kernel": np.char.add("other-", rows.groups["kernel"])}
     )
     plain = DesignBoost(trees=TREES, calibrated=False)
-    asked = measured(NEW).queries
-    one, other = (plain.fit(r).predict(asked).values for r in (rows, renamed))
+    judged = measured(NEW).queries
+    one, other = (plain.fit(r).predict(judged).values for r in (rows, renamed))
     assert all((one[m] == other[m]).all() for m in METRICS)
 
 
@@ -154,13 +158,13 @@ def test_suggested_designs_are_different_ones_and_follow_the_seed():
 
 
 @pytest.mark.slow
-def test_what_was_shown_survives_the_file(tmp_path):
+def test_the_support_set_is_saved_and_loaded(tmp_path):
     adapted = fitted().adapt(measured(NEW).take(range(12)))
     adapted.save(tmp_path)
     again = DesignBoost.load(tmp_path)
-    asked = measured(NEW).queries
+    judged = measured(NEW).queries
     for metric in METRICS:
-        one, other = (p.predict(asked).values[metric] for p in (again, adapted))
+        one, other = (p.predict(judged).values[metric] for p in (again, adapted))
         assert one == pytest.approx(other, rel=1e-9)
 
 
@@ -172,30 +176,30 @@ def test_it_refuses_what_was_fitted_on_other_features(tmp_path):
         DesignBoost.load(tmp_path)
 
 
-def places(random, n):
-    ways = tuple(random.normal(size=(n, 3)) for _ in range(3))
-    return Places(ways, random.normal(size=n))
+def inputs(random, n):
+    feature_sets = tuple(random.normal(size=(n, 3)) for _ in range(3))
+    return DesignInputs(feature_sets, random.normal(size=n))
 
 
 @pytest.mark.slow
 @given(st.integers(0, 1000), st.floats(-50, 50), st.floats(0.1, 50))
 def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     random = np.random.default_rng(seed)
-    shown, asked, values = places(random, 12), places(random, 5), random.normal(size=12)
-    mean, spread = DesignGaussianProcess.of(shown, values).foresee(asked)
-    moved, wider = DesignGaussianProcess.of(shown, level + unit * values).foresee(asked)
+    support, judged, values = inputs(random, 12), inputs(random, 5), random.normal(size=12)
+    mean, spread = DesignGaussianProcess.of(support, values).predict(judged)
+    moved, wider = DesignGaussianProcess.of(support, level + unit * values).predict(judged)
     assert moved == pytest.approx(level + unit * mean, abs=1e-6 * unit, rel=1e-6)
     assert wider == pytest.approx(unit * spread, rel=1e-6)
 
 
 @pytest.mark.slow
 @given(st.integers(0, 1000))
-def test_a_process_is_surer_where_it_was_shown(seed):
+def test_a_process_is_surer_at_its_support_set(seed):
     random = np.random.default_rng(seed)
-    shown = places(random, 15)
-    far = Places(tuple(way + 50.0 for way in shown.ways), shown.answer)
-    process = DesignGaussianProcess.of(shown, random.normal(size=15))
-    assert process.foresee(shown)[1].mean() < process.foresee(far)[1].mean()
+    support = inputs(random, 15)
+    far = DesignInputs(tuple(features + 50.0 for features in support.feature_sets), support.answer)
+    process = DesignGaussianProcess.of(support, random.normal(size=15))
+    assert process.predict(support)[1].mean() < process.predict(far)[1].mean()
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
@@ -206,24 +210,24 @@ def test_spread_rows_are_distinct(rows, count, seed):
 
 @pytest.mark.reference
 def test_twenty_designs_of_a_program_never_seen_beat_their_mean(reference):
-    """jacobi-2d and trmm-opt, taught by five others: published scale, sums over five targets."""
+    """jacobi-2d and trmm-opt, trained on five others: published scale, sums over five targets."""
     from forerun.training.protocols.hls_designs.hlsyn import design_measurements, performance
 
     bundle = Bundle.open(reference / "hlsyn")
     designs = bundle.table("designs").query("tool == 'v18' and latency_cycles > 0")
-    taught = ("gemm-p", "doitgen", "jacobi-1d", "syrk", "trmm")
-    train = design_measurements(designs[designs["kernel"].isin(taught)], bundle)
+    training = ("gemm-p", "doitgen", "jacobi-1d", "syrk", "trmm")
+    train = design_measurements(designs[designs["kernel"].isin(training)], bundle)
     boost = DesignBoost(calibrated=False, trees={**TREES, "seen": 1}).fit(train)
     for kernel in ("jacobi-2d", "trmm-opt"):
         rows = design_measurements(designs[designs["kernel"] == kernel], bundle)
-        shown = np.zeros(len(rows), dtype=bool)
-        shown[boost.suggest(rows.queries, 20)] = True
-        given_, asked = rows.take(shown), rows.take(~shown)
-        answers = boost.adapt(given_).predict(asked.queries).values
+        support = np.zeros(len(rows), dtype=bool)
+        support[boost.suggest(rows.queries, 20)] = True
+        few, judged = rows.take(support), rows.take(~support)
+        answers = boost.adapt(few).predict(judged.queries).values
         ours = mean = 0.0
         for metric in METRICS:
             scale = performance if metric == "latency_cycles" else np.asarray
-            truth = scale(asked.values[metric])
+            truth = scale(judged.values[metric])
             ours += np.sqrt(np.mean((scale(answers[metric]) - truth) ** 2))
-            mean += np.sqrt(np.mean((scale(given_.values[metric]).mean() - truth) ** 2))
+            mean += np.sqrt(np.mean((scale(few.values[metric]).mean() - truth) ** 2))
         assert ours < 0.7 * mean

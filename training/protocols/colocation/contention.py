@@ -16,7 +16,7 @@ from forerun.data.query import Query
 from forerun.features.tables.contention import beside_one_load, colocations
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.features import Column, colocation_of, idle_window
-from forerun.models.colocation.held_out_runs import MADE_OF_IT
+from forerun.models.colocation.held_out_runs import PROFILE_RUN
 from forerun.models.colocation.host_forecast import mixing_of, put_together
 from forerun.models.colocation.network import ColocationNetwork
 from forerun.models.predictor import Predictor
@@ -178,7 +178,7 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
     groups["repeated"] = runs[list(QUESTION)].astype(str).agg(" ".join, axis=1).to_numpy(np.str_)
     groups["cpus_shared"] = np.where(runs["placement"] == "same", "1", "2")
     groups[STEADY] = steadiness(runs)
-    groups["profile"] = np.where(beside_one_load(runs), MADE_OF_IT, "")
+    groups["profile"] = np.where(beside_one_load(runs), PROFILE_RUN, "")
     values = {metric: runs[metric].to_numpy(dtype=np.float64) for metric in TARGETS}
     return Measurements(queries, values, groups)
 
