@@ -26,7 +26,7 @@ from forerun.models.graph_network.inputs import PAIR_FEATURES, RUN_FEATURES
 from forerun.models.graph_network.training import torch_threads, train
 from forerun.models.networks.additive_model import AdditiveLatencyModel
 from forerun.models.networks.features import TrainingRows
-from tests.models.networks.test_booster import lessons
+from tests.models.networks.test_booster import training_measurements
 
 MEMBERS, SHAPE = 3, GraphShape()
 
@@ -85,7 +85,7 @@ def test_files_are_small() -> None:
 
 @pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
-    measured = lessons()
+    measured = training_measurements()
     taught = TrainingRows.of(measured)
     # An additive time that is off by half: what the network has to find.
     times = AdditiveLatencyModel.fit(
@@ -113,7 +113,7 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
 
 
 def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
-    measured = lessons()
+    measured = training_measurements()
     taught = TrainingRows.of(measured)
     times = AdditiveLatencyModel.fit(
         taught.rows.design, taught.log_measured, taught.rows.modes.tolist()

@@ -21,17 +21,17 @@ from tests.models.networks.test_booster import (
     RUNTIMES,
     SIZES,
     STRANGER,
-    TEACHERS,
+    TRAINING_GPUS,
     ask,
-    lessons,
     network,
+    training_measurements,
 )
 
 SMALL = GraphShape(hidden=8, head=8, last=4, epochs=2)
 
 
 def fitted(calibrated: bool = False) -> GraphNetwork:
-    return GraphNetwork(members=2, shape=SMALL, calibrated=calibrated).fit(lessons())
+    return GraphNetwork(members=2, shape=SMALL, calibrated=calibrated).fit(training_measurements())
 
 
 @cache
@@ -46,9 +46,9 @@ class TestGraphNetwork(PredictorContract):
 
     def queries(self) -> list[Query]:
         return [
-            ask(TEACHERS[0], 32, 2, 16, RUNTIMES[0]),
-            ask(TEACHERS[1], 32, 2, 100, RUNTIMES[0]),
-            ask(TEACHERS[1], 64, 4, 100, RUNTIMES[1], "bf16"),
+            ask(TRAINING_GPUS[0], 32, 2, 16, RUNTIMES[0]),
+            ask(TRAINING_GPUS[1], 32, 2, 100, RUNTIMES[0]),
+            ask(TRAINING_GPUS[1], 64, 4, 100, RUNTIMES[1], "bf16"),
             ask(STRANGER, 128, 3, 64, RUNTIMES[1]),
             ask(STRANGER, 24, 1, 1, RUNTIMES[0], "fp16"),
         ]
@@ -66,18 +66,18 @@ def test_it_starts_from_the_additive_world_and_carries_it_to_another_device() ->
 
 
 def test_it_refuses_what_was_never_measured() -> None:
-    known = ask(TEACHERS[0], 32, 2, 16, RUNTIMES[0])
+    known = ask(TRAINING_GPUS[0], 32, 2, 16, RUNTIMES[0])
     assert once().answers(known)
-    assert not once().answers(ask(TEACHERS[0], 32, 2, 16, RUNTIMES[0], "int8"))
-    assert not once().answers(Query(replace(known.workload, phase="training"), TEACHERS[0]))
+    assert not once().answers(ask(TRAINING_GPUS[0], 32, 2, 16, RUNTIMES[0], "int8"))
+    assert not once().answers(Query(replace(known.workload, phase="training"), TRAINING_GPUS[0]))
     assert not GraphNetwork().answers(known)
 
 
 def test_an_unseen_device_gets_a_wider_interval() -> None:
-    twin = TEACHERS[0].model_copy(update={"memory_bandwidth_gbs": 1000.0})
+    twin = TRAINING_GPUS[0].model_copy(update={"memory_bandwidth_gbs": 1000.0})
     seen, unseen = (
         once().predict([ask(device, 64, 3, 64, RUNTIMES[0])])[0].estimates["latency_ms"]
-        for device in (TEACHERS[0], twin)
+        for device in (TRAINING_GPUS[0], twin)
     )
     assert seen.low and seen.high and unseen.low and unseen.high
     assert unseen.high / unseen.low > seen.high / seen.low
@@ -88,14 +88,14 @@ def test_limits_name_what_left_the_training_range() -> None:
     def lines(query: Query) -> str:
         return "\n".join(once().predict([query])[0].limits)
 
-    inside = ask(TEACHERS[0], 64, 3, 64, RUNTIMES[0])
+    inside = ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])
     assert lines(inside) == ""
-    assert "log_batch" in lines(ask(TEACHERS[0], 64, 3, 60000, RUNTIMES[0]))
-    assert "precision is fp16" in lines(ask(TEACHERS[0], 64, 3, 64, RUNTIMES[0], "fp16"))
+    assert "log_batch" in lines(ask(TRAINING_GPUS[0], 64, 3, 60000, RUNTIMES[0]))
+    assert "precision is fp16" in lines(ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0], "fp16"))
 
 
 def test_the_breakdown_adds_up_to_the_answer() -> None:
-    answer = once().predict([ask(TEACHERS[0], 64, 3, 64, RUNTIMES[0])])[0]
+    answer = once().predict([ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])])[0]
     assert sum(answer.breakdown_ms.values()) == pytest.approx(answer.estimates["latency_ms"].value)
     assert max(answer.breakdown_ms, key=lambda name: answer.breakdown_ms[name]) == "conv"
 
@@ -110,7 +110,7 @@ def test_adapting_halves_the_error_of_a_device_that_is_slow_as_a_whole() -> None
 
 def test_a_network_of_one_operator_is_answered() -> None:
     alone = replace(network(16, 1), operators=network(16, 1).operators[:1])
-    query = Query(Network(alone, 8, "amp"), TEACHERS[0], RUNTIMES[1])
+    query = Query(Network(alone, 8, "amp"), TRAINING_GPUS[0], RUNTIMES[1])
     assert once().predict([query]).values["latency_ms"][0] > 0
 
 
@@ -119,7 +119,7 @@ def test_answering_needs_no_torch(tmp_path, monkeypatch) -> None:
     for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    query = ask(TEACHERS[0], 64, 3, 64, RUNTIMES[0])
+    query = ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])
     assert GraphNetwork.load(tmp_path).predict([query]).values["latency_ms"][0] > 0
 
 
@@ -136,7 +136,7 @@ def test_a_damaged_artifact_is_refused(tmp_path) -> None:
 
 def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_from() -> None:
     """A planted leak: one family a hundred times slower than it is. Others may notice."""
-    taught = TrainingRows.of(lessons())
+    taught = TrainingRows.of(training_measurements())
     used = np.arange(len(taught)) % 7 != 0
     family = taught.family[1]
     mine = taught.family == family
@@ -152,7 +152,7 @@ def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_fro
 
 
 def test_rows_that_are_not_used_keep_the_base_time_of_those_that_are() -> None:
-    taught = TrainingRows.of(lessons())
+    taught = TrainingRows.of(training_measurements())
     used = taught.family != taught.family[0]
     times = _times(taught, used)
     bases = _unseen_bases(taught, used, times, seed=0)
@@ -171,7 +171,7 @@ def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
         raise Stopped
 
     monkeypatch.setattr(GraphNetwork, "_fitted", noted)
-    known = lessons()
+    known = training_measurements()
     odd = np.arange(len(known)) % 3 == 0
     queries = [
         replace(q, workload=replace(q.workload, precision="fp16")) if strange else q

@@ -15,14 +15,14 @@ from forerun.models.networks.intervals import (
     _covering,
     intervals_of,
 )
-from tests.models.networks.test_booster import lessons
+from tests.models.networks.test_booster import training_measurements
 
 SHIFT = 0.117
 """Of log(sustained / nominal) over seven GPUs by AIConfigurator's tables."""
 
 
 def training_rows():
-    return TrainingRows.of(lessons())
+    return TrainingRows.of(training_measurements())
 
 
 def without_errors(used, held):

@@ -17,7 +17,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.operators.booster import OperatorBoost
 
 CATALOG = DeviceCatalog.load()
-TEACHERS = ("p100-pcie-16gb", "v100-pcie-32gb", "t4")
+TRAINING_GPUS = ("p100-pcie-16gb", "v100-pcie-32gb", "t4")
 
 
 def kernel(random: np.random.Generator) -> Operator:
@@ -33,7 +33,7 @@ def kernel(random: np.random.Generator) -> Operator:
     )
 
 
-def measured(names=TEACHERS, n=900, slowdown=1.6, seed=0) -> Measurements:
+def measured(names=TRAINING_GPUS, n=900, slowdown=1.6, seed=0) -> Measurements:
     """Kernels that take `slowdown` times their roofline, plus a launch and 3 % noise."""
     random = np.random.default_rng(seed)
     queries = [Query(Kernel(kernel(random)), CATALOG.get(name)) for name in names for _ in range(n)]

@@ -19,7 +19,7 @@ from forerun.models.domain.device_novelty import device_position
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.operators.family_boosters import family_ms, fit_devices, mixed_ratio
 from forerun.models.operators.training_rows import OperatorRows
-from tests.models.operators.test_booster import CATALOG, GRAPH, TEACHERS, measured
+from tests.models.operators.test_booster import CATALOG, GRAPH, TRAINING_GPUS, measured
 
 
 @lru_cache(maxsize=1)
@@ -51,7 +51,7 @@ def test_a_device_counts_most_for_itself_and_little_for_unlike_ones():
     _, experts = rows_and_experts()
     for name, expert in experts.items():
         at_home = expert.weight("linear", device_position(CATALOG.get(name)))
-        away = [expert.weight("linear", device_position(CATALOG.get(o))) for o in TEACHERS]
+        away = [expert.weight("linear", device_position(CATALOG.get(o))) for o in TRAINING_GPUS]
         assert at_home == max(away)
     v100 = experts["v100-pcie-32gb"]
     a100, p4 = (device_position(CATALOG.get(n)) for n in ("a100-pcie-40gb", "p4"))
