@@ -83,8 +83,8 @@ def network_latency_adapted() -> Refit:
     from tests.models.networks.test_booster import STRANGER, training_measurements
     from tests.models.networks.test_latency import latency, networks
 
-    taught = training_measurements()
-    rows = taught.take(range(0, 24, 2))
+    training = training_measurements()
+    rows = training.take(range(0, 24, 2))
     few = replace(rows, queries=[replace(q, device=STRANGER) for q in rows.queries])
     return latency().adapt(few), _some(networks())
 
@@ -245,9 +245,9 @@ def history_of_training_rates() -> Refit:
 
 def memory() -> Refit:
     from forerun.models.memory.peak_memory import Memory
-    from tests.models.memory.test_peak_memory import taught
+    from tests.models.memory.test_peak_memory import training
 
-    return Memory().fit(taught()), _memory_questions()
+    return Memory().fit(training()), _memory_questions()
 
 
 def memory_unfitted() -> Refit:

@@ -16,7 +16,7 @@ from forerun.models.graph_network.encoder import (
     HOPS,
     RUN_INPUTS,
     GraphShape,
-    _through,
+    _linear,
     encoder,
     export,
     head,
@@ -86,10 +86,10 @@ def test_files_are_small() -> None:
 @pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     measured = training_measurements()
-    taught = TrainingRows.of(measured)
+    training = TrainingRows.of(measured)
     # An additive time that is off by half: what the network has to find.
     times = AdditiveLatencyModel.fit(
-        taught.rows.design, taught.log_measured + 0.4, taught.rows.modes.tolist()
+        training.rows.design_matrix, training.log_measured + 0.4, training.rows.modes.tolist()
     )
     rows = np.arange(len(measured))
     held = rows[rows % 5 == 0]
@@ -99,7 +99,7 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
         batches = GraphBatches(measured.queries, graphs, [times] * len(rows))
         _, found = train(
             batches,
-            taught.log_measured,
+            training.log_measured,
             np.ones(len(rows)),
             rows[rows % 5 != 0],
             held,
@@ -107,16 +107,16 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
             seed=0,
             progress=lambda _, error: seen.append(error),
         )
-    error = np.abs(found - taught.log_measured[held]).mean()
+    error = np.abs(found - training.log_measured[held]).mean()
     assert error == pytest.approx(min(seen), rel=1e-6)
     assert error < 0.2 < seen[0]
 
 
 def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     measured = training_measurements()
-    taught = TrainingRows.of(measured)
+    training = TrainingRows.of(measured)
     times = AdditiveLatencyModel.fit(
-        taught.rows.design, taught.log_measured, taught.rows.modes.tolist()
+        training.rows.design_matrix, training.log_measured, training.rows.modes.tolist()
     )
     graphs = RunGraphs.of_queries(measured.queries)
     batches = GraphBatches(measured.queries, graphs, [times] * len(measured))
@@ -124,7 +124,7 @@ def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     found = list(batches.batches(rows, 7, np.random.default_rng(0)))
     assert len(found) == batches.count(rows, 7)
     assert sorted(np.concatenate([b.rows for b in found]).tolist()) == rows.tolist()
-    seconds = times.terms(taught.rows.design, taught.rows.modes.tolist()).sum(axis=1)
+    seconds = times.terms(training.rows.design_matrix, training.rows.modes.tolist()).sum(axis=1)
     for batch in found:
         sizes = [len(graphs.graphs[i]) for i in np.unique(graphs.of[batch.rows])]
         assert len(batch.root) == sum(sizes)
@@ -154,7 +154,7 @@ def test_hops_are_sage_convolutions_over_edges_in_and_out(edges: int) -> None:
     shape = GraphShape(hidden=8, head=6)
     torch.manual_seed(0)
     module = encoder(shape).eval()
-    kept = {name: value.detach()[0] for name, value in module.kept.items()}
+    kept = {name: value.detach()[0] for name, value in module.weights.items()}
     draw = np.random.default_rng(edges)
     before, after = (torch.from_numpy(draw.integers(0, 20, (2, edges))) for _ in range(2))
     root = torch.from_numpy(draw.integers(0, len(KERNEL_ROOTS), 20))
@@ -188,7 +188,7 @@ def test_the_head_is_its_formula_kernel_by_kernel() -> None:
     with torch.no_grad():
         for weight in module.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
-    kept = {name: value.detach()[0].numpy() for name, value in module.kept.items()}
+    kept = {name: value.detach()[0].numpy() for name, value in module.weights.items()}
     draw = np.random.default_rng(0)
     states = draw.normal(size=(kernels, 5))
     pairs, run = (
@@ -224,9 +224,9 @@ def test_a_layer_of_each_member_is_torchs_own_linear_layer() -> None:
         [encoder(GraphShape(hidden=8)) for _ in range(3)],
         lambda n: encoder(GraphShape(hidden=8), n),
     )
-    values = torch.rand(3, 5, module.kept["enter"].shape[1])
-    found = _through(module.kept, "enter", values)
+    values = torch.rand(3, 5, module.weights["enter"].shape[1])
+    found = _linear(module.weights, "enter", values)
     for member in range(3):
-        weight, bias = module.kept["enter"][member].T, module.kept["enter_bias"][member, 0]
+        weight, bias = module.weights["enter"][member].T, module.weights["enter_bias"][member, 0]
         wanted = torch.nn.functional.linear(values[member], weight, bias)
         torch.testing.assert_close(found[member], wanted)

@@ -60,7 +60,7 @@ class TestGraphNetwork(PredictorContract):
 
 def test_it_starts_from_the_additive_world_and_carries_it_to_another_device() -> None:
     queries = [ask(STRANGER, w, d, 128, RUNTIMES[0]) for w, d in ((32, 2), (80, 5), (128, 4))]
-    clean = NetworkRows.of(queries).design @ np.full(len(COLUMNS), 0.8) * 1e3
+    clean = NetworkRows.of(queries).design_matrix @ np.full(len(COLUMNS), 0.8) * 1e3
     found = once().predict(queries).values["latency_ms"]
     np.testing.assert_allclose(found, clean, rtol=0.2)
 
@@ -136,12 +136,14 @@ def test_a_damaged_artifact_is_refused(tmp_path) -> None:
 
 def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_from() -> None:
     """A planted leak: one family a hundred times slower than it is. Others may notice."""
-    taught = TrainingRows.of(training_measurements())
-    used = np.arange(len(taught)) % 7 != 0
-    family = taught.family[1]
-    mine = taught.family == family
-    slow = replace(taught, log_measured=taught.log_measured + np.where(mine, np.log(100.0), 0.0))
-    bases = [_unseen_bases(t, used, _times(t, used), seed=0) for t in (taught, slow)]
+    training = TrainingRows.of(training_measurements())
+    used = np.arange(len(training)) % 7 != 0
+    family = training.family[1]
+    mine = training.family == family
+    slow = replace(
+        training, log_measured=training.log_measured + np.where(mine, np.log(100.0), 0.0)
+    )
+    bases = [_unseen_bases(t, used, _times(t, used), seed=0) for t in (training, slow)]
     for row in np.flatnonzero(mine & used):
         before, after = (one[row].logs["eager"] for one in bases)
         np.testing.assert_array_equal(before, after)
@@ -152,10 +154,10 @@ def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_fro
 
 
 def test_rows_that_are_not_used_keep_the_base_time_of_those_that_are() -> None:
-    taught = TrainingRows.of(training_measurements())
-    used = taught.family != taught.family[0]
-    times = _times(taught, used)
-    bases = _unseen_bases(taught, used, times, seed=0)
+    training = TrainingRows.of(training_measurements())
+    used = training.family != training.family[0]
+    times = _times(training, used)
+    bases = _unseen_bases(training, used, times, seed=0)
     assert all(bases[row] is times for row in np.flatnonzero(~used))
 
 
@@ -166,8 +168,8 @@ def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
     class Stopped(Exception):
         pass
 
-    def noted(self, lesson):  # type: ignore[no-untyped-def]
-        seen.append(lesson.weights)
+    def noted(self, training_set):  # type: ignore[no-untyped-def]
+        seen.append(training_set.weights)
         raise Stopped
 
     monkeypatch.setattr(GraphNetwork, "_fitted", noted)

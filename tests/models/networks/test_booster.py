@@ -80,7 +80,7 @@ SIZES = [(w, d) for w in (16, 24, 48, 64, 100, 128) for d in (1, 3, 6)]
 def truth_ms(queries: Sequence[Query]) -> np.ndarray:
     """A world of additive kernel times, 8 % noise."""
     rows = NetworkRows.of(queries)
-    seconds = rows.design @ np.full(len(COLUMNS), 0.8)
+    seconds = rows.design_matrix @ np.full(len(COLUMNS), 0.8)
     noise = np.random.default_rng(3).normal(0.0, 0.08, len(queries))
     return np.asarray(seconds * np.exp(noise) * 1e3)
 
@@ -135,7 +135,7 @@ class TestNetworkBoost(PredictorContract):
 
 def test_it_learns_an_additive_world_and_carries_it_to_another_device() -> None:
     queries = [ask(STRANGER, w, d, 128, RUNTIMES[0]) for w, d in ((32, 2), (80, 5), (128, 4))]
-    clean = NetworkRows.of(queries).design @ np.full(len(COLUMNS), 0.8) * 1e3
+    clean = NetworkRows.of(queries).design_matrix @ np.full(len(COLUMNS), 0.8) * 1e3
     found = once().predict(queries).values["latency_ms"]
     np.testing.assert_allclose(found, clean, rtol=0.2)
 
@@ -228,21 +228,25 @@ def test_a_predictor_of_other_features_is_refused(tmp_path) -> None:
 def test_additive_times_are_found_again_where_each_kind_stands_alone() -> None:
     """Design rows with one kind of kernel each: its own coefficient, near the truth."""
     rng = np.random.default_rng(0)
-    design = np.zeros((400, len(COLUMNS)))
+    design_matrix = np.zeros((400, len(COLUMNS)))
     columns = [COLUMNS.index("compute:conv/2/2/0"), COLUMNS.index("memory:relu")]
     for row in range(400):
-        design[row, columns[row % 2]] = rng.uniform(1e-4, 1e-2)
+        design_matrix[row, columns[row % 2]] = rng.uniform(1e-4, 1e-2)
     truth = np.where(np.arange(400) % 2 == 0, 1.6, 1.2)
-    times = AdditiveLatencyModel.fit(design, np.log(design.sum(axis=1) * truth), ["eager"] * 400)
+    times = AdditiveLatencyModel.fit(
+        design_matrix, np.log(design_matrix.sum(axis=1) * truth), ["eager"] * 400
+    )
     found = np.exp(times.logs["eager"][columns])
     np.testing.assert_allclose(found, (1.6, 1.2), rtol=0.02)
     again = AdditiveLatencyModel.from_json(times.to_json())
     np.testing.assert_array_equal(again.logs["eager"], times.logs["eager"])
 
 
-def test_ways_without_rows_take_the_coefficients_of_the_way_they_resemble() -> None:
-    design = np.abs(np.random.default_rng(0).normal(size=(60, len(COLUMNS)))) * 1e-4
-    times = AdditiveLatencyModel.fit(design, np.log(design.sum(axis=1) * 2), ["eager"] * 60)
+def test_modes_without_rows_take_the_coefficients_of_their_parent() -> None:
+    design_matrix = np.abs(np.random.default_rng(0).normal(size=(60, len(COLUMNS)))) * 1e-4
+    times = AdditiveLatencyModel.fit(
+        design_matrix, np.log(design_matrix.sum(axis=1) * 2), ["eager"] * 60
+    )
     np.testing.assert_array_equal(times.logs["cpu"], times.logs["eager"])
 
 
@@ -256,7 +260,7 @@ def test_answers_are_neither_too_long_nor_too_short_on_the_median() -> None:
         for batch in (16, 100)
         for software in RUNTIMES
     ]
-    clean = NetworkRows.of(queries).design @ np.full(len(COLUMNS), 0.8) * 1e3
+    clean = NetworkRows.of(queries).design_matrix @ np.full(len(COLUMNS), 0.8) * 1e3
     found = once().predict(queries).values["latency_ms"]
     assert np.median(found / clean) == pytest.approx(1.0, abs=0.02)
 

@@ -115,7 +115,7 @@ def test_the_coefficients_of_a_synthetic_law_are_recovered() -> None:
 
 
 def test_the_effects_of_hosts_are_recovered() -> None:
-    found = np.array([level.mean for level in fitted().levels])
+    found = np.array([level.mean for level in fitted().effects])
     centred = np.array(EFFECTS) - np.mean(EFFECTS)
     np.testing.assert_allclose(found - found.mean(), centred, atol=0.04)
 
@@ -124,7 +124,7 @@ def test_more_rows_leave_less_uncertainty_than_the_prior() -> None:
     deviation = np.sqrt(np.diag(fitted().covariance))
     prior = np.array([term.deviation for term in TERMS.values()])
     assert (deviation < prior).all()
-    assert all(level.variance < HOST_DEVIATION**2 for level in fitted().levels)
+    assert all(level.variance < HOST_DEVIATION**2 for level in fitted().effects)
 
 
 def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> None:
@@ -173,7 +173,7 @@ def test_adapting_moves_that_host_alone() -> None:
 
 
 def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is() -> None:
-    law = replace(fitted(), levels=())
+    law = replace(fitted(), effects=())
     target = ask(DEVICES[0], 40)
     errors, deviations = [], []
     for count in (1, 4, 16):
@@ -206,7 +206,7 @@ def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
     reach = FARTHEST * np.hypot(HOST_DEVIATION, NOISE_DEVIATION)
     factors = np.exp(np.array([0.0, 0.99, -0.99, 1.01, -1.01]) * reach)
     queries = [ask(DEVICES[0])] * len(factors)
-    times = law._without_levels(queries)[0]
+    times = law._without_effects(queries)[0]
     found = law.plausible(queries, np.exp(times) * factors)
     assert found.tolist() == [True, True, True, False, False]
     assert not law.plausible(queries[:1], np.zeros(1)).any()

@@ -189,7 +189,7 @@ def test_rows_at_small_batches_move_the_host_and_not_the_device() -> None:
     before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.device.seconds, before.device.seconds)
     assert (after.host > 1.15 * before.host).all()
-    assert adapted.host.levels
+    assert adapted.host.effects
     np.testing.assert_array_equal(
         ms(adapted, small(TRAINING_GPUS[0])), ms(latency(), small(TRAINING_GPUS[0]))
     )
@@ -199,7 +199,7 @@ def test_rows_at_large_batches_move_the_device_and_not_the_host() -> None:
     adapted = latency().adapt(measured(large(), 1.4))
     before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.host, before.host)
-    assert not adapted.host.levels
+    assert not adapted.host.effects
     np.testing.assert_allclose(ms(adapted, large()), 1.4 * ms(latency(), large()), rtol=0.1)
 
 
@@ -207,14 +207,14 @@ def test_times_that_no_host_takes_move_neither_host_nor_law() -> None:
     """A hundred times what hosts take is a device's time, or a mistake."""
     rows = measured(small(), 100.0)
     assert latency()._host_bound(rows)[0].sum() == 0
-    assert latency().fit(rows).host.levels == ()
+    assert latency().fit(rows).host.effects == ()
     np.testing.assert_array_equal(latency().fit(rows).host.mean, HostTime().mean)
 
 
 def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
     rows = measured([*small(), *large()], 1.25)
     found = latency().fit(rows)
-    assert found.host.levels
+    assert found.host.effects
     answer = found.predict(rows.queries)
     inside = (answer.low["latency_ms"] <= rows.values["latency_ms"]) & (
         rows.values["latency_ms"] <= answer.high["latency_ms"]
@@ -226,9 +226,9 @@ def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
 def test_the_group_of_hosts_says_which_rows_share_one() -> None:
     rows = measured([*small(), *small(TRAINING_GPUS[0])], 1.2)
     rows = replace(rows, groups={**rows.groups, "host": np.array(["a"] * 6 + ["b"] * 6)})
-    assert len(latency().fit(rows).host.levels) == 2
+    assert len(latency().fit(rows).host.effects) == 2
     one = replace(rows, groups={**rows.groups, "host": np.full(12, "a")})
-    assert len(latency().fit(one).host.levels) == 1
+    assert len(latency().fit(one).host.effects) == 1
 
 
 def test_rows_without_a_time_say_nothing() -> None:
@@ -246,7 +246,7 @@ def test_kernels_and_networks_on_processors_adapt_and_answer_without_a_host() ->
     rows = Measurements(kernels, {"latency_ms": 2.0 * before})
     adapted = latency().adapt(rows)
     assert (np.abs(np.log(ms(adapted, kernels) / before / 2.0)) < 0.2).all()
-    assert not adapted.host.levels
+    assert not adapted.host.effects
 
 
 def test_what_published_tables_say_can_be_forgotten() -> None:

@@ -9,7 +9,7 @@ from forerun.models.operators.intervals import (
     HeldOut,
     Shared,
     reach,
-    spread_of,
+    novelty_share,
 )
 
 LINEAR, SOFTMAX = FAMILIES.index("linear"), FAMILIES.index("softmax")
@@ -93,8 +93,8 @@ def test_width_grows_with_novelty():
         variance, freedom = components().shared_variance(shares, np.array([novelty]))
         widths.append(float(reach(variance, freedom, 0.9)[0]))
     assert np.all(np.diff(widths) > 0)
-    assert float(spread_of(0.0)) == 0.0
-    assert float(spread_of(np.inf)) == pytest.approx(1.0)
+    assert float(novelty_share(0.0)) == 0.0
+    assert float(novelty_share(np.inf)) == pytest.approx(1.0)
 
 
 def test_components_survive_their_json():
