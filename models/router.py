@@ -61,7 +61,7 @@ class Router:
 
     def seen(self, query: Query) -> Query:
         """The query as the parts see it: on an estimated sheet where its device has none."""
-        return self.boxes.seen(query)
+        return self.boxes.with_sheet(query)
 
     def only(self, metrics: Sequence[str]) -> Self:
         """The same answers to these metrics alone, without the cost of the other parts.

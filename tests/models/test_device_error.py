@@ -143,7 +143,7 @@ def test_what_was_measured_is_reproduced_with_its_noise():
     assert deviation.max() < 0.06
 
 
-def test_a_model_measured_in_one_mode_tells_of_the_other():
+def test_a_model_measured_in_one_mode_informs_about_the_other():
     errors, strata, features, keys = models(10, 0, by_mode)
     errors[0] += 0.4
     held = [i for i in range(20) if i != 1]
@@ -163,10 +163,10 @@ def test_a_measurement_sent_twice_counts_once():
         keys * 2,
     ]
     fresh = np.random.default_rng(9).normal(size=(5, 6))
-    asked = (["eager"] * 5, fresh, ["new"] * 5)
+    queried = (["eager"] * 5, fresh, ["new"] * 5)
     for one, other in zip(
-        on_device(errors, strata, features, keys).at(*asked),
-        on_device(*twice).at(*asked),
+        on_device(errors, strata, features, keys).at(*queried),
+        on_device(*twice).at(*queried),
         strict=True,
     ):
         np.testing.assert_allclose(one, other, rtol=1e-9)
@@ -232,8 +232,11 @@ def test_the_order_of_rows_is_free(order, seed):
     errors, strata, features, keys = models(6, seed, by_mode)
     mixed = errors[order], [strata[i] for i in order], features[order], [keys[i] for i in order]
     fresh = np.random.default_rng(9).normal(size=(4, 6))
-    asked = (["eager", "compiled"] * 2, fresh, ["new"] * 4)
-    one, other = on_device(errors, strata, features, keys).at(*asked), on_device(*mixed).at(*asked)
+    queried = (["eager", "compiled"] * 2, fresh, ["new"] * 4)
+    one, other = (
+        on_device(errors, strata, features, keys).at(*queried),
+        on_device(*mixed).at(*queried),
+    )
     np.testing.assert_allclose(one[0], other[0], atol=1e-8)
     np.testing.assert_allclose(one[1], other[1], rtol=1e-7)
 

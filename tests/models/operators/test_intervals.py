@@ -8,8 +8,8 @@ from forerun.models.operators.intervals import (
     ErrorComponents,
     HeldOut,
     Shared,
-    reach,
     novelty_share,
+    reach,
 )
 
 LINEAR, SOFTMAX = FAMILIES.index("linear"), FAMILIES.index("softmax")
