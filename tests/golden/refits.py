@@ -245,9 +245,9 @@ def history_of_training_rates() -> Refit:
 
 def memory() -> Refit:
     from forerun.models.memory.peak_memory import Memory
-    from tests.models.memory.test_peak_memory import training
+    from tests.models.memory.test_peak_memory import taught
 
-    return Memory().fit(training()), _memory_questions()
+    return Memory().fit(taught()), _memory_questions()
 
 
 def memory_unfitted() -> Refit:
