@@ -1,4 +1,4 @@
-"""What is exported answers as what was trained; training does what it says."""
+"""Exported parts give the same results as in torch; training keeps the best epoch."""
 
 import warnings
 from functools import cache
@@ -65,15 +65,15 @@ def test_exported_parts_answer_as_torch_does(size: tuple[int, int, int]) -> None
         wanted = encode(*map(torch.from_numpy, graph)).numpy()
     states = session(files[0]).run(None, dict(zip(GRAPH_INPUTS, graph, strict=True)))[0]
     np.testing.assert_allclose(states, wanted, rtol=1e-4, atol=1e-5)
-    told = (
+    run_inputs = (
         draw.random((runs, kernels, len(PAIR_FEATURES))),
         draw.random((runs, len(RUN_FEATURES))),
         *(draw.random((runs, kernels)) for _ in range(2)),
     )
-    single = [torch.from_numpy(a.astype(np.float32)) for a in (states, *told)]
+    single = [torch.from_numpy(a.astype(np.float32)) for a in (states, *run_inputs)]
     with torch.no_grad():
         log_seconds = answer(*single)[0].numpy()
-    given = dict(zip(RUN_INPUTS, (states.astype(np.float64), *told), strict=True))
+    given = dict(zip(RUN_INPUTS, (states.astype(np.float64), *run_inputs), strict=True))
     found = session(files[1]).run(None, given)[0]
     assert found.shape == (MEMBERS, runs)
     np.testing.assert_allclose(np.exp(found), np.exp(log_seconds), rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Batch sizes that a predictor is asked for, and the law that carries its answers over."""
+"""Batch sizes at which a predictor is evaluated, and interpolation to other batch sizes."""
 
 import numpy as np
 import pytest
@@ -45,16 +45,18 @@ def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
 
 
 @given(batch=st.integers(1, 4096), filled=st.sampled_from([2**i for i in range(13)]))
-def test_the_ladder_enclose_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
-    at = batch_ladder(batch, filled)
-    assert at.lower & (at.lower - 1) == 0
+def test_the_ladder_encloses_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
+    ladder = batch_ladder(batch, filled)
+    assert ladder.lower & (ladder.lower - 1) == 0
     if batch <= filled:
-        assert at == (filled, filled, 0.0)
+        assert ladder == (filled, filled, 0.0)
     elif batch & (batch - 1) == 0:
-        assert at == (batch, batch, 0.0)
+        assert ladder == (batch, batch, 0.0)
     else:
-        assert at.lower < batch < at.upper == 2 * at.lower
-        assert at.lower ** (1 - at.weight) * at.upper**at.weight == pytest.approx(batch)
+        assert ladder.lower < batch < ladder.upper == 2 * ladder.lower
+        assert ladder.lower ** (1 - ladder.weight) * ladder.upper**ladder.weight == pytest.approx(
+            batch
+        )
 
 
 @given(scale=st.floats(1e-5, 1e4), mode=st.sampled_from(list(PARENTS)))

@@ -200,7 +200,7 @@ def test_adapting_halves_the_error_of_a_device_that_is_slow_as_a_whole() -> None
     assert left.max() < np.log(1.5) / 2
 
 
-def test_rows_without_a_latency_or_a_weight_teach_nothing() -> None:
+def test_rows_without_a_latency_or_a_weight_are_left_out() -> None:
     known = training_measurements()
     spoilt = known.values["latency_ms"].copy()
     spoilt[::7] *= 100.0

@@ -1,4 +1,4 @@
-"""The host's law: recovered from synthetic hosts, moved by one host alone, and no more."""
+"""The mixed model of host time recovers synthetic hosts; adaptation changes one host only."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -108,14 +108,14 @@ def fitted() -> HostTime:
 
 
 def test_the_coefficients_of_a_synthetic_law_are_recovered() -> None:
-    # The mean of the hosts' effects is not told apart from the level of all modes.
+    # The mean of the random effects and the mean over modes are not identifiable separately.
     np.testing.assert_allclose(fitted().mean, TRUTH, atol=0.13)
     contrasts = fitted().mean[:2] - TRUTH[:2]
     assert contrasts[0] == pytest.approx(contrasts[1], abs=0.04)
 
 
 def test_the_effects_of_hosts_are_recovered() -> None:
-    found = np.array([level.mean for level in fitted().effects])
+    found = np.array([effect.mean for effect in fitted().effects])
     centred = np.array(EFFECTS) - np.mean(EFFECTS)
     np.testing.assert_allclose(found - found.mean(), centred, atol=0.04)
 
@@ -124,7 +124,7 @@ def test_more_rows_leave_less_uncertainty_than_the_prior() -> None:
     deviation = np.sqrt(np.diag(fitted().covariance))
     prior = np.array([term.deviation for term in TERMS.values()])
     assert (deviation < prior).all()
-    assert all(level.variance < HOST_DEVIATION**2 for level in fitted().effects)
+    assert all(effect.variance < HOST_DEVIATION**2 for effect in fitted().effects)
 
 
 def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> None:

@@ -1,4 +1,4 @@
-"""Intervals of networks: families held out decide their level, devices as a whole their width."""
+"""Intervals of networks: held-out families set their level, held-out devices their width."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from forerun.models.networks.intervals import (
 from tests.models.networks.test_booster import training_measurements
 
 SHIFT = 0.117
-"""Of log(sustained / nominal) over seven GPUs by AIConfigurator's tables."""
+"""Standard deviation of log(sustained / nominal) over seven GPUs (AIConfigurator's tables)."""
 
 
 def training_rows():
@@ -31,8 +31,8 @@ def without_errors(used, held):
 
 @pytest.mark.xfail(strict=False, reason="rows count alike until all predictors are fitted anew")
 def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_known():
-    """All errors are zero: what is left is how sustained rates of GPUs scatter, once more for the
-    two devices that training has and that scatter themselves.
+    """All errors are zero: the deviation of GPUs' sustained rates remains, with the uncertainty of
+    a mean over the two training devices.
     """
     training = training_rows()
     found = intervals_of(training, np.zeros(len(training)), np.ones(len(training)), without_errors)

@@ -103,7 +103,7 @@ def test_a_network_is_the_sum_of_its_operators():
     assert sum(whole[0].breakdown_ms.values()) == pytest.approx(whole.values["latency_ms"][0])
 
 
-def test_doubtful_rows_teach_nothing():
+def test_rows_with_a_low_weight_are_left_out():
     good, bad = measured(n=300), measured(n=300, slowdown=20.0, seed=1)
     both = Measurements(
         [*good.queries, *bad.queries],
