@@ -1,4 +1,4 @@
-"""Adaptation leaves out whole groups, starts from offsets, and narrows only near what it saw."""
+"""Adaptation holds out whole groups, prefers offsets, and narrows near the support set only."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ MODES = ("eager", "compiled")
 
 
 def models(count, seed, error=lambda x, mode: 0.0, noise=0.05, width=6):
-    """Each of some models measured in both execution modes."""
+    """Errors of `count` models, each measured in both execution modes."""
     rng = np.random.default_rng(seed)
     features = np.repeat(rng.normal(size=(count, width)), 2, axis=0)
     strata = list(MODES) * count
@@ -271,7 +271,7 @@ def test_features_of_other_strata_count_only_where_they_are_comparable():
 
 
 def test_a_device_of_the_training_set_is_taken_to_have_no_level_until_rows_insist():
-    """Experts with a free level weigh a tenth before any row; clear errors bring them back."""
+    """Experts with a free level have a tenth of the prior weight; clear errors restore it."""
 
     def share_with_level(size, known):
         errors = size * np.array([1.0, -0.5, 0.33, 1.0])

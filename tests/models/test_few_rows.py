@@ -1,4 +1,4 @@
-"""A few measurements correct a predictor by as much as they say, and by no more."""
+"""Few-shot corrections of a predictor by a support set, and their prediction intervals."""
 
 import json
 
@@ -40,7 +40,7 @@ def support(truth, count, seed, comparable=False):
 
 
 def error_on_new_rows(truth, count, seed, expert=None, comparable=False):
-    """Mean absolute error on new rows, of the answer or of one expert alone."""
+    """Mean absolute error on new rows, of the mixture or of one expert."""
     rows = support(truth, count, seed, comparable)
     points, wanted = drawn(truth, 200, seed + 1000, noise=0.0)
     if expert is None:

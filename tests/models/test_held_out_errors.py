@@ -1,4 +1,4 @@
-"""Widths from a few groups left out: Student's, for the groups and not for their rows."""
+"""Half-widths from a few held-out groups: Student quantiles for groups, not for rows."""
 
 import numpy as np
 import pytest
@@ -26,9 +26,9 @@ def half_width(spread):
 
 @pytest.mark.parametrize("count", [3, 10, 30, 300])
 def test_half_a_width_is_that_of_a_normal_whose_spread_is_known_from_so_many_groups(count):
-    """A new error and the offset's: s t(n + prior) sqrt(1 + 1 / n), times the selection's factor.
+    """The half-width is s t(n + prior) sqrt(1 + 1 / n) times `SELECTION`.
 
-    The spread is the mean square of the groups and of pseudo-groups at the prior's spread.
+    s is the root mean square of the groups' errors and of pseudo-groups at the prior deviation.
     """
     errors = np.random.default_rng(count).uniform(-0.2, 0.2, count)
     pooled = PRIOR_GROUPS * PRIOR_DEVIATION**2 + (errors**2).sum()
@@ -46,7 +46,7 @@ def test_rows_of_one_group_do_not_count_as_groups():
 
 
 def test_groups_never_measured_lie_inside_nine_times_in_ten_or_more():
-    """Groups with errors of their own, of which the spread has to be found."""
+    """Groups with random errors, whose standard deviation is estimated."""
     random, held = np.random.default_rng(0), []
     for _ in range(300):
         scale = PRIOR_DEVIATION * np.exp(random.normal(0.0, 0.3))

@@ -33,7 +33,7 @@ MEMBERS, SHAPE = 3, GraphShape()
 
 @cache
 def exported() -> tuple[Any, Any, bytes, bytes]:
-    """Members with corrections that are not zero, in torch and in ONNX."""
+    """An ensemble with corrections other than zero, in torch and in ONNX."""
     import torch
 
     with torch_threads(1):
@@ -148,7 +148,7 @@ def sage(width: int, out: int, root: bool) -> Any:
 
 @pytest.mark.parametrize("edges", [0, 1, 60])
 def test_hops_are_sage_convolutions_over_edges_in_and_out(edges: int) -> None:
-    """Hamilton et al. 2017 with means: a layer of its own for each direction, residual, norm."""
+    """Hamilton et al. 2017 with means: a layer for each direction, a residual, layer norm."""
     import torch
 
     shape = GraphShape(hidden=8, head=6)
@@ -179,7 +179,7 @@ def test_hops_are_sage_convolutions_over_edges_in_and_out(edges: int) -> None:
 
 
 def test_the_head_is_its_formula_kernel_by_kernel() -> None:
-    """Seconds of each kernel, busy and launch each times a factor, added up and shifted."""
+    """The time is the sum of corrected busy and launch seconds, times a correction of the whole."""
     import torch
 
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""GraphNetwork keeps every promise of a predictor, and its own."""
+"""GraphNetwork fulfils the contract of predictors and starts from the additive model."""
 
 import sys
 from dataclasses import replace
@@ -135,7 +135,7 @@ def test_a_damaged_artifact_is_refused(tmp_path) -> None:
 
 
 def test_what_a_family_measured_changes_no_base_time_that_its_own_rows_start_from() -> None:
-    """A planted leak: one family a hundred times slower than it is. Others may notice."""
+    """A planted leak: one family is made 100 times slower; only other families may be affected."""
     training = TrainingRows.of(training_measurements())
     used = np.arange(len(training)) % 7 != 0
     family = training.family[1]
@@ -162,7 +162,7 @@ def test_rows_that_are_not_used_keep_the_base_time_of_those_that_are() -> None:
 
 
 def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
-    """Usual is mixed precision in eager and compiled runs: what the protocols judge."""
+    """Full weight is for mixed precision in eager and compiled runs, which protocols evaluate."""
     seen: list[np.ndarray] = []
 
     class Stopped(Exception):

@@ -28,7 +28,7 @@ LINEAR = next(name for name in KERNEL_CODE if name.startswith("linear/"))
 CONV = next(name for name in KERNEL_CODE if name.startswith("conv/"))
 SPREAD = np.random.default_rng(5).normal(-0.5, 0.6, len(COLUMNS))
 TIMES = AdditiveLatencyModel({mode: SPREAD + 0.1 * i for i, mode in enumerate(PARENTS)})
-"""Coefficients that all differ, so that no two can be mixed up unnoticed."""
+"""Coefficients that all differ, so that mixing up any two changes the result."""
 
 
 def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
@@ -92,7 +92,7 @@ def test_no_kernel_is_below_its_floor_and_repeats_count() -> None:
 
 @pytest.mark.parametrize("mode", list(PARENTS))
 def test_at_large_batches_the_law_is_the_sum_that_the_coefficients_are_fitted_to(mode: str) -> None:
-    """Kernel by kernel or kind by kind: the same time, less the launches that a queue hides."""
+    """The sums over kernels and over kinds are equal, except for launches that a queue hides."""
     kernels, batch = net(), 4096.0
     found = TIMES.kernel_seconds(kernels, CHIP, batch, mode)
     assert (found[:3] > shortest_seconds(kernels, CHIP)[:3]).all()

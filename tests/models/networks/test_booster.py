@@ -1,4 +1,4 @@
-"""NetworkBoost keeps every promise of a predictor, and its own."""
+"""NetworkBoost fulfils the contract of predictors and recovers an additive world."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,7 +78,7 @@ SIZES = [(w, d) for w in (16, 24, 48, 64, 100, 128) for d in (1, 3, 6)]
 
 
 def truth_ms(queries: Sequence[Query]) -> np.ndarray:
-    """A world of additive kernel times, 8 % noise."""
+    """Synthetic latencies: additive kernel times with 8 % noise."""
     rows = NetworkRows.of(queries)
     seconds = rows.design_matrix @ np.full(len(COLUMNS), 0.8)
     noise = np.random.default_rng(3).normal(0.0, 0.08, len(queries))
@@ -226,7 +226,7 @@ def test_a_predictor_of_other_features_is_refused(tmp_path) -> None:
 
 
 def test_additive_times_are_found_again_where_each_kind_stands_alone() -> None:
-    """Design rows with one kind of kernel each: its own coefficient, near the truth."""
+    """With one kind of kernel in each row, the fitted coefficients are near the true ones."""
     rng = np.random.default_rng(0)
     design_matrix = np.zeros((400, len(COLUMNS)))
     columns = [COLUMNS.index("compute:conv/2/2/0"), COLUMNS.index("memory:relu")]
@@ -251,7 +251,7 @@ def test_modes_without_rows_take_the_coefficients_of_their_parent() -> None:
 
 
 def test_answers_are_neither_too_long_nor_too_short_on_the_median() -> None:
-    """Networks between those of the training set, on its devices, in a world without noise."""
+    """Networks between those of the training set, on its devices, against noise-free times."""
     queries = [
         ask(device, width, depth, batch, software)
         for device in TRAINING_GPUS
@@ -266,7 +266,7 @@ def test_answers_are_neither_too_long_nor_too_short_on_the_median() -> None:
 
 
 def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
-    """Usual is mixed precision in eager and compiled runs: what the protocols judge."""
+    """Full weight is for mixed precision in eager and compiled runs, which protocols evaluate."""
     seen: dict[str, np.ndarray] = {}
     fit = BoosterBag.fit
 

@@ -54,7 +54,7 @@ def test_fewer_devices_in_training_leave_others_less_certain():
 
 
 def test_errors_that_families_share_widen_the_level_until_other_families_are_covered():
-    """Quantiles at 90 % of the rows hold fewer than 90 % of the rows of families left out."""
+    """Quantiles at a level of 90 % cover fewer than 90 % of the rows of held-out families."""
     random = np.random.default_rng(3)
     families = np.repeat([f"family {i}" for i in range(24)], 12)
     scores = np.repeat(random.standard_t(3, 24), 12) + 0.1 * random.normal(size=288)
@@ -89,7 +89,7 @@ def test_rows_on_processors_have_bounds_of_their_own():
 
 @pytest.mark.xfail(strict=False, reason="rows count alike until all predictors are fitted anew")
 def test_each_device_held_out_counts_alike_however_many_rows_it_has():
-    """A device with most of the rows, on which all is right, does not outvote the other one."""
+    """A device with most of the rows and no errors does not dominate the other one."""
     training = training_rows()
     first = training.device == training.device[0]
     few = training.take(~first | (np.arange(len(training)) % 12 == 0))
@@ -118,7 +118,7 @@ def test_cutting_the_shift_more_finely_adds_no_certainty(monkeypatch):
 
 
 def test_devices_that_carry_the_errors_of_others_are_covered_as_often_as_promised():
-    """Simulated devices with a shift each, of the known deviation, and families with theirs."""
+    """Simulated devices and families with shifts of known standard deviations."""
     training, random, held = training_rows(), np.random.default_rng(0), []
     families, family = np.unique(training.family, return_inverse=True)
     for _ in range(60):

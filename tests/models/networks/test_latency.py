@@ -1,4 +1,4 @@
-"""Device and host joined: promises of a predictor, and what small and large batches may move."""
+"""NetworkLatency: the contract of predictors, and adaptation by small and by large batches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -204,7 +204,7 @@ def test_rows_at_large_batches_move_the_device_and_not_the_host() -> None:
 
 
 def test_times_that_no_host_takes_move_neither_host_nor_law() -> None:
-    """A hundred times what hosts take is a device's time, or a mistake."""
+    """A hundred times a plausible host time is a device time or a mistake."""
     rows = measured(small(), 100.0)
     assert latency()._host_bound(rows)[0].sum() == 0
     assert latency().fit(rows).host.effects == ()
@@ -262,7 +262,7 @@ def test_suggestions_reach_every_query_whichever_part_answers_it() -> None:
 
 
 def test_groups_weigh_alike_whatever_their_rows() -> None:
-    """One row of a family weighs as much as ninety-nine of another."""
+    """One row of a family has the weight of ninety-nine rows of another."""
     scores = np.concatenate([np.full(99, 1.5), [2.0]])
     groups = np.array(["a"] * 99 + ["b"])
     assert _grouped_quantile(scores, groups) == 2.0

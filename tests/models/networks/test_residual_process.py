@@ -1,4 +1,4 @@
-"""Residuals of training networks carry over to networks near them, and nowhere else."""
+"""Residuals of training networks are added to similar networks only."""
 
 import json
 

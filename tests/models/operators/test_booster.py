@@ -1,4 +1,4 @@
-"""Kernels and their sums: carried over to new devices, never below the bound, open about limits."""
+"""Kernels and their sums: prediction on new devices, roofline bounds and reported limits."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""Boosters of devices: mixed by similarity, never below a floor, power limits not multiplied."""
+"""Boosters of devices: mixing by similarity, lower bounds and power limits."""
 
 from functools import lru_cache
 
@@ -36,7 +36,7 @@ def linear(device, m=4096, n=4096, k=4096):
 
 @pytest.mark.slow
 def test_boosters_of_a_device_do_not_change_with_rows_of_others():
-    """A device left out leaves no trace: its rows are in its own boosters alone."""
+    """The rows of a device enter its own boosters only."""
     rows, experts = rows_and_experts()
     without = fit_devices(rows, rows.device != "t4", trees=30, seeds=(1,))
     assert set(without) == set(experts) - {"t4"}

@@ -116,7 +116,7 @@ def test_a_measurement_sent_twice_counts_once(trained, adapted):
 
 
 def test_the_same_network_at_another_batch_size_is_an_anchor(adapted):
-    """Measured 1.5 times slower than its kind, it is slower at other batch sizes too."""
+    """A network measured 1.5 times slower is predicted slower at other batch sizes too."""
     quick = recorded("quick")
     place = list(quick.groups["model"]).index("cpu-dense-a")
     slow = quick.values["latency_ms"].copy()
@@ -154,7 +154,7 @@ def test_unmeasured_a_sheet_of_half_the_peak_means_a_slower_processor(trained):
 
 
 def test_threads_are_part_of_the_question(adapted):
-    """Two threads are faster than one on large networks, and never twice as fast."""
+    """Two threads are faster than one on large networks, by a factor below about two."""
     one = recorded("judged").queries
     software = one[0].software.model_copy(update={"threads": 2})
     ratio = latency(adapted, one) / latency(adapted, [replace(q, software=software) for q in one])
