@@ -63,7 +63,7 @@ class Router:
 
     def seen(self, query: Query) -> Query:
         """The query that is passed to the parts, with an estimated spec sheet if there is none."""
-        return self.boxes.seen(query)
+        return self.boxes.with_sheet(query)
 
     def only(self, metrics: Sequence[str]) -> Self:
         """A router with only the parts that these metrics need.

@@ -1,5 +1,5 @@
-"""Few-shot adaptation: what measurements on a device say of a predictor's error there.
+"""Few-shot adaptation: a predictor's error on a device, estimated from a few measurements there.
 
-Experts of several kinds (offsets, factors of known devices, Gaussian processes) are weighted by how
-well each predicts the support set when its rows are left out one by one.
+Experts of several kinds (offsets, factors of known devices, Gaussian processes) are weighted by the
+densities with which they predict held-out rows or groups of the support set.
 """

@@ -1,4 +1,4 @@
-"""Devices without a spec sheet: their measurements give them an estimated one."""
+"""Estimated spec sheets for devices without one, from measurements on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,23 +13,30 @@ from forerun.data.workload import OperatorWorkload
 from forerun.features.hardware import estimated_sheet
 
 FEWEST_ROWS = 5
-"""Latencies that a sheet is estimated from, at least."""
+"""Fewest measured latencies from which a sheet is estimated."""
 
 _MARKED = "figures marked so are "
 
 
 @dataclass(frozen=True)
 class BlackBoxes:
-    """Estimated sheets.
+    """Estimated spec sheets of devices without one.
 
     Attributes:
-        sheets: name of a device without a sheet -> the sheet that its measurements gave it.
+        sheets: name of a device without a sheet -> estimated sheet.
     """
 
     sheets: Mapping[str, Device] = field(default_factory=dict)
 
     def learn(self, measurements: Measurements) -> tuple[Self, Measurements]:
-        """Sheets of the black boxes in these rows, and the rows on devices with sheets."""
+        """Estimate sheets for the devices without one in these rows.
+
+        Args:
+            measurements: n rows; only those with a latency are used.
+
+        Returns:
+            These sheets in addition to the present ones; the rows with estimated sheets put in.
+        """
         boxes: dict[str, list[int]] = {}
         latency = measurements.values.get("latency_ms", np.full(len(measurements), np.nan))
         for row, query in enumerate(measurements.queries):
@@ -39,23 +46,23 @@ class BlackBoxes:
         boxes = {name: rows for name, rows in boxes.items() if len(rows) >= FEWEST_ROWS}
         if not boxes:
             return self, measurements
-        found = {
+        estimated = {
             name: estimated_sheet(measurements.queries[rows[0]].device, measurements.take(rows))
             for name, rows in boxes.items()
         }
-        learnt = replace(self, sheets={**self.sheets, **found})
-        queries = [learnt.seen(query) for query in measurements.queries]
-        return learnt, replace(measurements, queries=queries)
+        extended = replace(self, sheets={**self.sheets, **estimated})
+        queries = [extended.with_sheet(query) for query in measurements.queries]
+        return extended, replace(measurements, queries=queries)
 
-    def seen(self, query: Query) -> Query:
-        """The query on the device's estimated sheet, where it has none of its own."""
+    def with_sheet(self, query: Query) -> Query:
+        """The query with the device's estimated sheet, if there is one and the device has none."""
         if not self.sheets or query.device.has_sheet:
             return query
         sheet = self.sheets.get(query.device.name)
         return query if sheet is None else replace(query, device=sheet)
 
     def limits(self, query: Query) -> tuple[str, ...]:
-        """A line where a query is answered on an estimated sheet."""
+        """A sentence for each caveat of the estimated sheet that a prediction is based on."""
         return tuple(
             f"{query.device.name} has no spec sheet of its own: {caveat.removeprefix(_MARKED)}"
             for caveat in query.device.caveats

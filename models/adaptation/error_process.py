@@ -1,10 +1,10 @@
-"""Gaussian processes over a predictor's error, mixed by how well they predict held-out groups.
+"""A mixture of Gaussian processes over a predictor's error, weighted by held-out groups.
 
-The error of a device is a level that all its strata share, one of each stratum, and a smooth
-function of the features. How strong each part is, and how noisy the rows, is not known beforehand:
-experts with different answers are weighted by their predictive density for groups left out one by
-one. Networks far off their stratum's offset are pulled in first, as one failure must
-not bend the answers for all others.
+The error on a device is a level common to all strata, a level of each stratum, and a smooth
+function of the features. The variances of these parts and of the noise are unknown: experts with
+different variances are weighted by their predictive densities for groups that are held out one by
+one. Errors of networks far from their stratum's offset are clipped first (winsorised), so that one
+outlier does not distort the predictions for all others.
 """
 
 from collections.abc import Sequence
@@ -25,26 +25,27 @@ Matrix = NDArray[np.float64]
 Names = NDArray[np.str_]
 
 NEGLIGIBLE = 0.01
-"""Weight, relative to the best expert's, below which an expert is not asked."""
+"""Weight relative to the largest, below which an expert is left out."""
 WINSOR = 3.0
-"""Spreads off the offset at which errors of networks are clipped; those of operators, which follow
-their sizes, are not (chosen on the devices that the experts were chosen on)."""
+"""Standard deviations from the offset at which errors of networks are clipped. Errors of operators
+depend on sizes and are not clipped. Chosen on the devices that the experts were chosen on."""
 SAME_GROUP = 0.5
-"""Share of the noise that rows of one group in one stratum have in common."""
+"""Share of the noise variance that rows of one group in one stratum have in common."""
 ACROSS_STRATA = 0.5
-"""Share of the smooth parts that strata have in common, where their features are comparable."""
+"""Share of the variance of smooth parts that strata have in common, if features are comparable."""
 
 
 class Expert(NamedTuple):
-    """Variances of the parts of the error.
+    """Hyperparameters of one Gaussian process: variances of the parts of the error.
 
     Attributes:
-        weight: before any row.
-        noise: of one row.
-        level: half of the device, half of the stratum.
-        trend: of a linear function of the features.
-        smooth, length: of a Matern 3/2 process, and its length in units of sqrt(features).
-        centred: whether it describes what the offsets leave, or the error itself.
+        weight: prior weight in the mixture.
+        noise: variance of the noise of a row.
+        level: variance of the level, half of it common to the device, half of each stratum.
+        trend: variance of a linear function of the features.
+        smooth, length: variance of a Matern 3/2 process, and its length scale in units of the
+            square root of the number of features.
+        centred: whether the process describes residuals from the offsets, not the error itself.
     """
 
     weight: float
@@ -74,19 +75,21 @@ def _weighted(experts: Sequence[Expert], weight: float) -> tuple[Expert, ...]:
 
 
 OPERATOR_EXPERTS = (*_weighted(_CONSTANT, 0.3), *_weighted(_WHOLE, 0.7))
-"""Chosen on NeuSight's operators, P4, P100, V100 and T4 left out in turn."""
+"""Experts for operator families; chosen on NeuSight's operators with P4, P100, V100 and T4 held out
+in turn."""
 NETWORK_EXPERTS = (*_weighted(_WHOLE, 0.2), *_weighted(_CENTRED, 0.8))
-"""Chosen on whole networks, RTX 3090 and RTX 4090 left out in turn."""
+"""Experts for whole networks; chosen with RTX 3090 and RTX 4090 held out in turn."""
 
 
 @dataclass(frozen=True)
 class Gram:
-    """Covariances of n points with the k rows of a support set, part by part.
+    """Covariances of n points with the k rows of a support set, by part of the error.
 
     Attributes:
-        same: (n, k) 1 where both are of one stratum.
-        points, rows: features.
-        shared: share of the smooth parts across strata.
+        same: (n, k) 1 where both are of one stratum, else 0.
+        points, rows: (n, d) and (k, d) features.
+        shared: share of the variance of smooth parts that strata have in common.
+        smooth: cache of Matern correlations by length scale.
     """
 
     same: Matrix
@@ -102,14 +105,14 @@ class Gram:
         return cls(same, features, rows.features, ACROSS_STRATA if rows.comparable else 0.0)
 
     def covariance(self, expert: Expert) -> Matrix:
-        """(n, k) under one expert, noise left out."""
-        found = 0.5 * expert.level * (1.0 + self.same)
+        """Covariance under one expert without noise, shape (n, k)."""
+        covariance = 0.5 * expert.level * (1.0 + self.same)
         mix = self.shared + (1.0 - self.shared) * self.same
         if expert.trend:
-            found = found + expert.trend * mix * self._product
+            covariance = covariance + expert.trend * mix * self._product
         if expert.smooth:
-            found = found + expert.smooth * mix * self._matern(expert.length)
-        return np.asarray(found)
+            covariance = covariance + expert.smooth * mix * self._matern(expert.length)
+        return np.asarray(covariance)
 
     @cached_property
     def _product(self) -> Matrix:
@@ -127,11 +130,11 @@ class ErrorProcess:
     """A mixture of experts given a support set.
 
     Attributes:
-        rows: the support set.
-        experts: those worth asking.
-        weights: theirs, adding up to 1.
-        posteriors: each given the rows.
-        offsets: what centred experts start from.
+        rows: support set of k rows.
+        experts: experts with a weight that is not negligible.
+        weights: their weights, which add up to 1.
+        posteriors: posterior of each expert.
+        offsets: offsets that centred experts are added to.
     """
 
     rows: SupportSet
@@ -156,7 +159,7 @@ class ErrorProcess:
         return cls(rows, chosen, weights[kept] / weights[kept].sum(), posteriors, offsets)
 
     def at(self, strata: Names, features: Matrix) -> Column:
-        """Mean of the error at n points."""
+        """Posterior mean of the error at n points, shape (n,)."""
         gram = Gram.between(strata, features, self.rows)
         base = self.offsets.at(strata)
         mean = np.zeros(len(features))
@@ -170,12 +173,12 @@ class ErrorProcess:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Errors that remain of rows whose group was left out.
+    """Leave-one-group-out residuals of k rows.
 
     Attributes:
-        by_offset: (k,) after the offsets of the other groups.
-        by_process: (k,) after the mixture given the other groups.
-        weights: (e,) of the experts, from their predictive densities for these rows.
+        by_offset: (k,) residuals from the offsets of the other groups.
+        by_process: (k,) residuals from the mixture given the other groups.
+        weights: (e,) posterior weights of the experts, from their densities for these rows.
     """
 
     by_offset: Column
@@ -183,19 +186,19 @@ class LeftOut:
     weights: Column
 
     def blend(self, share: float) -> Column:
-        """(k,) where the process has a share in the answers, and the offsets the rest."""
+        """Residuals of predictions with weight `share` of the process, else the offsets; (k,)."""
         return np.asarray((1.0 - share) * self.by_offset + share * self.by_process)
 
 
 def leave_groups_out(
     rows: SupportSet, experts: Sequence[Expert], prior_factor: float = 1.0
 ) -> LeftOut:
-    """What each group is missed by, given all others; offsets are fitted anew without it.
+    """Residuals of each group given all others; offsets are fitted without it as well.
 
     Args:
-        rows: k errors.
-        experts: e of them; their hyperparameters are fixed, only their weights see every group.
-        prior_factor: of `Offsets.fit`.
+        rows: support set of k rows.
+        experts: e experts with fixed hyperparameters; only their weights depend on all groups.
+        prior_factor: as in `Offsets.fit`.
     """
     gram = Gram.between(rows.strata, rows.features, rows)
     inverses = [
@@ -217,7 +220,7 @@ def leave_groups_out(
             mean, covariance = without_group(inverse, targets[expert.centred], held)
             truth = by_offset[held] if expert.centred else rows.errors[held]
             left[i, held], variances[i] = truth - mean, np.diag(covariance)
-        # A group counts once, however many rows it has.
+        # A group has the same weight however many rows it has.
         score += log_density(left[:, held], variances).mean(axis=1)
     weights = np.exp(score - score.max())
     weights /= weights.sum()
@@ -225,17 +228,19 @@ def leave_groups_out(
 
 
 def _targets(rows: SupportSet, offsets: Offsets) -> tuple[Column, Column]:
-    """Clipped errors, and what offsets leave of them."""
+    """Clipped errors, and their residuals from the offsets, each (k,)."""
     base = offsets.at(rows.strata)
-    reach = WINSOR * offsets.spread if rows.comparable else np.inf
+    reach = WINSOR * offsets.deviation if rows.comparable else np.inf
     clipped = np.clip(rows.errors - base, -reach, reach)
     return clipped + base, clipped
 
 
 def _covariance(gram: Gram, rows: SupportSet, expert: Expert) -> Matrix:
+    """Covariance of the support rows under one expert, with the noise that groups share."""
     same = gram.same * (rows.groups[:, None] == rows.groups[None, :])
     return np.asarray(gram.covariance(expert) + SAME_GROUP * expert.noise * same)
 
 
 def _own_noise(expert: Expert) -> float:
+    """Variance of the noise that rows of a group do not share."""
     return (1.0 - SAME_GROUP) * expert.noise

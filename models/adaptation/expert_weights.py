@@ -1,7 +1,7 @@
-"""Experts weighted by how well each foresees the few rows when they are left out one by one.
+"""Predictive densities that weight experts, and moments of their mixture.
 
-The predictive density is Student's with few degrees of freedom, so that one strange row does not
-decide; a prior says how much each expert is trusted before anything was measured.
+The density is Student's t with few degrees of freedom, so that the weights are robust to single
+outliers.
 """
 
 from math import lgamma
@@ -12,26 +12,32 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 FREEDOM = 4.0
+"""Degrees of freedom of the predictive density."""
 
 
 def log_density(errors: Matrix, variances: Matrix) -> Matrix:
-    """Log of Student's density of errors with these scales squared."""
+    """Log density of errors under Student's t distribution.
+
+    Args:
+        errors: of any shape.
+        variances: squared scales of the distribution, of the same shape.
+    """
     norm = lgamma((FREEDOM + 1) / 2) - lgamma(FREEDOM / 2) - 0.5 * np.log(FREEDOM * np.pi)
-    spread = 0.5 * np.log(variances)
+    log_scale = 0.5 * np.log(variances)
     tails = (FREEDOM + 1) / 2 * np.log1p(errors**2 / (FREEDOM * variances))
-    return np.asarray(norm - spread - tails)
+    return np.asarray(norm - log_scale - tails)
 
 
 def combine(weights: Column, means: Matrix, variances: Matrix) -> tuple[Column, Column]:
-    """Mean and variance of a mixture.
+    """Mean and variance of a mixture of e experts.
 
     Args:
-        weights: (e,).
-        means: (e, n) of each expert.
-        variances: (e, n).
+        weights: (e,) weights that add up to 1.
+        means: (e, n) means of the experts.
+        variances: (e, n) variances of the experts.
 
     Returns:
-        (n,) mean; (n,) variance, the experts' disagreement included.
+        Mean, (n,); variance including the disagreement of the experts, (n,).
     """
     mean = weights @ means
     return mean, weights @ (variances + (means - mean) ** 2)

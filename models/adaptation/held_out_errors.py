@@ -1,4 +1,4 @@
-"""How far answers on left-out groups are off, and intervals from that for few groups."""
+"""Leave-one-group-out errors of an adapted predictor, and prediction intervals from few groups."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,32 +13,32 @@ Column = NDArray[np.float64]
 Names = NDArray[np.str_]
 
 NORMAL_95 = 1.645
-PRIOR_SPREAD, PRIOR_GROUPS = 0.1, 3.0
-"""Spread of the errors before any group is left out, in log units, worth so many groups: what the
-offsets leave of networks on RTX 3090 and RTX 4090 is 0.09 to 0.15."""
+PRIOR_DEVIATION, PRIOR_GROUPS = 0.1, 3.0
+"""Prior standard deviation of the errors in log units, and its weight in groups: residuals of
+networks from the offsets on RTX 3090 and RTX 4090 have deviations of 0.09 to 0.15."""
 STRATUM_GROUPS = 4.0
-"""Groups' worth of belief that a stratum scatters as all of them do."""
+"""Pseudo-observations, in groups, that shrink a stratum's variance to the pooled one."""
 CLIP = 6.0
-"""Median absolute deviations at which squared errors are clipped."""
+"""Median absolute errors, scaled to a standard deviation, at which errors are clipped."""
 SELECTION = 1.12
-"""Factor on deviations, as the weights of the experts and their share were chosen by the same
-errors; with it 9 of 10 rows of families not measured are covered on RTX 3090 and RTX 4090."""
+"""Factor on deviations, because the weights of the experts and of the process were selected on the
+same errors. With it, 9 of 10 rows of unmeasured families are covered on RTX 3090 and RTX 4090."""
 MOST_WIDENED = 20.0
-"""Factor on a deviation, away from the support set, from which on it is infinite: the interval of
-an unseen device is narrower anyway, and exp of the product must not overflow."""
+"""Largest factor on a deviation away from the support set; beyond it the deviation is infinite. The
+interval of an unseen device is narrower anyway, and the exponential must not overflow."""
 _MAD_TO_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutErrors:
-    """Errors on k rows, each by an answer that saw no row of its group.
+    """Errors on k rows, each of a fit without the row's group.
 
     Attributes:
         errors: (k,) log(measured / predicted).
-        strata: (k,) names.
-        groups: (k,) codes of the groups.
-        keys: (k,) their names; empty where none were given.
-        inside: (k,) whether the row lies in the interval from the other groups.
+        strata: (k,) names of strata.
+        groups: (k,) codes of groups.
+        keys: (k,) names of groups; empty strings if none were given.
+        inside: (k,) whether the interval calibrated on the other groups covers the row.
     """
 
     errors: Column
@@ -49,18 +49,18 @@ class HeldOutErrors:
 
     @property
     def coverage(self) -> float:
-        """Share of rows inside their 90 % interval, each group counting once."""
+        """Share of rows inside their 90 % interval, with equal weight for every group."""
         return float(np.mean(list(self._by_group(self.inside.astype(np.float64)).values())))
 
     @property
     def mape(self) -> float:
-        """Mean absolute percentage error, each group counting once."""
-        wrong = 100.0 * np.abs(np.expm1(-self.errors))
-        return float(np.mean(list(self._by_group(wrong).values())))
+        """Mean absolute percentage error in percent, with equal weight for every group."""
+        percent = 100.0 * np.abs(np.expm1(-self.errors))
+        return float(np.mean(list(self._by_group(percent).values())))
 
     @property
     def count(self) -> int:
-        """How many groups were left out."""
+        """Number of groups, each of which was held out once."""
         return len(np.unique(self.groups))
 
     def _by_group(self, values: Column) -> Mapping[int, float]:
@@ -68,69 +68,82 @@ class HeldOutErrors:
 
 
 @dataclass(frozen=True)
-class GroupSpread:
-    """Spread of left-out errors: of each stratum, shrunk to that of all.
+class GroupDeviations:
+    """Standard deviations of leave-one-group-out errors by stratum, shrunk to the pooled one.
 
     Attributes:
-        squares: stratum -> mean squared error of each of its groups, by the group's code.
+        squares: stratum -> code of a group -> mean squared error.
     """
 
     squares: Mapping[str, Mapping[int, float]]
 
     @classmethod
     def of(cls, errors: Column, strata: Names, groups: NDArray[np.intp]) -> Self:
-        """From k left-out errors."""
+        """The deviations of k leave-one-group-out errors.
+
+        Args:
+            errors: (k,) log(measured / predicted).
+            strata: (k,) names of strata.
+            groups: (k,) codes of groups.
+        """
         squared = errors**2
-        found: dict[str, dict[int, float]] = {}
+        squares: dict[str, dict[int, float]] = {}
         for name in np.unique(strata):
-            mine = strata == name
-            limit = CLIP * _MAD_TO_DEVIATION * float(np.median(np.abs(errors[mine])))
-            clipped = np.minimum(squared, max(limit, PRIOR_SPREAD) ** 2)
-            found[str(name)] = {
-                int(g): float(clipped[mine & (groups == g)].mean()) for g in np.unique(groups[mine])
+            rows = strata == name
+            limit = CLIP * _MAD_TO_DEVIATION * float(np.median(np.abs(errors[rows])))
+            clipped = np.minimum(squared, max(limit, PRIOR_DEVIATION) ** 2)
+            squares[str(name)] = {
+                int(g): float(clipped[rows & (groups == g)].mean()) for g in np.unique(groups[rows])
             }
-        return cls(found)
+        return cls(squares)
 
     @property
     def pooled(self) -> float:
-        """Standard deviation over all strata."""
+        """Pooled standard deviation over all strata."""
         return float(np.sqrt(self._pooled_square(None)))
 
     def deviation(self, strata: Names, nearest: Column) -> Column:
-        """Standard deviation whose 1.645-fold is half of a 90 % interval, (n,).
+        """Standard deviation that times 1.645 is the half-width of a 90 % interval, shape (n,).
 
-        Infinite in a stratum with fewer than two groups, and from twice the reach of the support
-        set on; between one and two reaches it grows.
+        It is infinite in a stratum with fewer than two groups. From one to two times the reach of
+        the support set it grows, and beyond it is infinite.
 
         Args:
-            strata: n names.
-            nearest: (n,) distance to the support set over its own reach.
+            strata: n names of strata.
+            nearest: (n,) distance to the support set in units of the reach of the support set.
         """
-        of_stratum = {str(name): self._deviation(str(name)) for name in np.unique(strata)}
-        own = np.array([of_stratum[str(name)] for name in strata], dtype=np.float64)
-        left = np.clip(2.0 - nearest, 0.0, 1.0)
-        near = left * MOST_WIDENED > 1.0
-        return np.where(near, own / np.where(near, left, 1.0), np.inf)
+        by_stratum = {str(name): self._deviation(str(name)) for name in np.unique(strata)}
+        own = np.array([by_stratum[str(name)] for name in strata], dtype=np.float64)
+        closeness = np.clip(2.0 - nearest, 0.0, 1.0)
+        near = closeness * MOST_WIDENED > 1.0
+        return np.where(near, own / np.where(near, closeness, 1.0), np.inf)
 
     def held_out(self, errors: Column, rows: SupportSet) -> HeldOutErrors:
-        """The errors, and whether intervals from the other groups hold them."""
-        reach = np.array(
+        """The errors, and whether intervals calibrated on the other groups cover them.
+
+        Args:
+            errors: (k,) leave-one-group-out errors.
+            rows: support set of k rows that they belong to.
+        """
+        half_width = np.array(
             [
                 NORMAL_95 * self._deviation(str(name), int(group))
                 for name, group in zip(rows.strata, rows.groups, strict=True)
             ]
         )
-        inside = np.abs(errors) <= reach
+        inside = np.abs(errors) <= half_width
         return HeldOutErrors(errors, rows.strata, rows.groups, rows.keys, inside)
 
     def _pooled_square(self, without: int | None) -> float:
+        """Pooled variance with its prior; `without` leaves out the group of that code."""
         values = [s for by in self.squares.values() for g, s in by.items() if g != without]
         groups = {g for by in self.squares.values() for g in by if g != without}
         mean = float(np.mean(values)) if values else 0.0
-        total = PRIOR_GROUPS * PRIOR_SPREAD**2 + len(groups) * mean
+        total = PRIOR_GROUPS * PRIOR_DEVIATION**2 + len(groups) * mean
         return total / (PRIOR_GROUPS + len(groups))
 
     def _deviation(self, stratum: str, without: int | None = None) -> float:
+        """Deviation of a new row of a stratum; `without` leaves out the group of that code."""
         from scipy.special import stdtrit
 
         values = [s for g, s in self.squares.get(stratum, {}).items() if g != without]

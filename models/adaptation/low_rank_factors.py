@@ -1,9 +1,9 @@
-"""What known hardware measured of the same workloads, as a few factors that a new one mixes.
+"""Low-rank factors of the log times of common workloads on known devices.
 
-A matrix of log times (workloads x devices), each column centred, has few large singular values
-(launch-bound, compute-bound, memory-bound, ...). A new device is a point in their space: a prior
-over its coordinates comes from those of the known ones, and a linear kernel over the factors is
-that prior (models.adaptation.kernel_process).
+A matrix of log times (workloads x devices) with centred columns has few large singular values
+(launch-bound, compute-bound, memory-bound, ...). The log times on a new device are modelled as a
+linear combination of the factors: a Gaussian process with a linear covariance over the factors
+(`forerun.models.gaussian_process.regression`) is a normal prior over its coefficients.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,10 @@ class LowRankFactors:
 
     Attributes:
         levels: mean log time of each of d devices, shape (d,).
-        projection: from d centred log times of a workload to its factors, shape (d, rank).
-        scales: deviation of each factor over the workloads, shape (rank,); factors are divided by
-            the first, so that later ones count for as little as they explain.
+        projection: maps the d centred log times of a workload to its factors, shape (d, rank).
+        scales: standard deviation of each factor over the workloads, shape (rank,). All factors
+            are divided by the first of these, so that their variances stay proportional to what
+            they explain.
     """
 
     levels: Vector
@@ -32,11 +33,12 @@ class LowRankFactors:
 
     @classmethod
     def of(cls, log_times: Matrix, rank: int) -> "LowRankFactors":
-        """Factors of complete log times, shape (workloads, devices).
+        """Factors by singular value decomposition.
 
         Args:
-            log_times: without gaps; smooth them first where measurements are missing or noisy.
-            rank: most factors to keep.
+            log_times: shape (workloads, devices), without NaN; missing or noisy measurements have
+                to be smoothed beforehand.
+            rank: largest number of factors.
         """
         levels = log_times.mean(axis=0)
         _, singular, right = np.linalg.svd(log_times - levels, full_matrices=False)
@@ -45,9 +47,9 @@ class LowRankFactors:
         return cls(levels, right[:kept].T, scales)
 
     def factors(self, log_times: Matrix) -> Matrix:
-        """Factors of n workloads from their log times on the known devices, shape (n, rank)."""
+        """Factors of n workloads, shape (n, rank), from log times on the known devices, (n, d)."""
         return np.asarray((log_times - self.levels) @ self.projection / self.scales[0])
 
     def back(self, factors: Matrix) -> Matrix:
-        """Log times on the known devices from factors, shape (n, devices)."""
+        """Log times on the known devices, shape (n, d), from factors of shape (n, rank)."""
         return np.asarray(self.levels + factors * self.scales[0] @ self.projection.T)

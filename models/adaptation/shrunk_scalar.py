@@ -1,8 +1,9 @@
-"""A scalar for each device and class of work, shrunk toward one for the device, and that to none.
+"""A factor for each device and class of work, shrunk to the device's factor, and that to one.
 
-From a few rows a device's own level is known better than any class's; so a class's mean residual
-counts as much as its rows against `PRIOR_ROWS` imagined rows at the device's level (the posterior
-mean of a normal with known spread). Batched products got worse from unshrunk class scalars.
+A few rows determine the level of a device better than that of a class. So the residual of a class
+is averaged with `PRIOR_ROWS` pseudo-observations at the device's level, which is the posterior mean
+of a normal distribution with known variance. Without shrinkage of classes, errors on batched
+products increased.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -18,20 +19,20 @@ from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 Column = NDArray[np.float64]
 PRIOR_ROWS = 3.0
 KNOWN_ROWS = 30.0
-"""Imagined rows without an error, of a device that taught the predictor."""
+"""Pseudo-observations without an error, for a device in the training set."""
 ENOUGH_ROWS = 10
-"""Rows from which on a device counts as seen."""
+"""Number of rows from which on an adapted device counts as seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceScale:
-    """Corrections of one device, in log space.
+    """Corrections of one device, in log units.
 
     Attributes:
-        sheet: which device, by its spec sheet.
-        rows: how many measurements stand behind it.
-        level: correction of every class.
-        classes: class -> correction, in place of `level`.
+        sheet: spec sheet that identifies the device.
+        rows: number of measurements.
+        level: correction of classes without a measurement.
+        classes: class -> correction.
     """
 
     sheet: Sheet
@@ -42,7 +43,11 @@ class DeviceScale:
 
 @dataclass(frozen=True)
 class ShrunkScalars:
-    """Corrections of all devices that were adapted to."""
+    """Corrections of all devices that were adapted to.
+
+    Attributes:
+        devices: corrections of each device.
+    """
 
     devices: tuple[DeviceScale, ...] = field(default=())
 
@@ -53,45 +58,45 @@ class ShrunkScalars:
         strata: Sequence[str],
         known: Container[Device] = (),
     ) -> "ShrunkScalars":
-        """New corrections for the devices in these rows, in place of older ones of theirs.
+        """Corrections with those of the devices in these rows replaced.
 
         Args:
             residuals: n values of log(measured / uncorrected prediction); NaN is left out.
             devices: n devices.
             strata: n classes.
-            known: devices that taught the predictor: they are shrunk to none by `KNOWN_ROWS`.
+            known: devices in the training set; their corrections are shrunk by `KNOWN_ROWS`.
         """
         sheets = [sheet(device) for device in devices]
         measured = ~np.isnan(residuals)
-        found = []
-        for one in sorted(set(sheets)):
-            mine = measured & np.array([s == one for s in sheets])
-            if mine.any():
-                taught = devices[int(np.flatnonzero(mine)[0])] in known
-                imagined = KNOWN_ROWS if taught else 1.0
-                found.append(_scale(one, residuals[mine], np.array(strata)[mine], imagined))
-        kept = [d for d in self.devices if not any(same_sheet(d.sheet, f.sheet) for f in found)]
-        return ShrunkScalars((*kept, *found))
+        updated = []
+        for own in sorted(set(sheets)):
+            rows = measured & np.array([s == own for s in sheets])
+            if rows.any():
+                trained_on = devices[int(np.flatnonzero(rows)[0])] in known
+                pseudo_rows = KNOWN_ROWS if trained_on else 1.0
+                updated.append(_scale(own, residuals[rows], np.array(strata)[rows], pseudo_rows))
+        kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
+        return ShrunkScalars((*kept, *updated))
 
     def correction(self, devices: Sequence[Device], strata: Sequence[str]) -> Column:
-        """Corrections in log space, shape (n,); zero for devices not adapted to."""
+        """Corrections in log units, shape (n,); zero for devices that were not adapted to."""
         if not self.devices:
             return np.zeros(len(devices))
         pairs = zip(devices, strata, strict=True)
-        return np.array([self._one(device, stratum) for device, stratum in pairs])
+        return np.array([self._correction(device, stratum) for device, stratum in pairs])
 
     def rows(self, device: Device) -> int:
-        """Measurements behind a device's correction; 0 where there is none."""
+        """Number of measurements of a device; 0 if it was not adapted to."""
         scale = self._of(device)
         return 0 if scale is None else scale.rows
 
     def _of(self, device: Device) -> DeviceScale | None:
         if not device.has_sheet:
             return None
-        mine = sheet(device)
-        return next((d for d in self.devices if same_sheet(d.sheet, mine)), None)
+        own = sheet(device)
+        return next((d for d in self.devices if same_sheet(d.sheet, own)), None)
 
-    def _one(self, device: Device, stratum: str) -> float:
+    def _correction(self, device: Device, stratum: str) -> float:
         scale = self._of(device)
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
 
@@ -118,11 +123,14 @@ class ShrunkScalars:
         )
 
 
-def _scale(one: Sheet, residuals: Column, strata: NDArray[np.str_], imagined: float) -> DeviceScale:
-    level = float(np.median(residuals)) * len(residuals) / (len(residuals) + imagined)
+def _scale(
+    own: Sheet, residuals: Column, strata: NDArray[np.str_], pseudo_rows: float
+) -> DeviceScale:
+    """Corrections of one device from its residuals, shrunk by a number of pseudo-observations."""
+    level = float(np.median(residuals)) * len(residuals) / (len(residuals) + pseudo_rows)
     classes = {}
     for stratum in np.unique(strata):
-        mine = residuals[strata == stratum]
-        weight = len(mine) / (len(mine) + max(PRIOR_ROWS, imagined))
-        classes[str(stratum)] = weight * float(np.median(mine)) + (1.0 - weight) * level
-    return DeviceScale(one, len(residuals), level, classes)
+        values = residuals[strata == stratum]
+        weight = len(values) / (len(values) + max(PRIOR_ROWS, pseudo_rows))
+        classes[str(stratum)] = weight * float(np.median(values)) + (1.0 - weight) * level
+    return DeviceScale(own, len(residuals), level, classes)

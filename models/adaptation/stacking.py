@@ -1,9 +1,9 @@
-"""Several experts weighted by how well each foretells the few measured rows, left out one by one.
+"""Stacking of predictive densities (Yao et al. 2018): weights from leave-one-out predictions.
 
-Stacking of predictive densities (Yao et al. 2018): the weights maximise the summed log of the
-mixture's density at the left-out rows, with a Dirichlet prior that keeps a say for each, because
-twenty rows cannot rule an expert out. Never a single winner: where the pool of known hardware is
-unlike the new, the experts that lean on it lose their weight by themselves.
+The weights maximise the summed log density of the mixture at the held-out rows, with a Dirichlet
+prior that keeps every weight above zero, because twenty rows cannot rule out an expert. No expert
+is selected: where the known hardware is unlike the new device, the experts that depend on it get
+low weights.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 PRIOR_ROWS: Final = 1.0
-"""Rows' worth of belief that all experts are equal, beside the measured ones."""
+"""Pseudo-observations of the Dirichlet prior, in which all experts have equal weight."""
 _STEPS = 200
 
 
 def stacking_weights(log_densities: Matrix, prior_rows: float = PRIOR_ROWS) -> Vector:
-    """Weights of e experts that sum to one, shape (e,).
+    """Weights of e experts that add up to 1, shape (e,), by expectation maximisation.
 
     Args:
-        log_densities: log density of each expert at each left-out row, shape (e, n).
-        prior_rows: rows' worth of belief in equal weights.
+        log_densities: log density of each expert at each held-out row, shape (e, n).
+        prior_rows: pseudo-observations with equal weights.
     """
     experts = len(log_densities)
     density = np.exp(log_densities - log_densities.max(axis=0))
@@ -43,19 +43,24 @@ def stacking_weights(log_densities: Matrix, prior_rows: float = PRIOR_ROWS) -> V
 
 
 def mixed(answers: Sequence[Answer], weights: Vector) -> Answer:
-    """Mean and variance of the mixture; experts that disagree widen it."""
+    """Mean and variance of the mixture, which include the disagreement of the experts.
+
+    Args:
+        answers: predictions of e experts for n rows.
+        weights: weights that add up to 1, shape (e,).
+    """
     means = np.array([answer.mean for answer in answers])
     return Answer(*combine(weights, means, np.array([answer.variance for answer in answers])))
 
 
 @dataclass(frozen=True)
 class Stacking:
-    """Weights of experts, and how much wider than they say their intervals must be.
+    """Weights of experts, and a calibration of the mixture's variance.
 
     Attributes:
-        weights: of e experts, shape (e,).
+        weights: weights of e experts, shape (e,).
         inflation: factor on the mixture's variance.
-        freedom: degrees of freedom of the Student t that gives the intervals.
+        freedom: degrees of freedom of the Student t distribution of intervals.
     """
 
     weights: Vector
@@ -68,33 +73,33 @@ class Stacking:
         left_out: Sequence[Answer],
         measured: Vector,
         prior_rows: float = PRIOR_ROWS,
-        trust: float = 8.0,
+        variance_rows: float = 8.0,
     ) -> "Stacking":
-        """Weights and inflation from each expert's answers for rows left out.
+        """Weights and inflation from leave-one-out predictions of each expert.
 
         Args:
-            left_out: e answers for n rows, each as if the row had not been measured.
-            measured: n values.
+            left_out: leave-one-out predictions of e experts for n rows.
+            measured: n measured values.
             prior_rows: as in `stacking_weights`.
-            trust: rows' worth of belief that the variances are right as they are.
+            variance_rows: pseudo-observations with an inflation of 1.
         """
         weights = stacking_weights(
             np.array([answer.log_density(measured) for answer in left_out]), prior_rows
         )
         joint = mixed(left_out, weights)
         square = (measured - joint.mean) ** 2 / joint.variance
-        # One wild row among twenty must not widen every interval.
+        # Clipped, so that one outlier among twenty rows does not widen every interval.
         square = np.minimum(square, 9.0)
-        inflation = (trust + float(square.sum())) / (trust + len(measured))
-        return cls(weights, inflation, trust + len(measured))
+        inflation = (variance_rows + float(square.sum())) / (variance_rows + len(measured))
+        return cls(weights, inflation, variance_rows + len(measured))
 
     def combine(self, answers: Sequence[Answer]) -> Answer:
-        """The mixture's answer, its variance inflated."""
+        """The mixture's mean and inflated variance."""
         joint = mixed(answers, self.weights)
         return Answer(joint.mean, joint.variance * self.inflation)
 
     def half_width(self, answer: Answer, coverage: float = 0.9) -> Vector:
-        """Distance from a combined answer's mean to either bound, shape (n,)."""
+        """Half-width of the interval around a combined prediction, shape (n,)."""
         from scipy.special import stdtrit
 
         return np.asarray(stdtrit(self.freedom, 0.5 + coverage / 2) * np.sqrt(answer.variance))

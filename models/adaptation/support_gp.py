@@ -1,8 +1,8 @@
-"""What few measurements of a device say of a predictor's error there.
+"""Few-shot corrections of a predictor on devices, from support sets measured there.
 
-Each device that was adapted to has an error of its own, log(measured / predicted): an offset per
-stratum (operator family, execution mode), or a process over the features where that predicts
-left-out groups better (`forerun.models.adaptation.device_error`).
+The log error, log(measured / predicted), is modelled for each device that was adapted to: as an
+offset for each stratum (operator family, execution mode), or by a Gaussian process over the
+features where that predicts held-out groups better (`forerun.models.adaptation.device_error`).
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -23,21 +23,22 @@ from forerun.models.domain.feature_range import same_sheet, sheet
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 ENOUGH_ROWS = 10
-"""Rows from which on a device counts as seen."""
+"""Number of rows from which on an adapted device counts as seen."""
 MOST_ROWS = 1000
+"""Largest support set of a device; the latest rows are kept."""
 FARTHEST = 3.0
-"""Standard deviations at which features are clipped, as linear trends must not run away."""
+"""Standard deviations at which features are clipped, to limit extrapolation of linear trends."""
 TOO_WIDE = 0.25
-"""Typical left-out error from which on a device is called not predictable from few rows."""
+"""Median leave-one-group-out error from which on a limit reports the device as not predictable."""
 
 
 @dataclass(frozen=True)
 class Standardizer:
-    """Features in units of their spread over the training rows.
+    """Standardises features by their means and standard deviations over the training rows.
 
     Attributes:
         centre: (d,) means.
-        spread: (d,) standard deviations; infinite for columns that training never saw vary.
+        spread: (d,) standard deviations; infinite for columns that are constant in training.
     """
 
     centre: Column
@@ -45,14 +46,18 @@ class Standardizer:
 
     @classmethod
     def of(cls, matrix: Matrix) -> Self:
-        """The means and deviations of (n, d) training rows."""
+        """Means and standard deviations of training rows of shape (n, d)."""
         spread = matrix.std(axis=0)
         return cls(matrix.mean(axis=0), np.where(spread > 1e-9, spread, np.inf))
 
     def apply(self, matrix: Matrix, width: int) -> Matrix:
-        """Rows (n, width), clipped; columns are stretched so that `width` of them weigh alike.
+        """Standardised and clipped rows, padded with zeros to shape (n, width).
 
-        Strata with fewer columns than others so keep their distances when zeros are appended.
+        The columns are scaled so that distances do not depend on the number of varying columns.
+
+        Args:
+            matrix: (n, d) features, d at most `width`.
+            width: number of columns of the result.
         """
         varying = max(1, int(np.isfinite(self.spread).sum()))
         scaled = np.clip((matrix - self.centre) / self.spread, -FARTHEST, FARTHEST)
@@ -61,20 +66,24 @@ class Standardizer:
         return padded
 
     def to_json(self) -> dict[str, list[float | None]]:
-        """Plain lists; None for an infinite spread."""
+        """Plain lists; None for an infinite standard deviation."""
         spread = [s if np.isfinite(s) else None for s in self.spread.tolist()]
         return {"centre": self.centre.tolist(), "spread": spread}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Sequence[float | None]]) -> Self:
-        """What `to_json` wrote."""
+        """The standardizer that `to_json` wrote."""
         spread = [np.inf if s is None else s for s in content["spread"]]
         return cls(np.array(content["centre"], dtype=np.float64), np.array(spread))
 
 
 @dataclass(frozen=True)
 class SupportGP:
-    """Errors of all devices that were adapted to."""
+    """Errors of a predictor on all devices that were adapted to.
+
+    Attributes:
+        devices: error on each device.
+    """
 
     devices: tuple[DeviceError, ...] = field(default=())
 
@@ -88,46 +97,46 @@ class SupportGP:
         groups: Sequence[str] | None = None,
         comparable: bool = False,
     ) -> "SupportGP":
-        """New errors for the devices in these rows, in place of older ones of theirs.
+        """Errors with those of the devices in these rows replaced.
 
         Args:
             errors: n values of log(measured / uncorrected prediction); NaN is left out.
             devices: n devices.
-            strata: n names.
-            features: (n, d) by `Standardizer`.
+            strata: n names of strata.
+            features: (n, d) features scaled by `Standardizer`.
             known: devices in the training set.
-            groups: n names of what was measured, such as digests of graphs: rows of one are left
-                out together. Without them rows of one stratum with equal features are a group.
-            comparable: whether features mean the same in all strata, as those of networks do in
-                each execution mode; those of operator families do not.
+            groups: n names of groups, such as digests of graphs, which are held out as a whole. If
+                None, rows of one stratum with equal features are a group.
+            comparable: whether features have the same meaning in all strata, as those of networks
+                have in all execution modes; features of operator families do not.
         """
         sheets = [sheet(device) for device in devices]
-        found = []
+        updated = []
         for own in sorted(set(sheets)):
-            mine = np.flatnonzero(np.isfinite(errors) & np.array([s == own for s in sheets]))
-            mine = mine[-MOST_ROWS:]
-            if not len(mine):
+            indices = np.flatnonzero(np.isfinite(errors) & np.array([s == own for s in sheets]))
+            indices = indices[-MOST_ROWS:]
+            if not len(indices):
                 continue
             rows = SupportSet.of(
-                errors[mine],
-                [strata[i] for i in mine.tolist()],
-                features[mine],
-                None if groups is None else [groups[i] for i in mine.tolist()],
+                errors[indices],
+                [strata[i] for i in indices.tolist()],
+                features[indices],
+                None if groups is None else [groups[i] for i in indices.tolist()],
                 comparable,
             )
-            found.append(DeviceError(own, rows, devices[mine[0]] in known))
-        kept = [d for d in self.devices if not any(same_sheet(d.sheet, f.sheet) for f in found)]
-        return SupportGP((*kept, *found))
+            updated.append(DeviceError(own, rows, devices[indices[0]] in known))
+        kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
+        return SupportGP((*kept, *updated))
 
     def of(self, device: Device) -> DeviceError | None:
-        """The error on this device, where it was measured."""
+        """The error on this device; None if it was not adapted to."""
         if not self.devices or not device.has_sheet:
             return None
-        mine = sheet(device)
-        return next((d for d in self.devices if same_sheet(d.sheet, mine)), None)
+        own = sheet(device)
+        return next((d for d in self.devices if same_sheet(d.sheet, own)), None)
 
     def rows(self, device: Device) -> int:
-        """Measurements behind a device's correction; 0 where there is none."""
+        """Number of rows in a device's support set; 0 if it was not adapted to."""
         known = self.of(device)
         return 0 if known is None else len(known.rows)
 
@@ -138,16 +147,17 @@ class SupportGP:
         features: Matrix,
         groups: Sequence[str] | None = None,
     ) -> tuple[Column, Column]:
-        """Mean of the error and its standard deviation, each (n,).
+        """Mean of the error and its standard deviation in log units, each (n,).
 
-        Zero and NaN for devices that were not adapted to; an infinite deviation where nothing that
-        was measured resembles the row.
+        Zero and NaN for devices that were not adapted to. The deviation is infinite far from the
+        support set.
 
         Args:
             devices: n devices.
-            strata: n names.
-            features: (n, d) by `Standardizer`.
-            groups: n names as `updated` took them; without them nothing named there is recognised.
+            strata: n names of strata.
+            features: (n, d) features scaled by `Standardizer`.
+            groups: n names of groups, as in `updated`; if None, no measured group is recognised by
+                its name.
         """
         mean, deviation = np.zeros(len(devices)), np.full(len(devices), np.nan)
         if not self.devices:
@@ -155,23 +165,23 @@ class SupportGP:
         for device in set(devices):
             known = self.of(device)
             if known is not None:
-                mine = np.array([d == device for d in devices])
-                own = np.flatnonzero(mine)
+                rows = np.array([d == device for d in devices])
+                own = np.flatnonzero(rows)
                 names = None if groups is None else [groups[i] for i in own.tolist()]
-                asked = [strata[i] for i in own.tolist()]
-                mean[mine], deviation[mine] = known.at(asked, features[mine], names)
+                own_strata = [strata[i] for i in own.tolist()]
+                mean[rows], deviation[rows] = known.at(own_strata, features[rows], names)
         return mean, deviation
 
     def intervals(
         self, values: Column, deviation: Column, low: Column, high: Column
     ) -> tuple[Column, Column]:
-        """Intervals around corrected values; never wider, as ratios, than those of a new device.
+        """Lower and upper bounds around corrected values, never wider than on an unseen device.
 
         Args:
-            values: (n,) corrected.
-            deviation: (n,) as `correction` gives it; NaN and infinity keep the bounds given.
-            low: (n,) lower bound of an unseen device around the same values.
-            high: (n,) upper bound.
+            values: (n,) corrected predictions.
+            deviation: (n,) from `correction`; where NaN or infinite, `low` and `high` are returned.
+            low: (n,) lower bounds for an unseen device around the same values.
+            high: (n,) upper bounds.
         """
         reach = NORMAL_95 * deviation
         adapted = np.isfinite(deviation)
@@ -180,12 +190,12 @@ class SupportGP:
         return np.minimum(nearer_low, values), np.maximum(nearer_high, values)
 
     def held_out(self, device: Device) -> HeldOutErrors | None:
-        """Errors and coverage on groups left out one by one; None where nothing was measured."""
+        """Leave-one-group-out errors and coverage; None if the device was not adapted to."""
         known = self.of(device)
         return None if known is None else known.held_out()
 
     def limits(self, device: Device) -> tuple[str, ...]:
-        """A line where the rows of a device do not make it predictable."""
+        """A sentence where leave-one-group-out errors on a device are large, else nothing."""
         known = self.of(device)
         if known is None or len(known.rows) < 5 or known.left_out_error < TOO_WIDE:
             return ()
@@ -210,5 +220,5 @@ class SupportGP:
 
 
 def graph_digests(queries: Sequence[Query]) -> list[str]:
-    """Names of the groups of network queries: runs of one graph are held out together."""
+    """Names of groups of network queries: the digest of the graph; empty for other workloads."""
     return [q.workload.graph.digest if isinstance(q.workload, Network) else "" for q in queries]

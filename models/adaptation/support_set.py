@@ -1,4 +1,4 @@
-"""Support sets: the errors of a predictor on the few rows measured on a device."""
+"""Support sets: the errors of a predictor on a few rows measured on a device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ Matrix = NDArray[np.float64]
 Names = NDArray[np.str_]
 
 SAME_POINT = 1e-4
-"""Distance of standardised features below which two rows are one point."""
+"""Distance of standardised features below which two rows count as equal."""
 
 
 @dataclass(frozen=True)
 class SupportSet:
-    """k errors with what they depend on.
+    """Log errors of k measured rows, with their strata, features and groups.
 
     Attributes:
         errors: (k,) log(measured / predicted).
-        strata: (k,) names: execution modes, operator families.
-        features: (k, d) standardised.
-        groups: (k,) codes of what is measured (a model, an operator's shape).
-        keys: (k,) names of the groups; empty where points stand for themselves.
-        comparable: whether features mean the same in all strata.
+        strata: (k,) names of strata: execution modes or operator families.
+        features: (k, d) standardised features.
+        groups: (k,) codes of groups (a model, an operator's shape).
+        keys: (k,) names of groups; empty strings where features identify groups.
+        comparable: whether features have the same meaning in all strata.
     """
 
     errors: Column
@@ -46,21 +46,21 @@ class SupportSet:
         keys: Sequence[str] | None = None,
         comparable: bool = False,
     ) -> Self:
-        """The rows without repetitions of one measurement.
+        """The support set of n rows without duplicates.
 
         Args:
-            errors: (n,).
-            strata: n names.
-            features: (n, d) standardised.
-            keys: n names of groups; without them rows of one stratum with equal features are one.
-            comparable: as in the attributes.
+            errors: (n,) log(measured / predicted).
+            strata: n names of strata.
+            features: (n, d) standardised features.
+            keys: n names of groups; if None, rows of one stratum with equal features are a group.
+            comparable: whether features have the same meaning in all strata.
         """
         features = np.asarray(features, dtype=np.float64).round(6) + 0.0
         names = np.array(strata, dtype=np.str_)
         points = np.unique(features, axis=0, return_inverse=True)[1].reshape(-1)
         strata_codes = np.unique(names, return_inverse=True)[1]
         if keys is None and len(errors) > 1 and points.max() == 0:
-            # Features that never differ identify nothing: each row stands for itself.
+            # Constant features identify no groups: each row is a group.
             keys = [f"#{row}" for row in range(len(errors))]
         if keys is None:
             own = np.stack([points, strata_codes], axis=1)
@@ -69,7 +69,7 @@ class SupportSet:
         else:
             labels = np.array(keys, dtype=np.str_)
             groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
-        # One measurement sent twice counts once.
+        # Duplicates of a measurement count once.
         identity = np.stack([points, strata_codes, groups, errors], axis=1)
         kept = np.sort(np.unique(identity, axis=0, return_index=True)[1])
         whole = cls(
@@ -120,11 +120,16 @@ class SupportSet:
     def relation(
         self, strata: Names, features: Matrix, keys: Sequence[str] | None
     ) -> tuple[Matrix, NDArray[np.bool_], NDArray[np.bool_]]:
-        """How n queries relate to the k rows.
+        """Distances of n queries to the k rows, and whether they match or share a group.
+
+        Args:
+            strata: (n,) names of strata.
+            features: (n, d) standardised features.
+            keys: n names of groups, or None.
 
         Returns:
-            (n, k) distances, infinite across strata; whether they are the same point in the same
-            stratum; whether they are of one group.
+            Three matrices of shape (n, k): distances, infinite across strata; whether query and row
+            are equal in stratum, features and group; whether they belong to one group.
         """
         distance = distances(features, self.features)
         same_stratum = strata[:, None] == self.strata[None, :]

@@ -1,15 +1,18 @@
-"""The graph network in torch, and its export to ONNX. The only file that needs torch.
+"""The graph network in torch, and its export to ONNX.
 
-Encoder: kernels of a lowered network -> a state each, by rounds of message passing along both
-directions of the edges. It sees neither device nor batch size. Head: states, ratios of kernel to
-device, the run -> corrections. The time is the sum over kernels of
+The encoder maps the kernels of a lowered network to embeddings ("states"), by rounds of message
+passing along both directions of the edges (GraphSAGE with mean aggregation, Hamilton et al. 2017).
+Its inputs depend neither on the device nor on the batch size. The head maps the states, ratios of
+kernels to the device and features of the run to corrections. The time is the sum over kernels of
 
     seconds x exp(correction) + launch x exp(correction of launches)
 
-times a correction of the whole, from the kernels' states weighed by their share of the time. All
-corrections start at zero, so training starts at the additive time of `AdditiveLatencyModel`.
+times a correction of the whole, which is computed from the mean of the kernels' hidden states
+weighted by their shares of the time. All corrections start at zero, so training starts at the
+additive time of `AdditiveLatencyModel`.
 
-Parameters have a leading dimension of members: they are trained one by one and exported together.
+Parameters have a leading dimension of ensemble members, which are trained separately and exported
+together.
 """
 
 import logging
@@ -35,18 +38,18 @@ _TINY = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class GraphShape:
-    """Sizes of the network and how it is trained.
+    """Layer sizes and training hyperparameters of the graph network.
 
     Attributes:
-        hidden: width of the embeddings.
-        head: width of the states, the head's first layer.
-        last: width of its last.
-        epochs: passes over the graphs.
-        graphs_a_batch: graphs encoded together, with all their runs.
-        learning_rate: highest of the one-cycle schedule.
-        weight_decay: of AdamW.
-        dropout: share of the head's first layer left out while training.
-        noise: standard deviation of what is added to kernels' features while training.
+        hidden: width of the encoder's hidden layers.
+        head: width of the states and of the head's first layer.
+        last: width of the head's last hidden layer.
+        epochs: passes over the training graphs.
+        graphs_a_batch: graphs in a batch, each with all its runs.
+        learning_rate: maximum of the one-cycle schedule.
+        weight_decay: weight decay of AdamW.
+        dropout: dropout rate of the head's first layer.
+        noise: standard deviation of the Gaussian noise on kernels' features during training.
     """
 
     hidden: int = 32
@@ -61,7 +64,12 @@ class GraphShape:
 
 
 def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
-    """(root, features, before, after) of n kernels -> (members, n, head) states."""
+    """A module that maps (root, features, before, after) of n kernels to (members, n, head).
+
+    Args:
+        shape: layer sizes.
+        members: ensemble members in one module.
+    """
     import torch
     from torch import nn
 
@@ -73,48 +81,55 @@ def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.kept = nn.ParameterDict(_linear(members, layers))
-            self.kept["root"] = nn.Parameter(torch.randn(members, len(KERNEL_ROOTS), _ROOT_WIDTH))
+            self.weights = nn.ParameterDict(_linear_weights(members, layers))
+            self.weights["root"] = nn.Parameter(
+                torch.randn(members, len(KERNEL_ROOTS), _ROOT_WIDTH)
+            )
             for i in range(HOPS):
-                self.kept[f"scale{i}"] = nn.Parameter(torch.ones(members, 1, width))
-                self.kept[f"shift{i}"] = nn.Parameter(torch.zeros(members, 1, width))
+                self.weights[f"scale{i}"] = nn.Parameter(torch.ones(members, 1, width))
+                self.weights[f"shift{i}"] = nn.Parameter(torch.zeros(members, 1, width))
 
         def forward(
             self, root: "Tensor", features: "Tensor", before: "Tensor", after: "Tensor"
         ) -> "Tensor":
-            told = features.expand(members, -1, -1)
-            h = torch.cat([self.kept["root"][:, root], told], 2)
-            h = torch.relu(_through(self.kept, "enter", h))
+            expanded = features.expand(members, -1, -1)
+            h = torch.cat([self.weights["root"][:, root], expanded], 2)
+            h = torch.relu(_linear(self.weights, "enter", h))
             for i in range(HOPS):
-                heard = [
+                messages = [
                     scatter(h[:, of], to, dim=1, dim_size=h.shape[1], reduce="mean")
                     for to, of in (before, after)
                 ]
-                h = h + torch.relu(_through(self.kept, f"mix{i}", torch.cat([h, *heard], 2)))
+                h = h + torch.relu(_linear(self.weights, f"mix{i}", torch.cat([h, *messages], 2)))
                 h = nn.functional.layer_norm(h, (width,))
-                h = h * self.kept[f"scale{i}"] + self.kept[f"shift{i}"]
-            return _through(self.kept, "leave", h)
+                h = h * self.weights[f"scale{i}"] + self.weights[f"shift{i}"]
+            return _linear(self.weights, "leave", h)
 
     return Encoder()
 
 
 def _scatter() -> "Callable[..., Tensor]":
-    """torch-geometric's aggregation; its import warns of torch's own deprecations."""
+    """`torch_geometric.utils.scatter`, imported without its deprecation warnings."""
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from torch_geometric.utils import scatter
 
-        found: Callable[..., Tensor] = scatter
-        return found
+        aggregate: Callable[..., Tensor] = scatter
+        return aggregate
 
 
 def head(shape: GraphShape, members: int = 1) -> "nn.Module":
-    """(states, pairs, runs, busy, launch) -> (log seconds, terms, context).
+    """A module that maps (states, pairs, runs, busy, launch) to (log seconds, terms, context).
 
-    q runs of one graph: (members, n, head), (q, n, pairs), (q, runs), (q, n), (q, n) ->
-    (members, q), (members, q, n), (members, q, last).
+    For q runs of one graph of n kernels the inputs have the shapes (members, n, head),
+    (q, n, len(PAIR_FEATURES)), (q, len(RUN_FEATURES)), (q, n) and (q, n), the outputs (members, q),
+    (members, q, n) and (members, q, last).
+
+    Args:
+        shape: layer sizes.
+        members: ensemble members in one module.
     """
     import torch
     from torch import nn
@@ -122,10 +137,10 @@ def head(shape: GraphShape, members: int = 1) -> "nn.Module":
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.kept = nn.ParameterDict(_linear(members, _head_layers(shape)))
+            self.weights = nn.ParameterDict(_linear_weights(members, _head_layers(shape)))
             with torch.no_grad():
                 for name in ("correct", "correct_bias", "shift", "shift_bias"):
-                    self.kept[name].zero_()
+                    self.weights[name].zero_()
 
         def forward(
             self,
@@ -138,16 +153,16 @@ def head(shape: GraphShape, members: int = 1) -> "nn.Module":
             runs = runs.expand(members, -1, -1)
             terms, z = self.terms(
                 states[:, None],
-                self.through("pair", pairs.expand(members, -1, -1, -1)),
-                self.through("run", runs)[:, :, None],
+                self.linear("pair", pairs.expand(members, -1, -1, -1)),
+                self.linear("run", runs)[:, :, None],
                 torch.stack([busy, launch], 2),
             )
             total = terms.sum(2, keepdim=True)
             context = (z * (terms / total)[:, :, :, None]).sum(2)
             return self.log_seconds(total[:, :, 0], context, runs), terms, context
 
-        def through(self, name: str, values: "Tensor") -> "Tensor":
-            return _through(self.kept, name, values)
+        def linear(self, name: str, values: "Tensor") -> "Tensor":
+            return _linear(self.weights, name, values)
 
         def terms(
             self, states: "Tensor", pairs: "Tensor", runs: "Tensor", seconds: "Tensor"
@@ -155,19 +170,24 @@ def head(shape: GraphShape, members: int = 1) -> "nn.Module":
             z = torch.relu(states + pairs + runs)
             if self.training:
                 z = nn.functional.dropout(z, shape.dropout)
-            z = torch.relu(self.through("last", z))
-            factors = torch.exp(self.through("correct", z).clamp(-_MOST, _MOST))
+            z = torch.relu(self.linear("last", z))
+            factors = torch.exp(self.linear("correct", z).clamp(-_MOST, _MOST))
             return (seconds * factors).sum(-1), z
 
         def log_seconds(self, total: "Tensor", context: "Tensor", runs: "Tensor") -> "Tensor":
-            of_whole = torch.relu(self.through("whole", torch.cat([context, runs], 2)))
-            return torch.log(total + _TINY) + self.through("shift", of_whole)[:, :, 0]
+            hidden = torch.relu(self.linear("whole", torch.cat([context, runs], 2)))
+            return torch.log(total + _TINY) + self.linear("shift", hidden)[:, :, 0]
 
     return Head()
 
 
 def joined(parts: "Sequence[nn.Module]", make: "Callable[[int], nn.Module]") -> "nn.Module":
-    """One module of all members, from modules of one member each."""
+    """One module with all members, from modules of one member each.
+
+    Args:
+        parts: trained modules of one member.
+        make: number of members -> an untrained module of the same kind.
+    """
     import torch
 
     whole = make(len(parts))
@@ -179,9 +199,17 @@ def joined(parts: "Sequence[nn.Module]", make: "Callable[[int], nn.Module]") -> 
 def export(
     encoders: "Sequence[nn.Module]", heads: "Sequence[nn.Module]", shape: GraphShape
 ) -> tuple[bytes, bytes]:
-    """Encoder in single, head in double precision, as ONNX with free sizes.
+    """The ensemble as two ONNX files with dynamic sizes: encoder in fp32, head in fp64.
 
-    The head answers many runs at once; in double precision a run does not depend on how many.
+    The head evaluates many runs at once; in double precision a result does not depend on how many.
+
+    Args:
+        encoders: an encoder of each member.
+        heads: a head of each member.
+        shape: layer sizes of all.
+
+    Returns:
+        Serialised encoder and head.
     """
     import torch
     from torch.export import Dim
@@ -218,26 +246,31 @@ def _head_layers(shape: GraphShape) -> dict[str, tuple[int, int]]:
     }
 
 
-def _linear(members: int, layers: dict[str, tuple[int, int]]) -> "dict[str, nn.Parameter]":
-    """Weights and biases spread as torch spreads those of a linear layer."""
+def _linear_weights(members: int, layers: dict[str, tuple[int, int]]) -> "dict[str, nn.Parameter]":
+    """Weights and biases of linear layers, initialised as by `torch.nn.Linear`.
+
+    Args:
+        members: ensemble members, the leading dimension.
+        layers: name -> width of the input and of the output.
+    """
     import torch
     from torch import nn
 
-    kept = {}
-    for name, (entering, leaving) in layers.items():
-        for key, rows in ((name, entering), (f"{name}_bias", 1)):
-            values = (2 * torch.rand(members, rows, leaving) - 1) / entering**0.5
-            kept[key] = nn.Parameter(values)
-    return kept
+    weights = {}
+    for name, (width_in, width_out) in layers.items():
+        for key, rows in ((name, width_in), (f"{name}_bias", 1)):
+            values = (2 * torch.rand(members, rows, width_out) - 1) / width_in**0.5
+            weights[key] = nn.Parameter(values)
+    return weights
 
 
-def _through(kept: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
-    """A linear layer of each member over values (members, ..., entering)."""
-    weight, bias = kept[name], kept[f"{name}_bias"]
+def _linear(weights: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
+    """Apply the linear layer of each member to values of shape (members, ..., width)."""
+    weight, bias = weights[name], weights[f"{name}_bias"]
     while weight.dim() < values.dim():
         weight, bias = weight[:, None], bias[:, None]
-    found: Tensor = values @ weight + bias
-    return found
+    outputs: Tensor = values @ weight + bias
+    return outputs
 
 
 def onnx_bytes(
@@ -247,12 +280,20 @@ def onnx_bytes(
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> bytes:
-    """A module as ONNX with free sizes, without the exporter's talk."""
+    """A module as serialised ONNX, without the exporter's warnings and log messages.
+
+    Args:
+        module: to export; it is put into evaluation mode.
+        example: inputs that the module accepts.
+        free: dynamic dimensions of each input, as `torch.onnx.export` takes them.
+        inputs: names of the inputs.
+        outputs: names of the outputs.
+    """
     import torch
 
-    loud = logging.getLogger("torch.onnx")
-    level = loud.level
-    loud.setLevel(logging.ERROR)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -267,5 +308,5 @@ def onnx_bytes(
             )
             assert program is not None
     finally:
-        loud.setLevel(level)
+        logger.setLevel(level)
     return bytes(program.model_proto.SerializeToString())

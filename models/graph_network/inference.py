@@ -1,4 +1,4 @@
-"""Answers of an exported graph network through onnxruntime: one thread, encodings are kept."""
+"""Inference of an exported graph network by onnxruntime on one thread, with cached encodings."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -22,26 +22,28 @@ Matrix = NDArray[np.float64]
 
 ENCODINGS_KEPT = 256
 FEW_GRAPHS = 64
-"""Encodings of more graphs at once are not kept: digests would cost more than they save."""
+"""Number of graphs in one call up to which encodings are cached; with more, digests would cost more
+than they save."""
 MOST_PAIRS = 2_000
-"""Runs times kernels that the head takes at once, so that what is between fits into a cache."""
+"""Runs times kernels in one call of the head, so that its activations fit into a processor's
+cache."""
 
 
 class Encoded(NamedTuple):
-    """A kernel graph, and its states as the encoder gives them, (members, n, head)."""
+    """A kernel graph of n kernels, and its states from the encoder, (members, n, head)."""
 
     graph: KernelGraph
     states: NDArray[np.float32]
 
 
 class Answered(NamedTuple):
-    """Answers to q runs of one graph.
+    """Outputs of the head for q runs of one graph of n kernels.
 
     Attributes:
-        log_seconds: (q,) mean over members.
+        log_seconds: (q,) logarithm of the seconds, mean over members.
         terms: (q, n) seconds of each kernel before the correction of the whole, mean over members.
-        context: (members, q, last) what the correction of the whole is made from.
-        runs: what the head was given.
+        context: (members, q, last) inputs of the correction of the whole.
+        runs: inputs of the head.
         kind: (n,) kinds of the kernels.
     """
 
@@ -53,36 +55,46 @@ class Answered(NamedTuple):
 
 
 class GraphAnswers:
-    """Encoder and head, loaded.
+    """Encoder and head of a graph network in onnxruntime sessions.
 
     Args:
-        encoder, head: ONNX, as `forerun.models.graph_network.encoder.export` writes them.
-        times: the additive time.
+        encoder, head: ONNX files from `forerun.models.graph_network.encoder.export`.
+        times: the additive model.
     """
 
     def __init__(self, encoder: bytes, head: bytes, times: AdditiveLatencyModel) -> None:
         self._encoder, self._head = _session(encoder), _session(head)
         self._times = times
-        self._kept = lru_cache(maxsize=ENCODINGS_KEPT)(self._of_key)
+        self._cached = lru_cache(maxsize=ENCODINGS_KEPT)(self._of_key)
 
     def encoded(self, graph: OperatorGraph, mode: LoweringMode, keep: bool = True) -> Encoded:
-        """The states of a network's kernels; those asked last are kept."""
+        """The states of a network's kernels.
+
+        Args:
+            graph: the network.
+            mode: how it is lowered to kernels.
+            keep: whether to cache the result; the `ENCODINGS_KEPT` latest are kept.
+        """
         if keep:
-            return self._kept(GraphKey(graph), mode)
+            return self._cached(GraphKey(graph), mode)
         return self.encode(next(kernel_graphs(graph, (mode,))))
 
     def encode(self, graph: KernelGraph) -> Encoded:
-        """One pass of the encoder, a graph at a time: states do not depend on other graphs."""
-        given = {
+        """Run the encoder on one graph, so that its states do not depend on other graphs."""
+        inputs = {
             "root": graph.root,
             "features": graph.features,
             "before": graph.before,
             "after": graph.after,
         }
-        return Encoded(graph, self._encoder.run(None, given)[0])
+        return Encoded(graph, self._encoder.run(None, inputs)[0])
 
     def answer(self, encoded: Encoded, queries: Sequence[Query]) -> Answered:
-        """The head on every run of one graph.
+        """Run the head on q runs of one graph.
+
+        Args:
+            encoded: the graph and its states.
+            queries: q networks that are lowered to this graph.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -91,18 +103,18 @@ class GraphAnswers:
         runs = runs_of(encoded.graph, queries, chips, [self._times] * len(queries))
         states = encoded.states.astype(np.float64)
         step = max(1, MOST_PAIRS // max(1, len(encoded.graph)))
-        found = [
+        outputs = [
             self._head.run(None, {"states": states, **runs.part(start, start + step)})
             for start in range(0, len(queries), step)
         ]
         log_seconds, terms, context = (
-            np.concatenate(column, axis=1) for column in zip(*found, strict=True)
+            np.concatenate(column, axis=1) for column in zip(*outputs, strict=True)
         )
         kind = encoded.graph.kernels.kind
         return Answered(log_seconds.mean(axis=0), terms.mean(axis=0), context, runs, kind)
 
     def answers(self, queries: Sequence[Query]) -> Iterator[tuple[Sequence[int], Answered]]:
-        """Answers, with the positions of the queries that they answer.
+        """For each graph, the positions of the queries that run it, and the outputs for them.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.

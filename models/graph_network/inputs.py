@@ -1,7 +1,7 @@
-"""Network queries as a graph network reads them: kernel graphs, and what a run makes of them.
+"""Inputs of the graph network: features of runs of a kernel graph on devices.
 
-Only ratios tell of the device: of a kernel's seconds to its launch, of its arithmetic to its
-traffic, of what it touches to the shared cache, of its tiles to the compute units.
+The device enters by ratios only: a kernel's seconds over those of its launch, arithmetic over
+traffic, activations over the shared cache, tiles over compute units.
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ PAIR_FEATURES: tuple[str, ...] = (
     "wave_fill",
     "log_share",
 )
-"""Of one kernel in one run."""
+"""Features of one kernel in one run."""
 
-WAYS = tuple(PARENTS)
+MODES = tuple(PARENTS)
 RUN_FEATURES: tuple[str, ...] = (
     "log_batch",
     "log_seconds_over_launches",
@@ -44,28 +44,28 @@ RUN_FEATURES: tuple[str, ...] = (
     "torch_version",
     "autocast",
     "half",
-    *WAYS,
+    *MODES,
 )
-"""Of one run."""
+"""Features of one run."""
 
 DOMAIN_FEATURES: tuple[str, ...] = (
     *("log_batch", "log_launches", "log_seconds_over_launches"),
     *(f"mean_{name}" for name in PAIR_FEATURES[:-1]),
 )
-"""What tells how unlike the training rows a run is; means are over the additive time."""
+"""Features whose ranges define the training domain; means are weighted by the additive time."""
 
 _TINY = 1e-12
 
 
 @dataclass(frozen=True)
 class Runs:
-    """q runs of one kernel graph, in the same way or not.
+    """Features of q runs of one kernel graph of n kernels, in any execution modes.
 
     Attributes:
-        busy: (q, n) seconds of each kind of kernel by the additive time, without launches.
+        busy: (q, n) seconds of each kernel by the additive model, without launches.
         launch: (q, n) seconds of its launches.
-        pairs: (q, n, len(PAIR_FEATURES)).
-        runs: (q, len(RUN_FEATURES)).
+        pairs: (q, n, len(PAIR_FEATURES)) features of each kernel in each run.
+        runs: (q, len(RUN_FEATURES)) features of each run.
     """
 
     busy: Matrix
@@ -74,17 +74,17 @@ class Runs:
     runs: Matrix
 
     def part(self, start: int, end: int) -> dict[str, NDArray[np.float64]]:
-        """Some of the runs, by the names of the head's inputs."""
+        """The runs from `start` to `end` (exclusive), by the names of the head's inputs."""
         return {name: column[start:end] for name, column in vars(self).items()}
 
     @property
     def log_base(self) -> Column:
-        """Logarithm of the additive time, seconds, shape (q,)."""
+        """Logarithm of the additive time in seconds, shape (q,)."""
         return np.asarray(np.log((self.busy + self.launch).sum(axis=1) + _TINY))
 
     @property
     def domain(self) -> Matrix:
-        """The columns of `DOMAIN_FEATURES`, shape (q, len(DOMAIN_FEATURES))."""
+        """Values of `DOMAIN_FEATURES`, shape (q, len(DOMAIN_FEATURES))."""
         terms = self.busy + self.launch
         share = terms / (terms.sum(axis=1, keepdims=True) + _TINY)
         means = np.einsum("qn,qnf->qf", share, self.pairs[:, :, :-1])
@@ -97,13 +97,13 @@ def runs_of(
     chips: Sequence[Chip],
     times: Sequence[AdditiveLatencyModel],
 ) -> Runs:
-    """What a run on each device at each batch size makes of one kernel graph.
+    """Features of q runs of one kernel graph.
 
     Args:
         graph: n distinct kernels.
-        queries: q networks lowered to it.
-        chips: their devices at the precision of each.
-        times: seconds by kind of kernel, for each query.
+        queries: q networks that are lowered to this graph.
+        chips: the device of each query at its precision.
+        times: additive model of each query.
     """
     kernels, kind = graph.kernels, graph.kernels.kind
     modes = [execution_mode(query) for query in queries]
@@ -112,9 +112,9 @@ def runs_of(
         np.array([getattr(chip, name) for chip in chips])[:, None]
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
     )
-    found = [one.by_kind[way] for one, way in zip(times, modes, strict=True)]
-    coefficients = np.stack([rows[:, kind] for rows, _ in found])
-    launch_s = np.array([launch for _, launch in found])[:, None] * LAUNCH_S
+    by_kind = [model.by_kind[mode] for model, mode in zip(times, modes, strict=True)]
+    coefficients = np.stack([rows[:, kind] for rows, _ in by_kind])
+    launch_s = np.array([launch for _, launch in by_kind])[:, None] * LAUNCH_S
     peak = np.where(kernels.tensor, matrix, vector)
     activations = kernels.traffic * batch
     compute = (kernels.work * batch + kernels.fixed_work) / peak
@@ -139,11 +139,12 @@ def runs_of(
     busy, launch = busy * graph.count, launch * graph.count
     launches = float(graph.count @ kernels.repeat)
     over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY)).tolist()
-    runs = [_run(*one, launches) for one in zip(queries, modes, over, strict=True)]
+    runs = [_run(*run, launches) for run in zip(queries, modes, over, strict=True)]
     return Runs(busy, launch, pairs, np.array(runs))
 
 
-def _run(query: Query, way: str, log_over_launches: float, launches: float) -> list[float]:
+def _run(query: Query, mode: str, log_over_launches: float, launches: float) -> list[float]:
+    """Values of `RUN_FEATURES` for one query."""
     network = _network(query)
     casts = casts_of(network.precision)
     return [
@@ -153,7 +154,7 @@ def _run(query: Query, way: str, log_over_launches: float, launches: float) -> l
         (torch_version(query.software) - 2.0) * 10.0,
         float(casts == "autocast"),
         float(casts == "half"),
-        *(float(way == one) for one in WAYS),
+        *(float(mode == known) for known in MODES),
     ]
 
 

@@ -1,9 +1,10 @@
-"""Latency of whole networks from their kernels' graph: additive times corrected by a network.
+"""Latency of whole networks by a graph network that corrects the additive model.
 
-Trained in torch (`forerun.models.graph_network.encoder`), answered through onnxruntime: the encoder
-runs once a graph and is kept, the light head once a question, for many devices and batch sizes at
-once. Several members are trained, each without some families; their answers to those families set
-the interval, their geometric mean is the answer.
+The network is trained in torch (`forerun.models.graph_network.encoder`) and evaluated by
+onnxruntime. The encoder runs once for each graph and its result is cached; the small head runs once
+for each query, for many devices and batch sizes at once. An ensemble is trained, each member
+without one fold of the families. Errors on these folds calibrate the intervals; the prediction is
+the members' geometric mean.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ Mask = NDArray[np.bool_]
 
 ENCODER, HEAD = "encoder.onnx", "head.onnx"
 OTHER_MODES_WEIGHT = 0.25
-"""Weight of rows that are no mixed-precision inference on a GPU in nchw."""
+"""Weight of rows other than mixed-precision inference on a GPU in nchw."""
 _SEEDS_APART = 100
 _BASE_FOLDS = 8
 _TINY = 1e-12
@@ -60,17 +61,31 @@ _CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_K
 _IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
 
 
-class _Lesson(NamedTuple):
-    """Everything that members are trained on."""
+class _TrainingSet(NamedTuple):
+    """The training set of all members.
 
-    taught: TrainingRows
+    Attributes:
+        rows: features, measured times and groups of n rows.
+        queries: their n queries.
+        graphs: their kernel graphs.
+        weights: (n,) weight of each row in the loss.
+    """
+
+    rows: TrainingRows
     queries: Sequence[Query]
     graphs: RunGraphs
     weights: Column
 
 
 class _Answer(NamedTuple):
-    """Log seconds, the additive time's, seconds by operator class, what the domain looks at."""
+    """Uncalibrated predictions for n networks.
+
+    Attributes:
+        log_seconds: (n,).
+        log_base: (n,) logarithm of the additive time.
+        by_class: (n, len(OPERATOR_CLASSES)) seconds.
+        features: (n, len(DOMAIN_FEATURES)) values of the domain's features.
+    """
 
     log_seconds: Column
     log_base: Column
@@ -79,7 +94,7 @@ class _Answer(NamedTuple):
 
 
 def silent(line: str) -> None:
-    """Progress that goes nowhere."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +102,19 @@ class GraphNetwork:
     """Latency of networks on the kinds of devices, precisions and phases that were measured.
 
     Attributes:
-        seed: of members, and spreads families over them.
-        members: networks trained, each without a fold of the families.
-        folds: that families are spread over; folds beyond the members are always taught.
-        shape: sizes and schedule.
-        threads: of torch while fitting; answers take one.
-        calibrated: whether `fit` also measures intervals; unseen devices cost a member each.
-        kernel_times: the additive time.
-        encoder, head: ONNX.
-        intervals: in units of the spread; seen devices by way of running.
-        domain: what the training rows are.
-        scalars: corrections of devices adapted to.
-        progress: takes a line for people while fitting.
+        seed: random seed of the members and of the assignment of families to folds.
+        members: size of the ensemble; each member is trained without one fold of the families.
+        folds: number of folds of families; those beyond `members` are in every training set.
+        shape: layer sizes and training hyperparameters.
+        threads: torch threads while fitting; inference uses one.
+        calibrated: whether `fit` also calibrates intervals, which trains one more member for each
+            device.
+        kernel_times: the additive model.
+        encoder, head: serialised ONNX files.
+        intervals: quantiles of scaled log errors; by execution mode on seen devices.
+        domain: devices, phases, precisions and ranges of the training rows.
+        scalars: corrections of devices that were adapted to.
+        progress: called with a line of text for each step of fitting.
     """
 
     seed: int = 0
@@ -118,41 +134,46 @@ class GraphNetwork:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
+        """The only metric: `latency_ms`."""
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Forward graphs in a phase and kind of precision measured on that kind of device."""
+        """Whether the query is a network whose device kind, phase and precision were trained on."""
         return self.domain.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Additive time on all rows, members on all but their own held-out families.
+        """Fit the additive model to all rows, and each member without its held-out families.
 
         Args:
-            measurements: networks with `latency_ms`, and the groups `device` and `family`.
+            measurements: networks with `latency_ms`, and the groups `device` and `family`. Rows
+                without a latency or with a weight of zero are left out.
         """
         latency = measurements.values["latency_ms"]
         weights = np.ones(len(latency)) if measurements.weights is None else measurements.weights
         # NaN compares false: rows without a latency are left out.
         kept = measurements.take((latency > 0) & (weights > 0))
-        taught = TrainingRows.of(kept)
+        training = TrainingRows.of(kept)
         usual = np.array([_usual(query) for query in kept.queries], dtype=np.bool_)
-        weights = taught.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
         with torch_threads(self.threads):
-            return self._fitted(_Lesson(taught, kept.queries, graphs, weights))
+            return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Shrunk scalars by device and way of running, from a few networks with `latency_ms`."""
-        plain = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
-        residuals = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        """Adapt to devices by shrunken factors of execution modes, from a few measured networks.
+
+        Args:
+            measurements: networks with `latency_ms`.
+        """
+        unadapted = replace(self, scalars=ShrunkScalars()).predict(measurements.queries)
+        residuals = np.log(measurements.values["latency_ms"] / unadapted.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
         modes = [execution_mode(q) for q in measurements.queries]
         known = self.domain.known
         return replace(self, scalars=self.scalars.updated(residuals, devices, modes, known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Time of each network, with its interval, limits and breakdown by operator class.
+        """Latency of each network, with its interval, limits and breakdown by operator class.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -166,7 +187,7 @@ class GraphNetwork:
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
             below, above = self.intervals.around(np.ones(len(queries)), modes, seen)
-            # A shift of the whole device does not grow with the correction of one network.
+            # On an unseen device the shift of the whole device dominates; it has a constant width.
             width = np.where(seen, _spread(answer.log_seconds, answer.log_base), 1.0)
             low["latency_ms"] = values * below**width
             high["latency_ms"] = values * above**width
@@ -180,67 +201,77 @@ class GraphNetwork:
             [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
         )
 
-    def _fitted(self, lesson: _Lesson) -> Self:
-        taught = lesson.taught
-        errors, spreads = np.full(len(taught), np.nan), np.ones(len(taught))
+    def _fitted(self, training_set: _TrainingSet) -> Self:
+        training = training_set.rows
+        errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
         parts = []
-        folds = held_out_folds(taught.family, self.folds, self.seed)
+        folds = held_out_folds(training.family, self.folds, self.seed)
         for number, held in enumerate(islice(folds, self.members)):
             self.progress(f"member {number + 1} of {self.members}")
             used = held if held.all() else ~held
-            part, errors[held], spreads[held] = self._member(lesson, used, held, number)
+            part, errors[held], spreads[held] = self._member(training_set, used, held, number)
             parts.append(part)
         encoder, head = export([p[0] for p in parts], [p[1] for p in parts], self.shape)
         fitted = replace(
             self,
-            kernel_times=_times(taught, np.ones(len(taught), dtype=np.bool_)),
+            kernel_times=_times(training, np.ones(len(training), dtype=np.bool_)),
             encoder=encoder,
             head=head,
             intervals=None,
             scalars=ShrunkScalars(),
         )
-        fitted = replace(fitted, domain=NetworkDomain.of(lesson.queries, fitted._ranges(lesson)))
+        fitted = replace(
+            fitted, domain=NetworkDomain.of(training_set.queries, fitted._ranges(training_set))
+        )
         if not self.calibrated:
             return fitted
-        missed = partial(self._missed, lesson)
-        return replace(fitted, intervals=intervals_of(taught, errors, spreads, missed))
+        refit_errors = partial(self._refit_errors, training_set)
+        return replace(fitted, intervals=intervals_of(training, errors, spreads, refit_errors))
 
     def _member(
-        self, lesson: _Lesson, used: Mask, held: Mask, number: int
+        self, training_set: _TrainingSet, used: Mask, held: Mask, number: int
     ) -> "tuple[nn.ModuleList, Column, Column]":
-        """A member taught some rows and stopped by others; errors and spreads on the latter."""
-        taught, rows = lesson.taught, lesson.taught.rows
-        times = _times(taught, used)
-        bases = _unseen_bases(taught, used, times, self.seed)
+        """Train a member on the rows `used`, and choose its best epoch on the rows `held`.
+
+        Returns:
+            Encoder and head; log errors and their scales on the held rows.
+        """
+        training, rows = training_set.rows, training_set.rows.rows
+        times = _times(training, used)
+        bases = _unseen_bases(training, used, times, self.seed)
         needed = np.flatnonzero(used | held)
         batches = GraphBatches(
-            [lesson.queries[row] for row in needed.tolist()],
-            lesson.graphs.take(needed),
+            [training_set.queries[row] for row in needed.tolist()],
+            training_set.graphs.take(needed),
             [bases[row] for row in needed.tolist()],
         )
-        parts, found = train(
+        parts, log_seconds = train(
             batches,
-            taught.log_measured[needed],
-            lesson.weights[needed],
+            training.log_measured[needed],
+            training_set.weights[needed],
             np.flatnonzero(used[needed]),
             np.flatnonzero(held[needed]),
             shape=self.shape,
             seed=self.seed * _SEEDS_APART + number,
             progress=lambda epoch, error: self.progress(f"  pass {epoch + 1}: {error:.4f}"),
         )
-        terms = times.terms(rows.design[held], rows.modes[held].tolist())
-        return parts, taught.log_measured[held] - found, _spread(found, log_seconds_of(terms))
+        terms = times.terms(rows.design_matrix[held], rows.modes[held].tolist())
+        spread = _spread(log_seconds, log_seconds_of(terms))
+        return parts, training.log_measured[held] - log_seconds, spread
 
-    def _missed(self, lesson: _Lesson, used: Mask, held: Mask) -> tuple[Column, Column]:
+    def _refit_errors(
+        self, training_set: _TrainingSet, used: Mask, held: Mask
+    ) -> tuple[Column, Column]:
+        """Log errors and scales on the rows `held`, by a member trained on the rows `used`."""
         self.progress(f"{int(held.sum()):,} rows of a device held out")
-        return self._member(lesson, used, held, self.members)[1:]
+        return self._member(training_set, used, held, self.members)[1:]
 
-    def _ranges(self, lesson: _Lesson) -> dict[str, FeatureRange]:
-        """Range of the domain's features by kind of device."""
-        kinds = np.array([query.device.kind for query in lesson.queries])
+    def _ranges(self, training_set: _TrainingSet) -> dict[str, FeatureRange]:
+        """Device kind -> ranges of `DOMAIN_FEATURES`."""
+        kinds = np.array([query.device.kind for query in training_set.queries])
         features = np.empty((len(kinds), len(DOMAIN_FEATURES)))
         times = [self.kernel_times] * len(kinds)
-        for rows, runs in lesson.graphs.runs(lesson.queries, times):
+        for rows, runs in training_set.graphs.runs(training_set.queries, times):
             features[rows] = runs.domain
         return {
             str(kind): FeatureRange.of(DOMAIN_FEATURES, features[kinds == kind])
@@ -249,18 +280,18 @@ class GraphNetwork:
 
     def _answer(self, queries: Sequence[Query]) -> _Answer:
         n = len(queries)
-        found = _Answer(
+        answer = _Answer(
             np.empty(n),
             np.empty(n),
             np.empty((n, len(OPERATOR_CLASSES))),
             np.empty((n, len(DOMAIN_FEATURES))),
         )
         for rows, part in self._answers.answers(queries):
-            found.log_seconds[rows] = part.log_seconds
-            found.log_base[rows] = part.runs.log_base
-            found.by_class[rows] = part.terms @ _IN_CLASS[part.kind]
-            found.features[rows] = part.runs.domain
-        return found
+            answer.log_seconds[rows] = part.log_seconds
+            answer.log_base[rows] = part.runs.log_base
+            answer.by_class[rows] = part.terms @ _IN_CLASS[part.kind]
+            answer.features[rows] = part.runs.domain
+        return answer
 
     @cached_property
     def _answers(self) -> GraphAnswers:
@@ -270,7 +301,7 @@ class GraphNetwork:
         return query.device in self.domain.known or self.scalars.rows(query.device) >= ENOUGH_ROWS
 
     def save(self, folder: Path) -> None:
-        """Two ONNX files, the rest as JSON."""
+        """Write the predictor to a folder: two ONNX files, the rest as JSON."""
         parameters = {
             "seed": self.seed,
             "members": self.members,
@@ -310,36 +341,44 @@ class GraphNetwork:
         )
 
 
-def _times(taught: TrainingRows, used: Mask) -> AdditiveLatencyModel:
-    rows = taught.rows
+def _times(training: TrainingRows, used: Mask) -> AdditiveLatencyModel:
+    """The additive model fitted to the rows `used`."""
+    rows = training.rows
     return AdditiveLatencyModel.fit(
-        rows.design[used], taught.log_measured[used], rows.modes[used].tolist()
+        rows.design_matrix[used], training.log_measured[used], rows.modes[used].tolist()
     )
 
 
 def _unseen_bases(
-    taught: TrainingRows, used: Mask, times: AdditiveLatencyModel, seed: int
+    training: TrainingRows, used: Mask, times: AdditiveLatencyModel, seed: int
 ) -> Sequence[AdditiveLatencyModel]:
-    """For each row an additive time that was not fitted on the row's family.
+    """For each row, an additive model that was fitted without the row's family.
 
-    On rows it was fitted on, an additive time is better than it will be on new families, and a
-    network would learn to trust it too much. Rows not used keep `times`, which never saw them.
+    An additive model has lower errors on its own training rows than on new families, so a graph
+    network trained on these would correct it too little. Rows that are not used for training get
+    `times`, which was fitted without them.
+
+    Args:
+        training: n training rows.
+        used: (n,) mask of the rows that a member is trained on.
+        times: additive model fitted to these rows.
+        seed: assigns families to folds.
     """
-    found = [times] * len(taught)
+    bases = [times] * len(training)
     rows = np.flatnonzero(used)
-    for fold in held_out_folds(taught.family[rows], _BASE_FOLDS, seed):
+    for fold in held_out_folds(training.family[rows], _BASE_FOLDS, seed):
         if fold.all():
             continue
-        others = np.zeros(len(taught), dtype=np.bool_)
+        others = np.zeros(len(training), dtype=np.bool_)
         others[rows[~fold]] = True
-        without = _times(taught, others)
+        without = _times(training, others)
         for row in rows[fold].tolist():
-            found[row] = without
-    return found
+            bases[row] = without
+    return bases
 
 
 def _spread(log_seconds: Column, log_base: Column) -> Column:
-    """How unsure an answer is, from how far the network moved it from the additive time."""
+    """Scale of the log error, from the network's correction of the additive time; (n,)."""
     return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(log_seconds - log_base), _MOST_SPREAD))
 
 

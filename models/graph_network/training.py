@@ -1,4 +1,4 @@
-"""Training of the graph network: one member on some rows, stopped by others."""
+"""Training of one member of the graph network, whose best epoch is chosen on held-out rows."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Column = NDArray[np.float64]
-Places = NDArray[np.intp]
+Index = NDArray[np.intp]
 Progress = Callable[[int, float], None]
 
 _WARM_UP = 0.2
@@ -25,27 +25,27 @@ def train(
     batches: GraphBatches,
     log_measured: Column,
     weights: Column,
-    taught: Places,
-    held: Places,
+    train_index: Index,
+    held_index: Index,
     *,
     shape: GraphShape,
     seed: int,
     progress: Progress = lambda epoch, error: None,
 ) -> "tuple[nn.ModuleList, Column]":
-    """Train on some rows and keep the pass that answers the held ones best.
+    """Train one member, and keep the epoch with the lowest error on the held-out rows.
 
     Args:
-        batches: all rows.
-        log_measured: logarithm of their seconds.
-        weights: their weights.
-        taught: rows to train on.
-        held: rows to stop by.
-        shape: sizes and schedule.
-        seed: of parameters, order and noise.
-        progress: told the pass and the mean absolute log error on the held rows.
+        batches: batches of all n rows.
+        log_measured: (n,) logarithm of the measured seconds.
+        weights: (n,) weights in the loss.
+        train_index: positions of the rows to train on.
+        held_index: positions of the held-out rows.
+        shape: layer sizes and training hyperparameters.
+        seed: random seed of parameters, order and noise.
+        progress: called with the epoch and the mean absolute log error on the held-out rows.
 
     Returns:
-        Encoder and head of one member; log seconds of the held rows.
+        Encoder and head of one member; predicted log seconds of the held-out rows.
     """
     import torch
 
@@ -58,55 +58,58 @@ def train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser,
         shape.learning_rate,
-        total_steps=shape.epochs * batches.count(taught, shape.graphs_a_batch),
+        total_steps=shape.epochs * batches.count(train_index, shape.graphs_a_batch),
         pct_start=_WARM_UP,
     )
-    best, found, kept = np.inf, np.zeros(len(held)), _copied(parts)
+    lowest, best_answers, best_state = np.inf, np.zeros(len(held_index)), _copied(parts)
     for epoch in range(shape.epochs):
         parts.train()
-        for batch in batches.batches(taught, shape.graphs_a_batch, order):
+        for batch in batches.batches(train_index, shape.graphs_a_batch, order):
             loss = _loss(parts, batch, log_measured, weights, shape.noise)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(parts.parameters(), _STEEPEST)
             optimiser.step()
             schedule.step()
-        answers = _answers(parts, batches, held, shape)
-        error = float(np.average(np.abs(answers - log_measured[held]), weights=weights[held]))
+        answers = _answers(parts, batches, held_index, shape)
+        error = float(
+            np.average(np.abs(answers - log_measured[held_index]), weights=weights[held_index])
+        )
         progress(epoch, error)
-        if error < best:
-            best, found, kept = error, answers, _copied(parts)
-    parts.load_state_dict(kept)
-    return parts, found
+        if error < lowest:
+            lowest, best_answers, best_state = error, answers, _copied(parts)
+    parts.load_state_dict(best_state)
+    return parts, best_answers
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """So many threads of torch, and its random state given back afterwards."""
+    """Set the number of torch threads; restore it and torch's random state afterwards."""
     import torch
 
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 def _loss(
     parts: "nn.ModuleList", batch: Batch, log_measured: Column, weights: Column, noise: float
 ) -> "Tensor":
+    """Weighted mean absolute error of the log seconds of a batch."""
     import torch
 
-    wanted = torch.from_numpy(log_measured[batch.rows].astype(np.float32))
+    target = torch.from_numpy(log_measured[batch.rows].astype(np.float32))
     weight = torch.from_numpy(weights[batch.rows].astype(np.float32))
-    error = (_log_seconds(parts, batch, noise) - wanted).abs()
+    error = (_log_seconds(parts, batch, noise) - target).abs()
     return (error * weight).sum() / weight.sum()
 
 
 def _log_seconds(parts: "nn.ModuleList", batch: Batch, noise: float = 0.0) -> "Tensor":
-    """What the head says of runs of many graphs, laid end to end; shape (q,)."""
+    """Predicted log seconds of the q runs of a batch of graphs, shape (q,)."""
     import torch
 
     encode, answer = cast(Any, parts[0]), cast(Any, parts[1])
@@ -117,29 +120,30 @@ def _log_seconds(parts: "nn.ModuleList", batch: Batch, noise: float = 0.0) -> "T
     states = encode(values["root"], features, values["before"], values["after"])
     terms, z = answer.terms(
         states.index_select(1, node),
-        answer.through("pair", values["pairs"][None]),
-        answer.through("run", runs[None]).index_select(1, run),
+        answer.linear("pair", values["pairs"][None]),
+        answer.linear("run", runs[None]).index_select(1, run),
         values["seconds"],
     )
     total = torch.zeros(1, len(runs)).index_add(1, run, terms)
-    # The share is a weight, not a way to lower the loss.
-    weighed = z * (terms / total[:, run]).detach()[:, :, None]
-    context = torch.zeros(1, len(runs), z.shape[2]).index_add(1, run, weighed)
+    # The shares are weights only: no gradient flows through them.
+    weighted = z * (terms / total[:, run]).detach()[:, :, None]
+    context = torch.zeros(1, len(runs), z.shape[2]).index_add(1, run, weighted)
     log_seconds: Tensor = answer.log_seconds(total, context, runs[None])[0]
     return log_seconds
 
 
 def _answers(
-    parts: "nn.ModuleList", batches: GraphBatches, rows: Places, shape: GraphShape
+    parts: "nn.ModuleList", batches: GraphBatches, rows: Index, shape: GraphShape
 ) -> Column:
+    """Predicted log seconds of these rows, in evaluation mode, shape (len(rows),)."""
     import torch
 
     parts.eval()
-    found = np.empty(len(batches.runs))
+    log_seconds = np.empty(len(batches.runs))
     with torch.no_grad():
         for batch in batches.batches(rows, shape.graphs_a_batch):
-            found[batch.rows] = _log_seconds(parts, batch).numpy()
-    return found[rows]
+            log_seconds[batch.rows] = _log_seconds(parts, batch).numpy()
+    return log_seconds[rows]
 
 
 def _copied(parts: "nn.ModuleList") -> dict[str, Any]:

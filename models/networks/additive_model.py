@@ -1,13 +1,13 @@
-"""The time of a network as a sum over the kinds of kernels it launches, fitted by ridge.
+"""An additive latency model: the time of a network as a sum over the kinds of kernels it launches.
 
     seconds = sum over kinds of  a x arithmetic at peak  +  b x traffic at full bandwidth
-            + sum over roots of  c x instructions of what only moves data
+            + sum over roots of  c x instructions of kernels that only move data
             + d x launches
 
-The coefficients are positive; their logarithms are a prior plus an effect of the kind's root plus
-the kind's own deviation, both shrunk to zero, under Huber's loss of the logarithm of the time. Ways
-of running (eager, compiled, training, ...) have coefficients of their own, shrunk to those of the
-way they resemble.
+The coefficients are positive. The logarithm of each is a prior mean plus an effect of the kind's
+root (the group of kinds it belongs to) plus a deviation of the kind. Effects and deviations have a
+ridge penalty; the loss is Huber's, of the logarithm of the time. Every execution mode (eager,
+compiled, training, ...) has coefficients of its own, shrunk to those of its parent mode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,11 +36,11 @@ PARENTS: Mapping[str, str] = {
     "training_nhwc": "training",
     "cpu": "compiled",
 }
-"""Way of running -> the one it is shrunk to."""
+"""Execution mode -> parent mode, whose coefficients are its prior mean."""
 
 INSTRUCTIONS_PER_BYTE = 20.0
-"""Vector operations a byte of traffic counts for: of 0, 8, 12 and 20 the one with which RTX 3090
-and RTX 4090 predicted each other best."""
+"""Vector operations that one byte of traffic stands for. Of 0, 8, 12 and 20 this value gave the
+lowest error of a fit on the RTX 3090 for the RTX 4090 and the reverse."""
 
 _ROOT_RIDGE = 0.05
 _KIND_RIDGE = 3.0
@@ -51,7 +51,7 @@ _FEWEST_ROWS = 30
 _SHORTEST_S = 1e-9
 _LOG_BOUNDS = (-8.0, 5.0)
 _TRAFFIC_PRIOR = float(np.log(0.5))
-"""Of products: most of their traffic hides behind arithmetic."""
+"""Prior log coefficient of the traffic of matrix products, most of which overlaps arithmetic."""
 _LAUNCH_PRIOR = float(np.log(0.6))
 
 _KINDS = [kind.name for kind in KERNEL_KINDS]
@@ -76,7 +76,7 @@ _COLUMN_ROOTS = (
     "launch",
 )
 ROOTS: tuple[str, ...] = tuple(dict.fromkeys(_COLUMN_ROOTS))
-"""What terms are shrunk toward; their shares of the time are features of the boosters."""
+"""Groups of terms that share an effect; their shares of the time are features of the boosters."""
 
 ROOT_OF_COLUMN = np.array([ROOTS.index(root) for root in _COLUMN_ROOTS])
 COMPUTE_COLUMNS = slice(0, len(_WITH_FLOPS))
@@ -99,11 +99,11 @@ CLASS_OF_COLUMN: tuple[str, ...] = (
     *(_CLASS_OF_ROOT[root] for root in _MOVERS),
     "",
 )
-"""Operator class of each term; launches belong to none."""
+"""Operator class of each term; the empty string for launches, which belong to no class."""
 
 
 def execution_mode(query: Query) -> str:
-    """The way a network query runs, one of `PARENTS`."""
+    """The execution mode of a network query, a key of `PARENTS`."""
     network, software = query.workload, query.software
     if query.device.kind == "cpu":
         return "cpu"
@@ -114,11 +114,11 @@ def execution_mode(query: Query) -> str:
 
 
 def design_row(seconds: Matrix, chip: Chip) -> Column:
-    """One row of terms from `forerun.features.networks.features.kind_seconds`.
+    """One row of the design matrix, from `forerun.features.networks.features.kind_seconds`.
 
     Args:
-        seconds: (3, len(KERNEL_KINDS)) arithmetic and traffic in seconds, launches.
-        chip: the device.
+        seconds: (3, len(KERNEL_KINDS)); seconds of arithmetic, seconds of traffic, launches.
+        chip: the device at the precision of the run.
 
     Returns:
         (len(COLUMNS),) seconds of each term at coefficient 1.
@@ -130,10 +130,10 @@ def design_row(seconds: Matrix, chip: Chip) -> Column:
 
 @dataclass(frozen=True)
 class AdditiveLatencyModel:
-    """Coefficients by way of running.
+    """Fitted coefficients of the additive time, one set for each execution mode.
 
     Attributes:
-        logs: way -> (len(COLUMNS),) logarithms of the coefficients.
+        logs: execution mode -> (len(COLUMNS),) logarithms of the coefficients.
     """
 
     logs: Mapping[str, Column] = field(default_factory=dict)
@@ -141,55 +141,60 @@ class AdditiveLatencyModel:
     @classmethod
     def fit(
         cls,
-        design: Matrix,
+        design_matrix: Matrix,
         log_seconds: Column,
         modes: Sequence[str],
         weights: Column | None = None,
     ) -> "AdditiveLatencyModel":
-        """Fit the coefficients of each way of running, parents before children.
+        """Fit the coefficients of each execution mode, parents before children.
 
         Args:
-            design: (n, len(COLUMNS)) rows of `design_row`.
+            design_matrix: (n, len(COLUMNS)) rows of `design_row`.
             log_seconds: n logarithms of the measured seconds.
             modes: n execution modes; one with fewer than 30 rows keeps its parent's coefficients.
-            weights: n positive weights, equal ones where None.
+            weights: n positive weights; None for equal weights.
         """
         labels = np.array(modes)
         logs: dict[str, Column] = {}
-        for way, parent in PARENTS.items():
+        for mode, parent in PARENTS.items():
             prior = logs[parent] if parent else _PRIOR
-            mine = np.flatnonzero(labels == way)
-            if len(mine) < _FEWEST_ROWS:
-                logs[way] = prior
+            rows = np.flatnonzero(labels == mode)
+            if len(rows) < _FEWEST_ROWS:
+                logs[mode] = prior
                 continue
-            weight = np.ones(len(mine)) if weights is None else weights[mine]
-            logs[way] = _ridge(design[mine], log_seconds[mine], prior, weight)
+            weight = np.ones(len(rows)) if weights is None else weights[rows]
+            logs[mode] = _ridge(design_matrix[rows], log_seconds[rows], prior, weight)
         return cls(logs)
 
-    def terms(self, design: Matrix, modes: Sequence[str]) -> Matrix:
-        """Seconds of each term, shape (n, len(COLUMNS))."""
+    def terms(self, design_matrix: Matrix, modes: Sequence[str]) -> Matrix:
+        """Seconds of each term of n runs, shape (n, len(COLUMNS)).
+
+        Args:
+            design_matrix: (n, len(COLUMNS)) rows of `design_row`.
+            modes: n execution modes.
+        """
         coefficients = self._coefficients
-        if len(design) == 1:
-            return np.asarray(design * coefficients[modes[0]])
-        labels, scaled = np.array(modes), np.empty_like(design)
-        for way in np.unique(labels):
-            mine = labels == way
-            scaled[mine] = design[mine] * coefficients[str(way)]
+        if len(design_matrix) == 1:
+            return np.asarray(design_matrix * coefficients[modes[0]])
+        labels, scaled = np.array(modes), np.empty_like(design_matrix)
+        for mode in np.unique(labels):
+            rows = labels == mode
+            scaled[rows] = design_matrix[rows] * coefficients[str(mode)]
         return scaled
 
-    def kernel_seconds(self, kernels: Kernels, chip: Chip, batch_size: float, way: str) -> Column:
-        """Seconds of each kernel, shape (n,), none below what a kernel of any size takes.
+    def kernel_seconds(self, kernels: Kernels, chip: Chip, batch_size: float, mode: str) -> Column:
+        """Seconds of each kernel, shape (n,), none below the shortest time of any kernel.
 
-        Unlike the sum over kinds that the coefficients are fitted to, this holds for small batches
-        too, and never falls with the batch size.
+        The coefficients are fitted to a sum over kinds, which holds for large batches only. This
+        sum over kernels also holds for small batches, and never falls with the batch size.
 
         Args:
             kernels: n launched kernels.
             chip: the device at the run's precision.
             batch_size: samples in one run.
-            way: execution mode, one of `PARENTS`.
+            mode: execution mode, one of `PARENTS`.
         """
-        coefficients, _ = self.by_kind[way]
+        coefficients, _ = self.by_kind[mode]
         peak = peak_flops(chip, kernels.tensor, kernels.is_conv)
         compute = (kernels.work * batch_size + kernels.fixed_work) / peak
         memory = (kernels.traffic * batch_size + kernels.fixed_traffic) / chip.bandwidth
@@ -200,61 +205,74 @@ class AdditiveLatencyModel:
 
     @cached_property
     def by_kind(self) -> Mapping[str, tuple[Matrix, float]]:
-        """Way -> coefficients of a kernel's arithmetic, traffic and instructions, and of a launch.
+        """Execution mode -> coefficients by kind of kernel, and the coefficient of a launch.
 
-        The first have the shape (3, len(KERNEL_KINDS)), zero where a kind has no such term.
+        The former have the shape (3, len(KERNEL_KINDS)): arithmetic, traffic and instructions, zero
+        where a kind has no such term.
         """
-        found = {}
+        by_mode = {}
         compute, end = len(_WITH_FLOPS), len(_WITH_FLOPS) + len(_KINDS)
-        for way, coefficients in self._coefficients.items():
+        for mode, coefficients in self._coefficients.items():
             rows = np.zeros((3, len(_KINDS)))
             rows[0, _WITH_FLOPS] = coefficients[:compute]
             rows[1] = coefficients[compute:end]
             rows[2] = coefficients[end:-1] @ _MOVED_BY
-            found[way] = (rows, float(coefficients[-1]))
-        return found
+            by_mode[mode] = (rows, float(coefficients[-1]))
+        return by_mode
 
     @cached_property
     def _coefficients(self) -> Mapping[str, Column]:
-        return {way: np.exp(logs) for way, logs in self.logs.items()}
+        return {mode: np.exp(logs) for mode, logs in self.logs.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Way -> term -> logarithm of its coefficient."""
+        """Execution mode -> term -> logarithm of its coefficient."""
         return {
-            way: dict(zip(COLUMNS, logs.tolist(), strict=True)) for way, logs in self.logs.items()
+            mode: dict(zip(COLUMNS, logs.tolist(), strict=True)) for mode, logs in self.logs.items()
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Mapping[str, float]]) -> "AdditiveLatencyModel":
-        """What `to_json` wrote; a term that was not there then keeps its prior."""
+        """The model that `to_json` wrote; a term that it lacks keeps its prior."""
         known = list(zip(COLUMNS, _PRIOR.tolist(), strict=True))
         return cls(
             {
-                way: np.array([float(logs.get(name, prior)) for name, prior in known])
-                for way, logs in content.items()
+                mode: np.array([float(logs.get(name, prior)) for name, prior in known])
+                for mode, logs in content.items()
             }
         )
 
 
 def root_shares(terms: Matrix) -> Matrix:
-    """Share of each root in the time, shape (n, len(ROOTS))."""
+    """Share of each root in the additive time, shape (n, len(ROOTS)).
+
+    Args:
+        terms: (n, len(COLUMNS)) seconds of each term.
+    """
     total = terms.sum(axis=1, keepdims=True) + _SHORTEST_S
     return np.asarray((terms / total) @ _BY_ROOT)
 
 
 def log_seconds_of(terms: Matrix) -> Column:
-    """Logarithm of the summed time, shape (n,)."""
+    """Logarithm of the summed seconds, shape (n,).
+
+    Args:
+        terms: (n, len(COLUMNS)) seconds of each term.
+    """
     return np.asarray(np.log(terms.sum(axis=1) + _SHORTEST_S))
 
 
-def _ridge(design: Matrix, target: Column, prior: Column, weights: Column) -> Column:
-    """Prior + root effects + deviations that minimise Huber's loss with both shrunk."""
+def _ridge(design_matrix: Matrix, target: Column, prior: Column, weights: Column) -> Column:
+    """Log coefficients: prior + root effects + deviations, by penalised Huber loss."""
     from scipy.optimize import minimize
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    # Terms without any time teach nothing: their deviation stays zero, their root's effect holds.
-    live = np.flatnonzero(design.max(axis=0) > 0)
-    part, start, root = np.ascontiguousarray(design[:, live]), prior[live], ROOT_OF_COLUMN[live]
+    # No row informs a term that takes no time: its deviation stays zero, its root's effect applies.
+    live = np.flatnonzero(design_matrix.max(axis=0) > 0)
+    part, start, root = (
+        np.ascontiguousarray(design_matrix[:, live]),
+        prior[live],
+        ROOT_OF_COLUMN[live],
+    )
     weights = weights / weights.mean()
     n, roots = len(target), len(ROOTS)
 
@@ -263,8 +281,8 @@ def _ridge(design: Matrix, target: Column, prior: Column, weights: Column) -> Co
         terms = part * np.exp(np.clip(start + effects[root] + own, *_LOG_BOUNDS))
         total = terms.sum(axis=1) + _SHORTEST_S
         error = np.log(total) - target
-        size = np.abs(error)
-        huber = np.where(size < _HUBER, error**2 / (2 * _HUBER), size - _HUBER / 2)
+        absolute = np.abs(error)
+        huber = np.where(absolute < _HUBER, error**2 / (2 * _HUBER), absolute - _HUBER / 2)
         slope = np.clip(error / _HUBER, -1, 1) * weights
         gradient = (slope / total) @ terms / n
         value = (huber @ weights) / n + _RIDGE_SCALE * (
@@ -280,15 +298,15 @@ def _ridge(design: Matrix, target: Column, prior: Column, weights: Column) -> Co
         )
 
     with threadpool_limits(1):
-        found = minimize(
+        solution = minimize(
             loss,
             np.zeros(roots + len(live)),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": _STEPS},
         )
-    logs = prior + found.x[:roots][ROOT_OF_COLUMN]
-    logs[live] += found.x[roots:]
+    logs = prior + solution.x[:roots][ROOT_OF_COLUMN]
+    logs[live] += solution.x[roots:]
     return np.asarray(np.clip(logs, *_LOG_BOUNDS))
 
 

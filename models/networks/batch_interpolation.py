@@ -1,10 +1,10 @@
-"""Batch sizes at which a fitted predictor is asked, and how its answers carry over to others.
+"""Batch sizes at which a fitted predictor is evaluated, and interpolation to other batch sizes.
 
-Predictors of whole networks are trained on batches that fill the device. For smaller ones their
-features leave the training range, while the kernels' own law
-(`AdditiveLatencyModel.kernel_seconds`) still holds; so below the smallest batch that fills the
-device the law alone says how time falls. Between powers of two the predictor's correction of the
-law is interpolated, so that time never falls with the batch.
+Predictors of whole networks are trained on batches that fill the device. At smaller batches their
+features leave the training range, while the sum over kernels
+(`AdditiveLatencyModel.kernel_seconds`, "the law" below) still holds. So below the smallest batch
+that fills the device, the law alone scales the time. Between powers of two, the predictor's
+correction of the law is interpolated, so that the time never falls with the batch size.
 """
 
 from typing import NamedTuple
@@ -17,18 +17,18 @@ from forerun.features.networks.features import Chip
 from forerun.models.networks.additive_model import AdditiveLatencyModel
 
 FILLED_S = 5e-3
-"""Time from which a device counts as filled: the shortest eager run on the GPUs of the timm
-benchmark took 5.2 ms."""
+"""Seconds of kernel time from which a device counts as filled: the shortest eager run on the GPUs
+of the timm benchmark took 5.2 ms."""
 _LARGEST_EXPONENT = 20
 _USUAL_BATCH = 1024
 
 
 class BatchLadder(NamedTuple):
-    """Powers of two at which a query's network is priced.
+    """The powers of two at which a query's network is predicted.
 
     Attributes:
-        lower, upper: batch sizes, equal where one suffices.
-        weight: of the upper one, in the logarithm of the batch size.
+        lower, upper: batch sizes; equal where one suffices.
+        weight: interpolation weight of `upper`, linear in the logarithm of the batch size.
     """
 
     lower: int
@@ -36,11 +36,11 @@ class BatchLadder(NamedTuple):
     weight: float
 
 
-def rungs(batch_size: int, filled: int) -> BatchLadder:
-    """Where a predictor is asked for a batch size.
+def batch_ladder(batch_size: int, filled: int) -> BatchLadder:
+    """The batch sizes at which a predictor is evaluated for a query.
 
     Args:
-        batch_size: of the query.
+        batch_size: batch size of the query.
         filled: smallest power of two that fills the device.
     """
     if batch_size <= filled:
@@ -52,14 +52,14 @@ def rungs(batch_size: int, filled: int) -> BatchLadder:
     return BatchLadder(2**low, 2 ** (low + 1), exponent - low)
 
 
-def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, way: str) -> int:
-    """The smallest power of two whose kernels take `FILLED_S` by the law."""
+def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str) -> int:
+    """The smallest power of two whose kernels take `FILLED_S` or longer, at most 2**20."""
 
     def fills(exponent: int) -> bool:
-        return law_seconds(times, kernels, chip, 2**exponent, way) >= FILLED_S
+        return law_seconds(times, kernels, chip, 2**exponent, mode) >= FILLED_S
 
-    # Times are close to proportional to the batch from here down, so few steps lead there.
-    usual = law_seconds(times, kernels, chip, _USUAL_BATCH, way)
+    # Below this batch size, times are nearly proportional to it, so the search takes few steps.
+    usual = law_seconds(times, kernels, chip, _USUAL_BATCH, mode)
     guess = int(np.log2(max(1.0, _USUAL_BATCH * FILLED_S / max(usual, 1e-12))))
     exponent = min(guess, _LARGEST_EXPONENT)
     while exponent < _LARGEST_EXPONENT and not fills(exponent):
@@ -70,8 +70,8 @@ def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, way
 
 
 def law_seconds(
-    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_size: float, way: str
+    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_size: float, mode: str
 ) -> float:
-    """Seconds of all kernels by the law; it never falls with the batch size."""
-    spent: NDArray[np.float64] = times.kernel_seconds(kernels, chip, float(batch_size), way)
-    return float(spent.sum())
+    """Summed seconds of all kernels at a batch size; never falls with the batch size."""
+    seconds: NDArray[np.float64] = times.kernel_seconds(kernels, chip, float(batch_size), mode)
+    return float(seconds.sum())

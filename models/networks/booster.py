@@ -1,8 +1,9 @@
-"""Latency of whole networks: kernels as launched, an additive time, and boosters on the rest.
+"""Latency of whole networks: an additive model of launched kernels, corrected by boosted trees.
 
-The answer is the geometric mean of two: the additive time of `AdditiveLatencyModel` with a booster
-on what it misses, and the kernels' roofline with a booster on all of it. Their disagreement scales
-the interval. A Gaussian process adds what both miss of networks like it (`NetworkResiduals`).
+A prediction is the geometric mean of two estimates: the additive time of `AdditiveLatencyModel`
+times a correction by a booster of its residuals, and the kernels' roofline times a correction by a
+second booster. The difference between the two scales the prediction interval. A Gaussian process
+adds the residuals that both leave on similar networks (`NetworkResiduals`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,17 +46,22 @@ SETTINGS: Mapping[str, Any] = {
 }
 RESIDUAL, WHOLE = "residual", "whole"
 OTHER_MODES_WEIGHT = 0.5
-"""Weight of rows that are no mixed-precision inference on a GPU in nchw."""
+"""Weight of rows other than mixed-precision inference on a GPU in nchw."""
 
 WITHIN = 0.9
-"""Share of the families held out that lie within the training domain."""
+"""Share of the held-out families that count as within the training domain."""
 _MOST_SPREAD = 0.5
 _SPREAD_FLOOR = 0.06
 
 
 class _Answer(NamedTuple):
-    """Log seconds, how far the two ways to them are apart, distance to training networks, seconds
-    of each term.
+    """Uncalibrated predictions for n networks.
+
+    Attributes:
+        log_seconds: (n,).
+        spread: (n,) absolute difference of the two estimates in log units, clipped, plus a floor.
+        novelty: (n,) distance to the nearest training network.
+        terms: (n, len(COLUMNS)) seconds of each term of the additive time.
     """
 
     log_seconds: Column
@@ -69,20 +75,20 @@ class NetworkBoost:
     """Latency of networks on the kinds of devices, precisions and phases that were measured.
 
     Attributes:
-        seed: of the boosters; also spreads families over folds.
-        trees: boosting rounds of each.
+        seed: random seed of the boosters and of the assignment of families to folds.
+        trees: boosting rounds of each booster.
         threads: LightGBM threads while fitting.
-        calibrated: whether `fit` also measures intervals, at six to nine times the cost.
-        kernel_times: the additive time.
-        boosters: `residual` and `whole`.
-        intervals: in units of the spread; seen devices by way of running.
-        ranges: range of the features.
-        domain: what the training rows are.
-        mixes: where the training networks lie.
-        residuals: what the boosters miss of them.
-        width_law: how intervals grow.
-        few_rows: errors on devices adapted to.
-        scale: spread of the features over the training rows.
+        calibrated: whether `fit` also calibrates intervals, at six to nine times the cost.
+        kernel_times: the additive model.
+        boosters: `residual` (of the additive time) and `whole` (of the roofline).
+        intervals: quantiles of scaled log errors; by execution mode on seen devices.
+        ranges: ranges of the features over the training rows.
+        domain: devices, phases, precisions and ranges of the training rows.
+        mixes: kernel mixes of the training networks.
+        residuals: Gaussian processes on the boosters' residuals.
+        width_law: how the scale of errors grows with spread and novelty.
+        support_gp: errors on devices that were adapted to.
+        scale: standardises features by the training rows.
     """
 
     seed: int = 0
@@ -97,59 +103,60 @@ class NetworkBoost:
     mixes: KernelMixes | None = None
     residuals: NetworkResiduals = field(default_factory=NetworkResiduals)
     width_law: WidthLaw = field(default_factory=WidthLaw)
-    few_rows: SupportGP = field(default_factory=SupportGP)
+    support_gp: SupportGP = field(default_factory=SupportGP)
     scale: Standardizer | None = None
     name: ClassVar[str] = "network_boost"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
+        """The only metric: `latency_ms`."""
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Forward graphs in a phase and kind of precision measured on that kind of device."""
+        """Whether the query is a network whose device kind, phase and precision were trained on."""
         return self.domain.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Additive time and boosters on all rows, intervals on rows that other fits did not see.
+        """Fit the additive model and boosters on all rows, and calibrate on held-out groups.
 
         Args:
-            measurements: networks with `latency_ms`, and the groups `device` and `family`.
+            measurements: networks with `latency_ms`, and the groups `device` and `family`. Rows
+                without a latency or with a weight of zero are left out.
         """
-        taught = TrainingRows.of(measurements)
+        training = TrainingRows.of(measurements)
         fitted = replace(
-            self._fitted(taught),
-            domain=NetworkDomain.of(measurements.queries, _domains(taught.rows)),
-            few_rows=SupportGP(),
-            scale=Standardizer.of(taught.rows.features),
+            self._fitted(training),
+            domain=NetworkDomain.of(measurements.queries, _domains(training.rows)),
+            support_gp=SupportGP(),
+            scale=Standardizer.of(training.rows.features),
         )
         if not self.calibrated:
             return replace(fitted, intervals=None)
-        errors, spreads, novelty = self._held_out(taught)
-        law = WidthLaw.of(errors, spreads, novelty, taught.family)
+        errors, spreads, novelty = self._held_out(training)
+        law = WidthLaw.of(errors, spreads, novelty, training.family)
         intervals = intervals_of(
-            taught, errors, law.scale(spreads, novelty), partial(self._missed, taught)
+            training, errors, law.scale(spreads, novelty), partial(self._refit_errors, training)
         )
-        domain = replace(fitted.domain, farthest=_farthest(novelty, taught))
+        domain = replace(fitted.domain, farthest=_farthest(novelty, training))
         return replace(fitted, intervals=intervals, width_law=law, domain=domain)
 
-    def _held_out(self, taught: TrainingRows) -> tuple[Column, Column, Column]:
-        """Log errors, spreads and novelty of each row, by a fit without its family."""
-        errors, spreads, novelty = (np.full(len(taught), np.nan) for _ in range(3))
-        for held in held_out_folds(taught.family, FOLDS, self.seed):
+    def _held_out(self, training: TrainingRows) -> tuple[Column, Column, Column]:
+        """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
+        errors, spreads, novelty = (np.full(len(training), np.nan) for _ in range(3))
+        for held in held_out_folds(training.family, FOLDS, self.seed):
             if not held.all():
-                answer = self._fitted(taught.take(~held))._answer(taught.rows.take(held))
-                errors[held] = taught.log_measured[held] - answer.log_seconds
+                answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
+                errors[held] = training.log_measured[held] - answer.log_seconds
                 spreads[held], novelty[held] = answer.spread, answer.novelty
         return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Errors on devices, by way of running, from a few networks with `latency_ms`."""
+        """Adapt to the devices of a few networks with `latency_ms`: errors by execution mode."""
         rows = NetworkRows.of(measurements.queries)
-        plain = np.exp(self._answer(rows).log_seconds) * 1e3
-        errors = np.log(measurements.values["latency_ms"] / plain)
+        unadapted_ms = np.exp(self._answer(rows).log_seconds) * 1e3
+        errors = np.log(measurements.values["latency_ms"] / unadapted_ms)
         devices, modes = [q.device for q in measurements.queries], rows.modes.tolist()
-        found = self.few_rows.updated(
+        support_gp = self.support_gp.updated(
             errors,
             devices,
             modes,
@@ -158,14 +165,20 @@ class NetworkBoost:
             graph_digests(measurements.queries),
             comparable=True,
         )
-        return replace(self, few_rows=found)
+        return replace(self, support_gp=support_gp)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the networks whose measurement on a new device tells most."""
+        """Positions of the `count` networks that are most informative to measure on a new device.
+
+        Args:
+            queries: candidates.
+            count: how many to choose.
+            seed: draws a subset where there are very many candidates.
+        """
         return suggest_for_errors(self._standard(NetworkRows.of(queries)), count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Time of each network, with its interval, limits and breakdown by operator class.
+        """Latency of each network, with its interval, limits and breakdown by operator class.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -174,8 +187,8 @@ class NetworkBoost:
         answer = self._answer(rows)
         devices = [q.device for q in queries]
         error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
-        if self.few_rows.devices:
-            error, deviation = self.few_rows.correction(
+        if self.support_gp.devices:
+            error, deviation = self.support_gp.correction(
                 devices, rows.modes.tolist(), self._standard(rows), graph_digests(queries)
             )
         values = np.exp(answer.log_seconds + error) * 1e3
@@ -185,9 +198,9 @@ class NetworkBoost:
             seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
             ones = np.ones(len(queries))
             below, above = self.intervals.around(ones, rows.modes.tolist(), seen)
-            # A shift of the whole device does not grow with the disagreement on one network.
+            # On an unseen device the shift of the whole device dominates; it has a constant width.
             width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
-            low["latency_ms"], high["latency_ms"] = self.few_rows.intervals(
+            low["latency_ms"], high["latency_ms"] = self.support_gp.intervals(
                 values, deviation, values * below**width, values * above**width
             )
         shares = rows.class_shares(answer.terms)
@@ -200,15 +213,17 @@ class NetworkBoost:
             [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
         )
 
-    def _fitted(self, taught: TrainingRows) -> Self:
-        rows = taught.rows
-        times = AdditiveLatencyModel.fit(rows.design, taught.log_measured, rows.modes.tolist())
-        matrix, log_seconds = rows.matrix(times.terms(rows.design, rows.modes.tolist()))
+    def _fitted(self, training: TrainingRows) -> Self:
+        rows = training.rows
+        times = AdditiveLatencyModel.fit(
+            rows.design_matrix, training.log_measured, rows.modes.tolist()
+        )
+        matrix, log_seconds = rows.matrix(times.terms(rows.design_matrix, rows.modes.tolist()))
         usual = _usual(rows)
-        weights = taught.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
         targets = {
-            RESIDUAL: (matrix, taught.log_measured - log_seconds, 2 * self.seed),
-            WHOLE: (rows.features, taught.log_measured - rows.log_roofline, 2 * self.seed + 1),
+            RESIDUAL: (matrix, training.log_measured - log_seconds, 2 * self.seed),
+            WHOLE: (rows.features, training.log_measured - rows.log_roofline, 2 * self.seed + 1),
         }
         boosters = {
             name: BoosterBag.fit(
@@ -222,7 +237,7 @@ class NetworkBoost:
             )
             for name, (features, target, seed) in targets.items()
         }
-        terms = times.terms(rows.design, rows.modes.tolist())
+        terms = times.terms(rows.design_matrix, rows.modes.tolist())
         mixes = KernelMixes.of(rows.features, terms, _fused(rows))
         fitted = replace(
             self,
@@ -232,34 +247,34 @@ class NetworkBoost:
             mixes=mixes,
             residuals=NetworkResiduals(),
         )
-        missed = taught.log_measured - fitted._answer(rows).log_seconds
+        residual = training.log_measured - fitted._answer(rows).log_seconds
         residuals = NetworkResiduals.fit(
-            mixes.places(rows.features, terms), missed, rows.modes, taught.same
+            mixes.positions(rows.features, terms), residual, rows.modes, training.same
         )
         return replace(fitted, residuals=residuals)
 
     def _answer(self, rows: NetworkRows) -> _Answer:
         assert self.ranges is not None
         assert self.mixes is not None
-        terms = self.kernel_times.terms(rows.design, rows.modes.tolist())
+        terms = self.kernel_times.terms(rows.design_matrix, rows.modes.tolist())
         matrix, log_seconds = rows.matrix(terms)
         matrix = self.ranges.clip(matrix)
-        one = log_seconds + self.boosters[RESIDUAL].predict(matrix)
-        other = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
-        missed = self.residuals.at(self.mixes.places(rows.features, terms), rows.modes)
+        additive = log_seconds + self.boosters[RESIDUAL].predict(matrix)
+        direct = rows.log_roofline + self.boosters[WHOLE].predict(matrix[:, :DIRECT])
+        residual = self.residuals.at(self.mixes.positions(rows.features, terms), rows.modes)
         return _Answer(
-            (one + other) / 2 + missed,
-            _SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD),
+            (additive + direct) / 2 + residual,
+            _SPREAD_FLOOR + np.minimum(np.abs(additive - direct), _MOST_SPREAD),
             self.mixes.novelty(rows.features, terms, _fused(rows)),
             terms,
         )
 
-    def _missed(
-        self, taught: TrainingRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
+    def _refit_errors(
+        self, training: TrainingRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
-        """Log errors of rows held out by a predictor fitted on those used, and a scale of 1."""
-        answer = self._fitted(taught.take(used))._answer(taught.rows.take(held))
-        return taught.log_measured[held] - answer.log_seconds, np.ones(int(held.sum()))
+        """Log errors on the rows `held` of a fit on the rows `used`, and a scale of 1 for each."""
+        answer = self._fitted(training.take(used))._answer(training.rows.take(held))
+        return training.log_measured[held] - answer.log_seconds, np.ones(int(held.sum()))
 
     def _standard(self, rows: NetworkRows) -> Column:
         assert self.scale is not None
@@ -270,20 +285,20 @@ class NetworkBoost:
     ) -> list[tuple[str, ...]]:
         assert self.mixes is not None
         checked, fused = rows.features[:, RANGED], _fused(rows)
-        found = []
+        limits = []
         for row, query in enumerate(queries):
-            adapted = self.few_rows.rows(query.device) >= ENOUGH_ROWS
+            adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
             lines = self.domain.limits(query, checked[row], adapted)
             if query.device.kind == "gpu" and answer.novelty[row] > self.domain.farthest:
                 differs = self.mixes.nearest_difference(
                     rows.features[row], answer.terms[row], bool(fused[row])
                 )
                 lines = (*lines, self.domain.far_line(float(answer.novelty[row]), differs))
-            found.append((*lines, *self.few_rows.limits(query.device)))
-        return found
+            limits.append((*lines, *self.support_gp.limits(query.device)))
+        return limits
 
     def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
+        """Write the predictor to a folder: boosters as LightGBM text, the rest as JSON."""
         assert self.ranges is not None
         parameters = {
             "seed": self.seed,
@@ -296,7 +311,7 @@ class NetworkBoost:
             "mixes": self.mixes.to_json() if self.mixes else None,
             "residuals": self.residuals.to_json(),
             "width_law": list(self.width_law),
-            "few_rows": self.few_rows.to_json(),
+            "few_rows": self.support_gp.to_json(),
             "scale": self.scale.to_json() if self.scale else None,
             **self.domain.to_json(),
         }
@@ -326,14 +341,14 @@ class NetworkBoost:
             mixes=KernelMixes.from_json(content["mixes"]) if content["mixes"] else None,
             residuals=NetworkResiduals.from_json(content.get("residuals", {})),
             width_law=WidthLaw(*content["width_law"]),
-            few_rows=SupportGP.from_json(content["few_rows"]),
+            support_gp=SupportGP.from_json(content["few_rows"]),
             scale=Standardizer.from_json(content["scale"]) if content["scale"] else None,
         )
 
 
 def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     kinds, features = np.where(rows.modes == "cpu", "cpu", "gpu"), rows.features
-    names = [FEATURES[place] for place in RANGED]
+    names = [FEATURES[index] for index in RANGED]
     return {
         str(kind): FeatureRange.of(names, features[kinds == kind][:, RANGED])
         for kind in np.unique(kinds)
@@ -344,16 +359,16 @@ def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
     return np.isin(rows.modes, ("compiled", "cpu"))
 
 
-def _farthest(novelty: Column, taught: TrainingRows) -> float:
-    """Distance within which `WITHIN` of the families held out lie, on GPUs; each counts alike."""
-    known = np.isfinite(novelty) & (taught.rows.modes != "cpu")
+def _farthest(novelty: Column, training: TrainingRows) -> float:
+    """Distance within which `WITHIN` of the held-out families on GPUs lie, weighted equally."""
+    known = np.isfinite(novelty) & (training.rows.modes != "cpu")
     if not known.any():
         return float("inf")
-    _, family, counts = np.unique(taught.family[known], return_inverse=True, return_counts=True)
+    _, family, counts = np.unique(training.family[known], return_inverse=True, return_counts=True)
     order = np.argsort(novelty[known])
-    reached = np.cumsum((1.0 / counts)[family][order]) / len(counts)
-    place = int(np.searchsorted(reached, WITHIN))
-    return float(novelty[known][order][min(place, len(order) - 1)])
+    cumulative = np.cumsum((1.0 / counts)[family][order]) / len(counts)
+    index = int(np.searchsorted(cumulative, WITHIN))
+    return float(novelty[known][order][min(index, len(order) - 1)])
 
 
 def _usual(rows: NetworkRows) -> NDArray[np.bool_]:

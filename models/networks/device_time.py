@@ -1,8 +1,8 @@
-"""Time of networks on the GPU itself, from the predictors of whole networks and of their kernels.
+"""Device time of networks on GPUs, from the predictors of whole networks and of their kernels.
 
-The predictor of whole networks answers for half precision and for what a compiler fused, the
-geometric mean of both for full precision. What neither was trained on, batches that do not fill
-the device, follows the kernels' law.
+Half precision and compiled networks are predicted by the predictor of whole networks, full
+precision in eager mode by the geometric mean of both predictors. Neither was trained on batches
+that do not fill the device; these are scaled by the sum over kernels (`batch_interpolation`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.models.networks.additive_model import execution_mode
-from forerun.models.networks.batch_interpolation import filling_batch, law_seconds, rungs
+from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.predictor import Predictor
@@ -29,22 +29,23 @@ Column = NDArray[np.float64]
 
 NORMAL_95 = 1.645
 NARROW = ("fp8", "int8")
-"""Precisions of which no network was measured."""
+"""Precisions without a measured network."""
 NETWORKS, OPERATORS = 0, 1
 """Positions in `DeviceTime.parts`."""
 DOUBLING_DEVIATION = 0.1
-"""Standard deviation of the logarithm that each halving below the filling batch adds in quadrature:
-an engineering figure, which the widths fitted on published tables correct."""
+"""Standard deviation of the logarithm that each halving of the batch size below the filling batch
+adds in quadrature. An engineering estimate, corrected by interval widths that are fitted on
+published tables (`NetworkLatency.widths`)."""
 
 
 class DeviceTimes(NamedTuple):
-    """Times of n networks on their devices.
+    """Device times of n networks.
 
     Attributes:
-        seconds: (n,).
-        low, high: (n,) distances of the bounds from the logarithm of `seconds`.
-        limits: what left the training range, a tuple for each network.
-        breakdowns: operator class -> ms, which add up to `seconds`; one for each network.
+        seconds: (n,) predicted device time.
+        low, high: (n,) distances of the interval's bounds from the logarithm of `seconds`.
+        limits: for each network, sentences about what is outside the training range.
+        breakdowns: for each network, operator class -> ms; these add up to `seconds`.
     """
 
     seconds: Column
@@ -55,15 +56,15 @@ class DeviceTimes(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """One question to a predictor of the device's time, and what its answer counts for.
+    """One query to a predictor of device time, and the weight of its prediction.
 
     Attributes:
-        row: network that it is asked for.
-        source: position in `DeviceTime.parts`.
+        row: index of the network that the query is for.
+        source: position of the predictor in `DeviceTime.parts`.
         query: the network at a batch size that fills the device.
-        factor: by the kernels' law, from that batch size to the one in question.
-        weight: in the mean of logarithms over the requests of a row; they add up to 1.
-        extra: standard deviation of the logarithm that carrying over adds.
+        factor: ratio of the kernels' summed time at the queried batch size to that of `query`.
+        weight: weight in the mean of logarithms over the requests of a row; these add up to 1.
+        extra: standard deviation of the logarithm that the change of batch size adds.
     """
 
     row: int
@@ -88,11 +89,11 @@ class DeviceTime:
 
     @property
     def parts(self) -> tuple[Predictor, ...]:
-        """Both predictors."""
+        """Both predictors, at the positions `NETWORKS` and `OPERATORS`."""
         return (self.networks, self.operators)
 
     def predict(self, queries: Sequence[Query]) -> DeviceTimes:
-        """Times of n networks on GPUs, with bounds.
+        """Device times of n networks on GPUs, with bounds.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -102,13 +103,13 @@ class DeviceTime:
         limits: list[tuple[str, ...]] = [()] * len(queries)
         breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
         for source in (NETWORKS, OPERATORS):
-            own = [request for request in requests if request.source == source]
-            if not own:
+            selected = [request for request in requests if request.source == source]
+            if not selected:
                 continue
-            answer = self.parts[source].predict([request.query for request in own])
+            answer = self.parts[source].predict([request.query for request in selected])
             value = answer.values["latency_ms"]
             low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
-            for index, request in enumerate(own):
+            for index, request in enumerate(selected):
                 row, weight = request.row, request.weight
                 logs[row] += weight * np.log(value[index] / 1e3 * request.factor)
                 below[row] += weight * np.log(value[index] / low[index])
@@ -116,7 +117,7 @@ class DeviceTime:
                 extra[row] = request.extra
                 limits[row] = answer.limits[index]
                 breakdowns[row] = answer.breakdowns_ms[index]
-        # Corrections learnt at large batches may scale the law below what launches alone take.
+        # Corrections fitted at large batches may lower small batches below the time of launches.
         floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
         seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
         scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
@@ -131,31 +132,31 @@ class DeviceTime:
     def at_filling_batches(
         self, networks: Measurements, seconds: Column
     ) -> dict[int, Measurements]:
-        """Measured rows as the predictors would have been asked for them.
+        """Measured rows scaled to the batch sizes at which the predictors are evaluated.
 
         Args:
             networks: n networks on GPUs.
-            seconds: (n,) time of the device in each.
+            seconds: (n,) device time of each.
 
         Returns:
-            Position in `parts` -> rows at the batches that it is asked for, with the latency that
-            the kernels' law makes of `seconds` there.
+            Position in `parts` -> rows at the batch sizes of that predictor's queries, with
+            `seconds` scaled by the sum over kernels to these batch sizes.
         """
         requests = [
             r for row, query in enumerate(networks.queries) for r in self._requests(row, query)
         ]
         rows = {}
         for source in (NETWORKS, OPERATORS):
-            own = [request for request in requests if request.source == source]
-            if own:
-                taken = networks.take([request.row for request in own])
-                filled = np.array([seconds[r.row] / r.factor for r in own])
-                queries = [request.query for request in own]
+            selected = [request for request in requests if request.source == source]
+            if selected:
+                taken = networks.take([request.row for request in selected])
+                filled = np.array([seconds[r.row] / r.factor for r in selected])
+                queries = [request.query for request in selected]
                 rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
         return rows
 
     def _requests(self, row: int, query: Query) -> list[_Request]:
-        """What the predictors are asked for one network."""
+        """The queries to the predictors for one network."""
         network = query.workload
         assert isinstance(network, Network)
         times, mode = self.networks.kernel_times, execution_mode(query)
@@ -166,24 +167,24 @@ class DeviceTime:
             network.graph, lowering_mode(network.graph, network.precision, query.software)
         )
         filled = filling_batch(times, kernels, chip, mode)
-        at = rungs(network.batch_size, filled)
-        here = law_seconds(times, kernels, chip, network.batch_size, mode)
+        ladder = batch_ladder(network.batch_size, filled)
+        queried_s = law_seconds(times, kernels, chip, network.batch_size, mode)
         halvings = max(0.0, float(np.log2(filled / network.batch_size)))
         extra = DOUBLING_DEVIATION * float(np.sqrt(halvings))
-        steps = [(at.lower, 1.0 - at.weight)]
-        if at.upper != at.lower:
-            steps.append((at.upper, at.weight))
+        steps = [(ladder.lower, 1.0 - ladder.weight)]
+        if ladder.upper != ladder.lower:
+            steps.append((ladder.upper, ladder.weight))
         requests = []
         for batch, share in steps:
-            factor = here / law_seconds(times, kernels, chip, batch, mode)
+            factor = queried_s / law_seconds(times, kernels, chip, batch, mode)
             for source, weight in _sources(query):
-                asked = _at(query, batch)
-                requests.append(_Request(row, source, asked, factor, share * weight, extra))
+                at_batch = _at(query, batch)
+                requests.append(_Request(row, source, at_batch, factor, share * weight, extra))
         return requests
 
 
 def _sources(query: Query) -> Sequence[tuple[int, float]]:
-    """Which predictors say the device's time of a network, and their weights."""
+    """Positions of the predictors of a network's device time, and their weights."""
     network = query.workload
     assert isinstance(network, Network)
     if network.graph.training or network.precision in NARROW:

@@ -1,4 +1,4 @@
-"""What a predictor of whole networks was taught, and what a query does outside of it."""
+"""Training domain of a predictor of whole networks: devices, phases, precisions and ranges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,22 +22,22 @@ _NARROW = ("fp8", "int8", "tf32")
 
 @dataclass(frozen=True)
 class NetworkDomain:
-    """Devices, phases, precisions and ranges of the training rows.
+    """Devices, phases, precisions and feature ranges of the training rows.
 
     Attributes:
         known: devices of the training rows.
         domains: device kind -> range of the features on devices of that kind.
-        device_ranges: device kind -> range of the devices' ratios.
-        taught: (device kind, phase, casts) of the training rows.
-        precisions: number formats of the training rows, by device kind.
-        positions: training GPUs as `forerun.models.domain.device_novelty` places them.
+        device_ranges: device kind -> range of ratios of the devices' figures.
+        trained_on: triples (device kind, phase, `fp32` or `half`) of the training rows.
+        precisions: device kind -> number formats of the training rows.
+        positions: training GPUs in the space of `forerun.models.domain.device_novelty`.
         farthest: distance to the nearest training network up to which a network is in domain.
     """
 
     known: KnownDevices = field(default_factory=KnownDevices)
     domains: Mapping[str, FeatureRange] = field(default_factory=dict)
     device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
-    taught: frozenset[tuple[str, str, str]] = frozenset()
+    trained_on: frozenset[tuple[str, str, str]] = frozenset()
     precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     positions: tuple[tuple[float, ...], ...] = ()
     farthest: float = float("inf")
@@ -47,14 +47,14 @@ class NetworkDomain:
         """The domain of training rows.
 
         Args:
-            queries: their networks.
+            queries: networks of the training rows.
             ranges: device kind -> range of the features on devices of that kind.
         """
         return cls(
             known=KnownDevices.of([query.device for query in queries]),
             domains=ranges,
             device_ranges=_device_ranges(queries),
-            taught=frozenset(_lesson(query) for query in queries),
+            trained_on=frozenset(_training_condition(query) for query in queries),
             precisions=_precisions(queries),
             positions=tuple(
                 tuple(device_position(device).tolist())
@@ -64,29 +64,29 @@ class NetworkDomain:
         )
 
     def answers(self, query: Query) -> bool:
-        """Forward graphs in a phase and kind of precision measured on that kind of device.
+        """Whether the query is a forward graph whose device kind, phase and precision are known.
 
-        Half precision, autocast or not, is one kind; what is narrower was never measured.
+        Half precision is one kind with or without autocast. Narrower formats were never measured.
         """
         network = query.workload
         if not isinstance(network, Network) or network.graph.training or not query.has_bound:
             return False
-        return network.precision not in _NARROW and _lesson(query) in self.taught
+        return network.precision not in _NARROW and _training_condition(query) in self.trained_on
 
     def limits(self, query: Query, features: Column, adapted: bool = False) -> tuple[str, ...]:
-        """One line for whatever of a query training did not see.
+        """One sentence for each property of a query that is outside the training domain.
 
         Args:
-            query: a network that `answers` takes.
-            features: its row of the features.
-            adapted: whether enough was measured on the device.
+            query: a network that `answers` accepts.
+            features: its feature values, in the order of the ranges.
+            adapted: whether enough rows were measured on the device.
         """
         network, device = query.workload, query.device
         assert isinstance(network, Network)
         lines = []
-        taught = self.precisions.get(device.kind, ())
-        if network.precision not in taught:
-            lines.append(f"precision is {network.precision}, training saw {', '.join(taught)}")
+        precisions = self.precisions.get(device.kind, ())
+        if network.precision not in precisions:
+            lines.append(f"precision is {network.precision}, training saw {', '.join(precisions)}")
         if query.software.runtime == "onnxruntime":
             lines.append("runtime is onnxruntime, training saw eager and compiled torch")
         unknown = network.graph.unknown
@@ -104,17 +104,17 @@ class NetworkDomain:
         return tuple(lines)
 
     def _device_lines(self, device: Device) -> tuple[str, ...]:
-        """A line for a GPU that is unlike every GPU of the training rows."""
+        """A sentence where a GPU is unlike every GPU of the training rows."""
         if device in self.known or not self.positions:
             return ()
         return novel_lines(device, map(np.array, self.positions))
 
     def far_line(self, novelty: float, differs: str) -> str:
-        """A line for a network whose kernels are unlike those of the training networks.
+        """The sentence for a network whose kernels are unlike those of the training networks.
 
         Args:
             novelty: distance to the nearest training network.
-            differs: the kind of kernel whose share differs most.
+            differs: name of the kind of kernel whose share of the time differs most.
         """
         return (
             f"the network's kernels are unlike those of the training networks, most of all the "
@@ -128,7 +128,7 @@ class NetworkDomain:
             "domains": {k: r.to_json() for k, r in self.domains.items()},
             "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
             "known": self.known.sheets,
-            "taught": sorted(self.taught),
+            "taught": sorted(self.trained_on),
             "precisions": dict(self.precisions),
             "positions": self.positions,
             "farthest": self.farthest if np.isfinite(self.farthest) else None,
@@ -145,14 +145,14 @@ class NetworkDomain:
             known=KnownDevices(tuple(tuple(s) for s in content["known"])),
             domains=ranges["domains"],
             device_ranges=ranges["device_ranges"],
-            taught=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
+            trained_on=frozenset((t[0], t[1], t[2]) for t in content["taught"]),
             precisions={k: tuple(v) for k, v in content["precisions"].items()},
             positions=tuple(tuple(p) for p in content["positions"]),
             farthest=float("inf") if content["farthest"] is None else content["farthest"],
         )
 
 
-def _lesson(query: Query) -> tuple[str, str, str]:
+def _training_condition(query: Query) -> tuple[str, str, str]:
     network = query.workload
     assert isinstance(network, Network)
     casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
@@ -160,10 +160,10 @@ def _lesson(query: Query) -> tuple[str, str, str]:
 
 
 def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
+    by_kind: dict[str, set[str]] = {}
     for query in queries:
-        found.setdefault(query.device.kind, set()).add(query.run.precision)
-    return {kind: tuple(sorted(names)) for kind, names in sorted(found.items())}
+        by_kind.setdefault(query.device.kind, set()).add(query.run.precision)
+    return {kind: tuple(sorted(names)) for kind, names in sorted(by_kind.items())}
 
 
 def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:

@@ -1,4 +1,4 @@
-"""Network queries as numbers: features, terms of the additive time, ways of running."""
+"""Feature matrices of network queries: features, terms of the additive time, execution modes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,16 +40,17 @@ FEATURES: tuple[str, ...] = (
     "compute_time_share",
     "launch_time_share",
 )
-"""Columns of the residual booster's matrix; the direct one sees the first of them, which no
-coefficient enters."""
+"""Columns of the residual booster's matrix. The direct booster uses the first `DIRECT` of them,
+which do not depend on fitted coefficients."""
 
 DIRECT = len(NETWORK_FEATURES)
 _FLAGS = frozenset(("on_cpu", "compiled", "nhwc", "training", "autocast", "half"))
 RANGED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype=np.intp)
-"""Positions of the features whose range a query may leave: all that are no flags."""
+"""Positions of the features that have a range: all except flags."""
 
 FEW_GRAPHS = 64
-"""Lowerings of more graphs at once are not kept: digests would cost more than they save."""
+"""Number of graphs in one call up to which lowerings are cached; with more, digests would cost more
+than they save."""
 
 _TINY = 1e-12
 _CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
@@ -61,20 +62,21 @@ _COLUMN_IN_CLASS = np.array(
 
 @dataclass(frozen=True)
 class NetworkRows:
-    """n network queries.
+    """Features of n network queries.
 
     Attributes:
         features: (n, len(NETWORK_FEATURES)).
-        log_roofline: logarithm of the summed rooflines of their kernels, seconds.
-        design: (n, len(COLUMNS)) terms of the additive time.
-        modes: execution mode of each row.
+        log_roofline: (n,) logarithm of the summed roofline seconds of the kernels.
+        design_matrix: (n, len(COLUMNS)) seconds of each term of the additive time at
+            coefficient 1.
+        modes: (n,) execution modes.
         launches: (n, len(OPERATOR_CLASSES)) share of each class in the launches.
-        unknown: operators that no kind describes.
+        unknown: (n,) number of operators of no known kind.
     """
 
     features: Matrix
     log_roofline: Column
-    design: Matrix
+    design_matrix: Matrix
     modes: NDArray[np.str_]
     launches: Matrix
     unknown: NDArray[np.intp]
@@ -84,7 +86,7 @@ class NetworkRows:
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "NetworkRows":
-        """Rows in the order of the queries; each graph is lowered once a mode.
+        """Rows in the order of the queries; each graph is lowered once for each lowering mode.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -99,8 +101,8 @@ class NetworkRows:
             np.empty((n, len(OPERATOR_CLASSES))),
             np.empty(n, dtype=np.intp),
         )
-        for places, kernels in _by_kernels(queries):
-            for row in places:
+        for indices, kernels in _by_kernels(queries):
+            for row in indices:
                 rows._fill(row, queries[row], kernels)
         return rows
 
@@ -109,30 +111,34 @@ class NetworkRows:
         return NetworkRows(
             self.features[chosen],
             self.log_roofline[chosen],
-            self.design[chosen],
+            self.design_matrix[chosen],
             self.modes[chosen],
             self.launches[chosen],
             self.unknown[chosen],
         )
 
     def matrix(self, terms: Matrix) -> tuple[Matrix, Column]:
-        """Features of the residual booster, and log seconds of the additive time.
+        """Features of the residual booster, (n, len(FEATURES)), and log seconds, (n,).
 
         Args:
-            terms: (n, len(COLUMNS)) seconds of each term.
+            terms: (n, len(COLUMNS)) seconds of each term of the additive time.
         """
         log_seconds = log_seconds_of(terms)
         total = terms.sum(axis=1) + _TINY
-        rest = (
+        fitted = (
             log_seconds - self.log_roofline,
             terms[:, COMPUTE_COLUMNS].sum(axis=1) / total,
             terms[:, -1] / total,
         )
-        parts = [self.features, root_shares(terms), np.stack(rest, axis=1)]
+        parts = [self.features, root_shares(terms), np.stack(fitted, axis=1)]
         return np.concatenate(parts, axis=1), log_seconds
 
     def class_shares(self, terms: Matrix) -> Matrix:
-        """Share of each operator class in the additive time, shape (n, len(OPERATOR_CLASSES))."""
+        """Share of each operator class in the additive time, shape (n, len(OPERATOR_CLASSES)).
+
+        Args:
+            terms: (n, len(COLUMNS)) seconds of each term.
+        """
         by_class = terms @ _COLUMN_IN_CLASS + terms[:, -1:] * self.launches
         return np.asarray(by_class / (by_class.sum(axis=1, keepdims=True) + _TINY))
 
@@ -144,7 +150,7 @@ class NetworkRows:
         self.features[row] = features
         self.log_roofline[row] = np.log(roofline)
         seconds = kind_seconds(kernels, chip, float(network.batch_size))
-        self.design[row] = design_row(seconds, chip)
+        self.design_matrix[row] = design_row(seconds, chip)
         launches = np.bincount(
             _CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
         )
@@ -154,14 +160,14 @@ class NetworkRows:
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows with what was measured.
+    """n training rows: features, measured times and groups.
 
     Attributes:
-        rows: the queries.
-        log_measured: logarithm of the measured seconds.
-        weights: weight of each row.
-        device, family: groups that calibration holds out.
-        same: codes; equal for runs of one graph on one device.
+        rows: features of the queries.
+        log_measured: (n,) logarithm of the measured seconds.
+        weights: (n,) weight of each row.
+        device, family: (n,) groups that calibration holds out.
+        same: (n,) codes; equal for runs of one graph on one device.
     """
 
     rows: NetworkRows
@@ -173,7 +179,7 @@ class TrainingRows:
 
     @classmethod
     def of(cls, measurements: Measurements) -> "TrainingRows":
-        """Rows with a latency and a weight.
+        """The rows with a latency and a positive weight.
 
         Args:
             measurements: networks with `latency_ms` and the groups `device` and `family`.
@@ -210,7 +216,7 @@ class TrainingRows:
 
 
 def _by_kernels(queries: Sequence[Query]) -> Iterator[tuple[list[int], Kernels]]:
-    """Positions of the queries that share a lowering; the modes of a graph follow each other."""
+    """Positions of the queries that share a lowering, and its kernels; grouped by graph."""
     by_graph: dict[int, dict[LoweringMode, list[int]]] = {}
     for row, query in enumerate(queries):
         network = query.workload

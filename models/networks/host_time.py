@@ -1,10 +1,10 @@
-"""What the host takes to dispatch one run of a network, from measured small batches.
+"""Time that the host needs to dispatch one run of a network, from measured small batches.
 
 In eager mode the framework spends a nearly constant time on each operator, whatever its size, and
-the latency of small batches is that time (30 to 60 microseconds an operator in published tables).
-Its logarithm is a linear law of the execution mode with a random effect of each host, as a host's
-processor, driver and container are on no spec sheet. Coefficients are Bayesian: the priors below
-are what is known without the training rows, their widths how well.
+the latency of small batches is that time (30 to 60 microseconds per operator in published tables).
+Its logarithm is a linear mixed model: fixed effects of the execution mode and a random effect of
+each host, as the host's processor, driver and container are on no spec sheet. The fixed effects
+have normal priors (`TERMS`), and fitting is Bayesian linear regression.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,29 +41,30 @@ TERMS: Mapping[str, _Term] = {
     "training": _Term(float(np.log(3.0)), 0.3),
     "before_2_0": _Term(float(np.log(1.4)), 0.2),
 }
-"""Term of the logarithm -> prior. `operator`: seconds of one operator in eager fp32 inference on
-torch 2; `fused_launch`: of one kernel of a compiled network, guards and wrapper included; the
-others are factors. The priors are round figures, wide enough for the training rows to move them."""
+"""Fixed effect -> mean and standard deviation of its prior, in log units. `operator`: seconds of
+one operator in eager fp32 inference on torch 2. `fused_launch`: seconds of one kernel of a compiled
+network, guards and wrapper included. The others are factors on these. The priors are round figures,
+wide enough for the training rows to move them."""
 
 HOST_DEVIATION = 0.25
-"""Standard deviation of the logarithm between hosts: published rows of one network, mode and
-framework generation differ by about as much from table to table."""
+"""Standard deviation of the logarithm between hosts: published rows of one network, execution mode
+and framework generation differ by about as much from table to table."""
 NOISE_DEVIATION = 0.12
-"""Standard deviation within a host between networks: operators are not all alike."""
+"""Standard deviation of the logarithm between networks on one host, as operators differ."""
 FARTHEST = 2.0
-"""Standard deviations from the law at which a time is no host's any more."""
+"""Standard deviations from the model's mean beyond which a time is no plausible host time."""
 _FUSED_FROM = 2.0
 
 
 @dataclass(frozen=True)
-class HostLevel:
-    """How a host differs from the law: mean and variance of its random effect.
+class HostEffect:
+    """The posterior of the random effect of one host, in log units.
 
     Attributes:
-        sheet: the device that the host drives, which stands for the host.
-        modern: whether the framework is of torch 2 or newer.
-        mean: of the logarithm.
-        variance: of the logarithm.
+        sheet: spec sheet of the device that the host drives, which identifies the host.
+        modern: whether the framework is torch 2 or newer.
+        mean: posterior mean.
+        variance: posterior variance.
     """
 
     sheet: Sheet
@@ -74,34 +75,33 @@ class HostLevel:
 
 @dataclass(frozen=True)
 class HostTime:
-    """The host's time of n network runs.
+    """Mixed model of the host's time.
 
     Attributes:
-        mean: (len(TERMS),) posterior mean of the coefficients.
-        covariance: (len(TERMS), len(TERMS)) posterior covariance.
-        levels: hosts known from training rows or from adaptation.
+        mean: (len(TERMS),) posterior mean of the fixed effects.
+        covariance: (len(TERMS), len(TERMS)) posterior covariance of the fixed effects.
+        effects: random effects of hosts in the training rows or the support set.
     """
 
     mean: Column = field(default_factory=lambda: np.array([t.mean for t in TERMS.values()]))
     covariance: Matrix = field(
         default_factory=lambda: np.diag([t.deviation**2 for t in TERMS.values()])
     )
-    levels: tuple[HostLevel, ...] = ()
+    effects: tuple[HostEffect, ...] = ()
 
     def fit(self, queries: Sequence[Query], seconds: Column, hosts: Sequence[str]) -> Self:
-        """The law and the hosts' levels from runs that wait for the host.
+        """Fit the fixed and random effects to runs that wait for the host.
 
         Args:
             queries: n network runs.
-            seconds: (n,) time of the host.
-            hosts: n keys; rows of one key share their random effect.
+            seconds: (n,) host time of each.
+            hosts: n keys; rows of one key share a random effect.
         """
-        design, calls = _design(queries)
+        design_matrix, calls = _design_matrix(queries)
         target = np.log(seconds / calls)
         prior = HostTime()
         names, host = np.unique(np.array(hosts), return_inverse=True)
-        effects = np.eye(len(names))[host]
-        joint = np.hstack([design, effects])
+        joint = np.hstack([design_matrix, np.eye(len(names))[host]])
         center = np.concatenate([prior.mean, np.zeros(len(names))])
         precision = np.zeros((len(center), len(center)))
         terms = len(TERMS)
@@ -110,76 +110,81 @@ class HostTime:
         weights = 1.0 / NOISE_DEVIATION**2
         posterior: Matrix = np.asarray(np.linalg.inv(precision + weights * joint.T @ joint))
         mean: Column = posterior @ (precision @ center + weights * joint.T @ target)
-        levels = []
-        for place in range(len(names)):
-            first = queries[int(np.flatnonzero(host == place)[0])]
+        effects = []
+        for index in range(len(names)):
+            first = queries[int(np.flatnonzero(host == index)[0])]
             if first.device.has_sheet:
-                at = terms + place
-                level = (float(mean[at]), float(posterior[at, at]))
-                levels.append(HostLevel(sheet(first.device), _modern(first), *level))
-        own: Column = mean[:terms]
-        return type(self)(own, np.array(posterior[:terms, :terms], dtype=np.float64), tuple(levels))
+                at = terms + index
+                moments = (float(mean[at]), float(posterior[at, at]))
+                effects.append(HostEffect(sheet(first.device), _modern(first), *moments))
+        fixed: Column = mean[:terms]
+        covariance = np.array(posterior[:terms, :terms], dtype=np.float64)
+        return type(self)(fixed, covariance, tuple(effects))
 
     def adapt(self, queries: Sequence[Query], seconds: Column) -> Self:
-        """Levels of the hosts behind these devices; the law stays.
+        """Estimate the random effects of the hosts of these devices; fixed effects stay.
 
-        Devices of one sheet stand for one host, as they do in `seconds`.
+        Devices with the same sheet count as one host, as they do in the method `seconds`.
 
         Args:
             queries: n network runs that wait for the host.
-            seconds: (n,) time of the host.
+            seconds: (n,) host time of each.
         """
-        expected, _ = self._without_levels(queries)
+        expected, _ = self._without_effects(queries)
         errors = np.log(seconds) - expected
         hosts = [(sheet(q.device), _modern(q)) if q.device.has_sheet else None for q in queries]
-        found = list(self.levels)
-        left = dict.fromkeys(host for host in hosts if host is not None)
-        while left:
-            mine, modern = next(iter(left))
-            alike = {(s, m) for s, m in left if m == modern and same_sheet(s, mine)}
-            left = {host: None for host in left if host not in alike}
-            rows = [i for i, host in enumerate(hosts) if host in alike]
+        effects = list(self.effects)
+        remaining = dict.fromkeys(host for host in hosts if host is not None)
+        while remaining:
+            own, modern = next(iter(remaining))
+            equal = {(s, m) for s, m in remaining if m == modern and same_sheet(s, own)}
+            remaining = {host: None for host in remaining if host not in equal}
+            rows = [i for i, host in enumerate(hosts) if host in equal]
             variance = 1.0 / (1.0 / HOST_DEVIATION**2 + len(rows) / NOISE_DEVIATION**2)
             mean = variance * errors[rows].sum() / NOISE_DEVIATION**2
-            found = [o for o in found if not (same_sheet(o.sheet, mine) and o.modern == modern)]
-            found.append(HostLevel(mine, modern, float(mean), float(variance)))
-        return type(self)(self.mean, self.covariance, tuple(found))
+            effects = [e for e in effects if not (same_sheet(e.sheet, own) and e.modern == modern)]
+            effects.append(HostEffect(own, modern, float(mean), float(variance)))
+        return type(self)(self.mean, self.covariance, tuple(effects))
 
     def seconds(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """The host's time of each run, and the standard deviation of its logarithm, each (n,)."""
-        expected, variance = self._without_levels(queries)
+        """The host's time of each run in seconds, and the deviation of its logarithm, each (n,)."""
+        expected, variance = self._without_effects(queries)
         for row, query in enumerate(queries):
-            level = self._level(query.device, _modern(query))
-            expected[row] += level[0]
-            variance[row] += level[1] + NOISE_DEVIATION**2
+            effect = self._effect(query.device, _modern(query))
+            expected[row] += effect[0]
+            variance[row] += effect[1] + NOISE_DEVIATION**2
         return np.exp(expected), np.sqrt(variance)
 
     def plausible(self, queries: Sequence[Query], seconds: Column) -> NDArray[np.bool_]:
-        """Which of n times a host may take, as far as the law and the spread of hosts say, (n,).
+        """Which of n times lie within `FARTHEST` deviations of the mean over hosts, shape (n,).
 
-        What is outside is a device's time that was taken for the host's.
+        Times outside are device times that were mistaken for host times.
+
+        Args:
+            queries: n network runs.
+            seconds: (n,) times that may be the host's.
         """
-        expected, variance = self._without_levels(queries)
+        expected, variance = self._without_effects(queries)
         reach = FARTHEST * np.sqrt(variance + HOST_DEVIATION**2 + NOISE_DEVIATION**2)
         with np.errstate(divide="ignore"):
             return np.asarray(np.abs(np.log(seconds) - expected) <= reach)
 
-    def _without_levels(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        design, calls = _design(queries)
-        variance = np.einsum("ij,jk,ik->i", design, self.covariance, design)
-        return np.log(calls) + design @ self.mean, variance
+    def _without_effects(self, queries: Sequence[Query]) -> tuple[Column, Column]:
+        design_matrix, calls = _design_matrix(queries)
+        variance = np.einsum("ij,jk,ik->i", design_matrix, self.covariance, design_matrix)
+        return np.log(calls) + design_matrix @ self.mean, variance
 
-    def _level(self, device: Device, modern: bool) -> tuple[float, float]:
-        """Mean and variance of the random effects of known hosts of a device, else of any host."""
+    def _effect(self, device: Device, modern: bool) -> tuple[float, float]:
+        """Mean and variance of the random effect of a device's known hosts, else the prior's."""
         unknown = (0.0, HOST_DEVIATION**2)
-        if not self.levels or not device.has_sheet:
+        if not self.effects or not device.has_sheet:
             return unknown
-        mine = sheet(device)
-        known = [o for o in self.levels if o.modern == modern and same_sheet(o.sheet, mine)]
+        own = sheet(device)
+        known = [e for e in self.effects if e.modern == modern and same_sheet(e.sheet, own)]
         if not known:
             return unknown
-        means = np.array([o.mean for o in known])
-        variances = np.array([o.variance for o in known])
+        means = np.array([e.mean for e in known])
+        variances = np.array([e.variance for e in known])
         return float(means.mean()), float(variances.mean() + means.var())
 
     def to_json(self) -> dict[str, Any]:
@@ -188,26 +193,26 @@ class HostTime:
             "terms": list(TERMS),
             "mean": self.mean.tolist(),
             "covariance": self.covariance.tolist(),
-            "levels": [[o.sheet, o.modern, o.mean, o.variance] for o in self.levels],
+            "levels": [[e.sheet, e.modern, e.mean, e.variance] for e in self.effects],
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The law that `to_json` wrote."""
-        levels = tuple(
-            HostLevel(tuple(known), bool(modern), float(mean), float(variance))
+        """The model that `to_json` wrote."""
+        effects = tuple(
+            HostEffect(tuple(known), bool(modern), float(mean), float(variance))
             for known, modern, mean, variance in content["levels"]
         )
-        return cls(np.array(content["mean"]), np.array(content["covariance"]), levels)
+        return cls(np.array(content["mean"]), np.array(content["covariance"]), effects)
 
 
 def _modern(query: Query) -> bool:
     return torch_version(query.software) >= _FUSED_FROM
 
 
-def _design(queries: Sequence[Query]) -> tuple[Matrix, Column]:
-    """Rows of the law, (n, len(TERMS)), and what the host does for each run, (n,)."""
-    design, calls = np.zeros((len(queries), len(TERMS))), np.ones(len(queries))
+def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
+    """The design matrix, (n, len(TERMS)), and the operators or kernels dispatched, (n,)."""
+    design_matrix, calls = np.zeros((len(queries), len(TERMS))), np.ones(len(queries))
     for row, query in enumerate(queries):
         network, software = query.workload, query.software
         assert isinstance(network, Network)
@@ -226,5 +231,5 @@ def _design(queries: Sequence[Query]) -> tuple[Matrix, Column]:
             "training": network.phase == "training",
             "before_2_0": torch_version(software) < _FUSED_FROM,
         }
-        design[row] = [holds[name] for name in TERMS]
-    return design, calls
+        design_matrix[row] = [holds[name] for name in TERMS]
+    return design_matrix, calls

@@ -1,12 +1,13 @@
-"""Intervals of whole networks.
+"""Prediction intervals of whole networks, calibrated on held-out families and devices.
 
-Seen devices: in units of a scale that grows with how far the predictor's two answers are apart and
-with the distance to the nearest training network, from families of networks held out in turn. The
-quantiles' level is raised until families held out of the quantiles themselves are covered as often
-as promised, as networks of one family miss together. Unseen devices: of one width, from GPUs held
-out in turn and the families' errors, both widened by what a device as a whole may be off; a shift
-has no known sign, so these intervals are symmetric, and hits every execution mode, so modes share
-them.
+Seen devices: quantiles of log errors on held-out families, divided by a scale that grows with the
+difference between the predictor's two estimates and with the distance to the nearest training
+network. Errors within a family are correlated, so the quantiles' level is raised until intervals
+reach their coverage on families that were held out of the quantiles themselves.
+
+Unseen devices: intervals of constant width, from errors on held-out GPUs and on held-out families,
+both convolved with the distribution of a device's common error. The sign of that error is unknown,
+so these intervals are symmetric; it is common to all execution modes, so these share one interval.
 """
 
 from collections.abc import Callable
@@ -21,53 +22,60 @@ from forerun.models.networks.features import TrainingRows
 
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Missed = Callable[[Mask, Mask], tuple[Column, Column]]
+RefitErrors = Callable[[Mask, Mask], tuple[Column, Column]]
+"""Masks (n,) of rows to fit on and of rows held out -> log errors and scales of the latter."""
 
 COVERAGE = 0.9
 FOLDS = 5
 FARTHEST = 1.0
-"""Distance to the nearest training network from which intervals grow no more; of families held out
-1 % lie farther."""
+"""Distance to the nearest training network beyond which intervals stop growing; 1 % of the held-out
+families lie farther."""
 FEWEST = 30
 DEVICE_SHIFT = 0.117
-"""Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs that no
-network was timed on (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
+"""Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs without a
+timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
 
 _REFOLDINGS = 10
 _THIRDS = 3
 _LEVELS = np.arange(0.9, 0.971, 0.01)
 _SLICES = 20
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / _SLICES) for i in range(_SLICES)])
-"""Medians of equally likely slices of a standard normal."""
+"""Medians of `_SLICES` equally likely slices of a standard normal distribution."""
 
 
 class WidthLaw(NamedTuple):
-    """How the scale of errors grows; the quantiles of errors in its units do the rest.
+    """The scale of log errors as a function of spread and novelty.
 
     Attributes:
-        spread_power: exponent of the spread between the predictor's two answers.
-        novelty_slope: of the logarithm, by distance to the nearest training network.
+        spread_power: exponent of the spread between the predictor's two estimates.
+        novelty_slope: slope of the scale's logarithm in the distance to the nearest training
+            network.
     """
 
     spread_power: float = 1.0
     novelty_slope: float = 0.0
 
     def scale(self, spreads: Column, novelty: Column) -> Column:
-        """Scale of the log errors of n rows, up to a factor, shape (n,)."""
-        far = np.minimum(novelty, FARTHEST)
-        return np.asarray(spreads**self.spread_power * np.exp(self.novelty_slope * far))
+        """Scale of the log errors of n rows, up to a constant factor, shape (n,).
+
+        Args:
+            spreads: (n,) differences of the predictor's two estimates in log units.
+            novelty: (n,) distances to the nearest training network.
+        """
+        distance = np.minimum(novelty, FARTHEST)
+        return np.asarray(spreads**self.spread_power * np.exp(self.novelty_slope * distance))
 
     @classmethod
     def of(
         cls, errors: Column, spreads: Column, novelty: Column, families: NDArray[np.str_]
     ) -> "WidthLaw":
-        """The law of greatest likelihood if errors are Laplace-distributed.
+        """The maximum-likelihood law for Laplace-distributed errors.
 
         Args:
-            errors: n log errors on families held out; NaN is left out.
-            spreads: (n,) as `scale` takes them.
-            novelty: (n,) likewise.
-            families: n names; each counts by the root of its rows.
+            errors: (n,) log errors on held-out families; NaN is left out.
+            spreads: (n,) as in `scale`.
+            novelty: (n,) as in `scale`.
+            families: n names; the weight of a family is the square root of its number of rows.
         """
         from scipy.optimize import minimize
 
@@ -77,49 +85,50 @@ class WidthLaw(NamedTuple):
         _, family, counts = np.unique(families[known], return_inverse=True, return_counts=True)
         weights = (1.0 / np.sqrt(counts))[family]
         weights /= weights.sum()
-        size = np.abs(errors[known])
-        far = np.minimum(novelty[known], FARTHEST)
-        columns = np.column_stack([np.ones(len(size)), np.log(spreads[known]), far])
+        absolute = np.abs(errors[known])
+        distance = np.minimum(novelty[known], FARTHEST)
+        columns = np.column_stack([np.ones(len(absolute)), np.log(spreads[known]), distance])
 
         def loss(parameters: Column) -> float:
             scale = columns @ parameters
-            return float(weights @ (scale + size * np.exp(-scale)))
+            return float(weights @ (scale + absolute * np.exp(-scale)))
 
-        start = np.array([float(np.log(size.mean() + 1e-6)), 0.0, 0.0])
-        found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000})
-        return cls(max(0.0, float(found.x[1])), max(0.0, float(found.x[2])))
+        start = np.array([float(np.log(absolute.mean() + 1e-6)), 0.0, 0.0])
+        solution = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000})
+        return cls(max(0.0, float(solution.x[1])), max(0.0, float(solution.x[2])))
 
 
 def intervals_of(
-    taught: TrainingRows, errors: Column, spreads: Column, missed: Missed
+    training: TrainingRows, errors: Column, spreads: Column, refit_errors: RefitErrors
 ) -> Intervals:
-    """Intervals where the errors on families held out are known already.
+    """Intervals from known errors on held-out families, and from refits without each device.
 
     Args:
-        taught: training rows.
-        errors: n log errors on rows that the predictor asked did not see; NaN where not known.
-        spreads: n spreads of its answers.
-        missed: (rows to fit on, rows held out) -> log errors and scales of the latter, asked
-            with devices held out.
+        training: n training rows.
+        errors: (n,) log errors, each of a fit without the row's family; NaN where unknown.
+        spreads: (n,) scales of these errors.
+        refit_errors: fits on some rows and returns the errors on others; called with each device
+            held out.
     """
-    seen = _covering(errors / spreads, taught.rows.modes, taught.family)
-    return Intervals(seen, _unseen(taught, missed, errors))
+    seen = _covering(errors / spreads, training.rows.modes, training.family)
+    return Intervals(seen, _unseen(training, refit_errors, errors))
 
 
 def _covering(scores: Column, strata: NDArray[np.str_], families: NDArray[np.str_]) -> LogQuantiles:
-    """Quantiles at the lowest level that covers families held out of them."""
+    """Quantiles at the lowest level whose intervals cover `COVERAGE` of held-out families' rows."""
     known = ~np.isnan(scores)
     scores, strata, families = scores[known], strata[known], families[known]
     for level in _LEVELS:
         if _coverage(scores, strata, families, float(level)) >= COVERAGE:
             break
-    found = LogQuantiles.of(scores, strata, float(level))
-    return LogQuantiles(found.bounds, COVERAGE)
+    quantiles = LogQuantiles.of(scores, strata, float(level))
+    return LogQuantiles(quantiles.bounds, COVERAGE)
 
 
 def _coverage(
     scores: Column, strata: NDArray[np.str_], families: NDArray[np.str_], level: float
 ) -> float:
+    """Coverage of intervals at a level on families held out of the quantiles."""
     inside = []
     for folding in range(_REFOLDINGS):
         for held in held_out_folds(families, _THIRDS, folding):
@@ -133,34 +142,36 @@ def _coverage(
     return float(np.concatenate(inside).mean()) if inside else 1.0
 
 
-def _unseen(taught: TrainingRows, missed: Missed, errors: Column) -> LogQuantiles:
-    on_cpu = taught.rows.modes == "cpu"
+def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -> LogQuantiles:
+    """Symmetric bounds for unseen devices, of GPUs and of processors."""
+    on_cpu = training.rows.modes == "cpu"
     scores, strata = [], []
     for cpu in (False, True):
-        mine = on_cpu == cpu
-        devices = np.unique(taught.device[mine])
+        of_kind = on_cpu == cpu
+        devices = np.unique(training.device[of_kind])
         shift = DEVICE_SHIFT * np.sqrt(1.0 + 1.0 / max(1, len(devices)))
-        parts = [errors[mine]]
+        parts = [errors[of_kind]]
         if len(devices) > 1:
-            parts += [_on_another_device(taught, missed, str(device)) for device in devices]
+            parts += [_on_another_device(training, refit_errors, str(device)) for device in devices]
         for error in parts:
             known = ~np.isnan(error)
-            found = (error[known, None] + shift * _NORMAL).ravel()
-            scores += [found, -found]
-            strata.append(np.full(2 * len(found), "cpu" if cpu else "gpu"))
-    return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(taught.rows.modes))
+            shifted = (error[known, None] + shift * _NORMAL).ravel()
+            scores += [shifted, -shifted]
+            strata.append(np.full(2 * len(shifted), "cpu" if cpu else "gpu"))
+    return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(training.rows.modes))
 
 
-def _on_another_device(taught: TrainingRows, missed: Missed, device: str) -> Column:
-    """Log errors on a device held out, in those ways of running that other devices teach."""
-    mine = taught.device == device
-    held = mine & np.isin(taught.rows.modes, np.unique(taught.rows.modes[~mine]))
-    return missed(~mine, held)[0] if held.any() else np.zeros(0)
+def _on_another_device(training: TrainingRows, refit_errors: RefitErrors, device: str) -> Column:
+    """Log errors on a held-out device, in the execution modes measured on other devices too."""
+    on_device = training.device == device
+    held = on_device & np.isin(training.rows.modes, np.unique(training.rows.modes[~on_device]))
+    return refit_errors(~on_device, held)[0] if held.any() else np.zeros(0)
 
 
 def _pooled(scores: Column, strata: NDArray[np.str_], modes: NDArray[np.str_]) -> LogQuantiles:
-    found = LogQuantiles.of(scores, strata, COVERAGE).bounds
-    whole = found.get("gpu", found["all"])
+    """Quantiles of the pooled scores of GPUs for all modes but `cpu`, which has its own."""
+    by_kind = LogQuantiles.of(scores, strata, COVERAGE).bounds
+    whole = by_kind.get("gpu", by_kind["all"])
     bounds = {"all": whole}
-    bounds |= {str(way): found.get("cpu", whole) if way == "cpu" else whole for way in modes}
+    bounds |= {str(mode): by_kind.get("cpu", whole) if mode == "cpu" else whole for mode in modes}
     return LogQuantiles(bounds, COVERAGE)

@@ -1,8 +1,8 @@
-"""Latency of networks on GPUs for every precision, batch size and runtime: device and host.
+"""Latency of networks on GPUs at every precision, batch size and runtime: device and host time.
 
-The device's time comes from predictors that were fitted on measured networks and kernels
-(`DeviceTime`), the host's time is a law of its own (`HostTime`). Both run at once, so the latency
-is little more than the longer of the two.
+Predictors fitted on measured networks and kernels give the device time (`DeviceTime`), a mixed
+model gives the host time (`HostTime`). Device and host work at the same time, so the latency is
+little more than the longer of the two.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,17 +34,24 @@ from forerun.models.predictor import Predictor
 Column = NDArray[np.float64]
 
 OVERLAP = 4.0
-"""Exponent of the norm that joins device and host: with both equal, the run takes 19 % longer than
-either. Published latencies of ResNet-50 by batch size rise as gently where one takes over."""
+"""Order of the norm that joins device and host time: where both are equal, the latency is 19 %
+longer than either. Published latencies of ResNet-50 rise as gently around the batch size at which
+the device time exceeds the host time."""
 COVERAGE = 0.9
 HOST_BOUND = 0.7
-"""Device's time over the measured one below which a run says what the host takes."""
+"""Predicted device time over measured latency below which a row counts as waiting for the host."""
 CLEAR_OF_HOST = 0.9
-"""Host's time over the measured one below which the rest is taken for the device's."""
+"""Predicted host time over measured latency below which a row informs about the device time."""
 
 
 class _Times(NamedTuple):
-    """Times of n networks: on the device, of the host in s, and its logarithm's deviation."""
+    """Times of n networks.
+
+    Attributes:
+        device: device times.
+        host: (n,) host times in seconds.
+        host_deviation: (n,) standard deviation of the logarithm of `host`.
+    """
 
     device: DeviceTimes
     host: Column
@@ -53,15 +60,14 @@ class _Times(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkLatency:
-    """Device and host time of networks, and the operators' own predictor for single kernels.
+    """Latency of networks from device and host time; single kernels go to `OperatorBoost`.
 
     Attributes:
-        networks: device time of networks, and time of those on CPUs.
-        operators: device time of networks in full precision as the sum of their kernels, and time
-            of single kernels.
-        host: time of the host.
-        widths: factor on the reach of intervals, of runs whose longer part is the device's time
-            and of those that wait for the host.
+        networks: predicts device times of networks, and latencies of networks on CPUs.
+        operators: predicts device times of networks as sums of kernels, and single kernels.
+        host: model of the host time.
+        widths: factors on the half-widths of intervals: of runs with the longer device time, and
+            of runs with the longer host time.
     """
 
     networks: NetworkBoost = field(default_factory=NetworkBoost)
@@ -72,31 +78,31 @@ class NetworkLatency:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
+        """The only metric: `latency_ms`."""
         return ("latency_ms",)
 
     @property
     def parts(self) -> tuple[Predictor, ...]:
-        """The predictors of the device's time."""
+        """The two predictors of device time."""
         return self.device_time.parts
 
     @property
     def device_time(self) -> DeviceTime:
-        """The device's part of the latency."""
+        """The model of the device time."""
         return DeviceTime(self.networks, self.operators)
 
     def answers(self, query: Query) -> bool:
-        """Networks and kernels on devices with a sheet, once fitted."""
+        """Whether one of the two predictors of device time answers the query."""
         return self.networks.answers(query) or self.operators.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """The host's law from runs that wait for it, the device's part adapted to the others.
+        """Fit the host time to runs that wait for the host, and adapt the device time to the rest.
 
-        The predictors of the device's time keep what they were fitted on.
+        The predictors of device time are adapted, not fitted again.
 
         Args:
-            measurements: networks with `latency_ms`; the group `host`, where there is one, says
-                which rows share a host.
+            measurements: networks with `latency_ms`. Rows with equal values of the group `host`
+                share a host; without that group, rows of one device do.
         """
         measurements = _measured_networks(measurements)
         hosts = measurements.groups.get("host")
@@ -104,49 +110,49 @@ class NetworkLatency:
         bound, seconds = self._host_bound(measurements)
         fitted = self
         if bound.any():
-            kept = measurements.take(bound).queries
+            waiting = measurements.take(bound).queries
             keys = [names[i] for i in np.flatnonzero(bound).tolist()]
-            fitted = replace(self, host=HostTime().fit(kept, seconds[bound], keys))
+            fitted = replace(self, host=HostTime().fit(waiting, seconds[bound], keys))
         widths = self._widths(measurements)
         return replace(fitted._with_device_rows(measurements), widths=widths)
 
     def _widths(self, measurements: Measurements) -> tuple[float, float]:
-        """Factors with which intervals hold nine of ten rows of families not adapted to.
+        """Factors on half-widths with which intervals cover nine of ten rows.
 
-        The rows are answered without having been seen, every family counts alike, and no interval
-        is narrowed. The level is not raised for the dozen of families, as split conformal
-        prediction would: on families left out that covered 97 to 100 %.
+        The rows are predicted without adaptation to them, every family has the same weight, and
+        no interval is narrowed. The finite-sample correction of split conformal prediction for the
+        dozen families is left out: with it, 97 to 100 % of held-out families were covered.
         """
         on_gpu = np.array([_runs_on_gpu(q) for q in measurements.queries], dtype=np.bool_)
         if not on_gpu.any():
             return 1.0, 1.0
         measurements = measurements.take(on_gpu)
-        plain = replace(self, widths=(1.0, 1.0))
-        times = plain._times(measurements.queries)
+        unscaled = replace(self, widths=(1.0, 1.0))
+        times = unscaled._times(measurements.queries)
         value, low, high = _joined(times)
         error = np.log(measurements.values["latency_ms"] / 1e3 / value)
-        reach = np.where(error < 0, np.log(value / low), np.log(high / value))
-        scores = np.abs(error) / reach
+        half_width = np.where(error < 0, np.log(value / low), np.log(high / value))
+        scores = np.abs(error) / half_width
         devices = np.array([q.device.name for q in measurements.queries])
         family = measurements.groups.get("family", devices)
-        busy = times.device.seconds >= times.host
+        device_bound = times.device.seconds >= times.host
         return (
-            _grouped_quantile(scores[busy], family[busy]),
-            _grouped_quantile(scores[~busy], family[~busy]),
+            _grouped_quantile(scores[device_bound], family[device_bound]),
+            _grouped_quantile(scores[~device_bound], family[~device_bound]),
         )
 
     def without_published(self) -> Self:
-        """The device's predictors as fitted on their own tables, nothing known of any host."""
+        """The predictor without what `fit` and `adapt` added to the predictors of device time."""
         return replace(
             self,
-            networks=replace(self.networks, few_rows=SupportGP()),
+            networks=replace(self.networks, support_gp=SupportGP()),
             operators=replace(self.operators, kernels=SupportGP(), networks=SupportGP()),
             host=HostTime(),
             widths=(1.0, 1.0),
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Levels of hosts from runs that wait for them; the rest corrects the device's time."""
+        """Adapt the host time to runs that wait for the host, the device time to all others."""
         networks = _measured_networks(measurements)
         others = measurements.take(
             np.array([q.workload.kind != "network" for q in measurements.queries], dtype=np.bool_)
@@ -155,12 +161,12 @@ class NetworkLatency:
         if len(networks):
             bound, seconds = self._host_bound(networks)
             if bound.any():
-                kept = networks.take(bound).queries
-                adapted = replace(adapted, host=self.host.adapt(kept, seconds[bound]))
+                waiting = networks.take(bound).queries
+                adapted = replace(adapted, host=self.host.adapt(waiting, seconds[bound]))
         return adapted._with_device_rows(networks, others, undecided=True)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Device and host time joined, never below either.
+        """Latency from device and host time, never below either.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
@@ -174,18 +180,18 @@ class NetworkLatency:
             values[rows] = answer.values["latency_ms"]
             low[rows] = answer.low.get("latency_ms", np.full(len(rows), np.nan))
             high[rows] = answer.high.get("latency_ms", np.full(len(rows), np.nan))
-            for place, row in enumerate(rows):
-                limits[row] = answer.limits[place] if answer.limits else ()
-                breakdowns[row] = answer.breakdowns_ms[place] if answer.breakdowns_ms else {}
-        places = np.flatnonzero(joined).tolist()
-        if places:
-            times = self._times([queries[i] for i in places])
+            for index, row in enumerate(rows):
+                limits[row] = answer.limits[index] if answer.limits else ()
+                breakdowns[row] = answer.breakdowns_ms[index] if answer.breakdowns_ms else {}
+        on_gpu = np.flatnonzero(joined).tolist()
+        if on_gpu:
+            times = self._times([queries[i] for i in on_gpu])
             value, below, above = _joined(times, self.widths)
-            values[places], low[places], high[places] = value * 1e3, below * 1e3, above * 1e3
-            for place, row in enumerate(places):
-                limits[row] = times.device.limits[place]
-                host_ms = float((value[place] - times.device.seconds[place]) * 1e3)
-                breakdowns[row] = {**times.device.breakdowns[place], "host": host_ms}
+            values[on_gpu], low[on_gpu], high[on_gpu] = value * 1e3, below * 1e3, above * 1e3
+            for index, row in enumerate(on_gpu):
+                limits[row] = times.device.limits[index]
+                host_ms = float((value[index] - times.device.seconds[index]) * 1e3)
+                breakdowns[row] = {**times.device.breakdowns[index], "host": host_ms}
         return Predictions(
             {"latency_ms": values},
             {"latency_ms": low},
@@ -196,9 +202,9 @@ class NetworkLatency:
         )
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the workloads whose measurement on a new device says most.
+        """Positions of the workloads that are most informative to measure on a new device.
 
-        Both predictors choose among those that are theirs, in turns.
+        The two predictors choose in turns, each among the queries that it answers.
         """
         chosen = []
         for source, rows in self._by_part(queries, range(len(queries))).items():
@@ -211,7 +217,7 @@ class NetworkLatency:
         return [row for row in turns if row is not None][:count]
 
     def _by_part(self, queries: Sequence[Query], rows: Iterable[int]) -> dict[int, list[int]]:
-        """Position in `parts` -> rows that it answers first; without parts that answer none."""
+        """Position in `parts` -> rows that this part answers; parts without rows are left out."""
         own: dict[int, list[int]] = {NETWORKS: [], OPERATORS: []}
         for row in rows:
             own[NETWORKS if self.networks.answers(queries[row]) else OPERATORS].append(row)
@@ -220,25 +226,29 @@ class NetworkLatency:
     def _plain(
         self, queries: Sequence[Query], rows: Sequence[int]
     ) -> list[tuple[list[int], Predictions]]:
-        """Answers of the part that a query belongs to, with their positions."""
+        """Predictions of the part that answers each query, with the rows' positions."""
         return [
             (own, self.parts[source].predict([queries[row] for row in own]))
             for source, own in self._by_part(queries, rows).items()
         ]
 
     def _times(self, queries: Sequence[Query]) -> _Times:
-        """Times of the device and the host, with bounds."""
+        """Device and host times, with their uncertainties."""
         return _Times(self.device_time.predict(queries), *self.host.seconds(queries))
 
     def _host_bound(self, networks: Measurements) -> tuple[NDArray[np.bool_], Column]:
-        """Which rows wait for the host, and its time of each, from what was measured."""
+        """Which rows wait for the host, and the host time of each in seconds; both (n,).
+
+        The host time is what the norm of order `OVERLAP` leaves of the measured latency without
+        the predicted device time.
+        """
         measured = networks.values["latency_ms"] / 1e3
         on_gpu = np.array([_runs_on_gpu(q) for q in networks.queries], dtype=np.bool_)
         device = np.full(len(networks), np.inf)
         if on_gpu.any():
             device[on_gpu] = self.device_time.predict(networks.take(on_gpu).queries).seconds
-        rest = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
-        seconds = rest ** (1.0 / OVERLAP)
+        remainder = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
+        seconds = remainder ** (1.0 / OVERLAP)
         plausible = np.zeros(len(networks), dtype=np.bool_)
         if on_gpu.any():
             kept = networks.take(on_gpu).queries
@@ -251,7 +261,7 @@ class NetworkLatency:
         others: Measurements | None = None,
         undecided: bool = False,
     ) -> Self:
-        """The device's predictors adapted on rows whose time is the device's own."""
+        """The predictor with its device time adapted to rows that are not bound by the host."""
         own: dict[int, list[Measurements]] = {NETWORKS: [], OPERATORS: []}
         if others is not None and len(others):
             own[OPERATORS].append(others)
@@ -266,20 +276,23 @@ class NetworkLatency:
                     own[source].append(rows)
         adapted = self
         if own[NETWORKS]:
-            adapted = replace(adapted, networks=self.networks.adapt(_sum(own[NETWORKS])))
+            adapted = replace(adapted, networks=self.networks.adapt(_concatenated(own[NETWORKS])))
         if own[OPERATORS]:
-            adapted = replace(adapted, operators=self.operators.adapt(_sum(own[OPERATORS])))
+            rows = _concatenated(own[OPERATORS])
+            adapted = replace(adapted, operators=self.operators.adapt(rows))
         return adapted
 
     def _at_filling_batches(
         self, networks: Measurements, undecided: bool
     ) -> dict[int, Measurements]:
-        """Source -> rows whose time is the device's own, at the batches that it is asked for.
+        """Position in `parts` -> device times of the rows that are not bound by the host.
+
+        The rows are scaled to the batch sizes of that part's queries.
 
         Args:
             networks: measured networks on GPUs.
-            undecided: whether rows that neither wait for the host nor clearly exceed its time
-                count as the device's own.
+            undecided: whether to include rows that neither wait for the host nor clearly exceed
+                the host time.
         """
         bound, _ = self._host_bound(networks)
         measured = networks.values["latency_ms"] / 1e3
@@ -292,7 +305,7 @@ class NetworkLatency:
         )
 
     def save(self, folder: Path) -> None:
-        """Each part in a folder of its own, the host's law as JSON."""
+        """Write each part to a folder of its own, and the host model as JSON."""
         write_content(
             folder,
             self.name,
@@ -333,7 +346,7 @@ def _measured_networks(measurements: Measurements) -> Measurements:
     return measurements.take(np.array(kept, dtype=np.bool_))
 
 
-def _sum(parts: Sequence[Measurements]) -> Measurements:
+def _concatenated(parts: Sequence[Measurements]) -> Measurements:
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -341,25 +354,25 @@ def _sum(parts: Sequence[Measurements]) -> Measurements:
 
 
 def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
-    """The `COVERAGE` quantile of scores in which every group weighs alike, at least 1."""
+    """The `COVERAGE` quantile of scores with equal weight for every group, at least 1."""
     if not len(scores):
         return 1.0
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(scores)
     weights = (1.0 / counts)[group][order]
-    place = int(np.searchsorted(np.cumsum(weights), COVERAGE * weights.sum()))
-    return max(1.0, float(scores[order][min(place, len(scores) - 1)]))
+    index = int(np.searchsorted(np.cumsum(weights), COVERAGE * weights.sum()))
+    return max(1.0, float(scores[order][min(index, len(scores) - 1)]))
 
 
 def _joined(
     times: _Times, widths: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Column, Column, Column]:
-    """Latency, low and high in seconds, each (n,); errors of device and host are independent."""
+    """Latency, low and high in seconds, each (n,); device and host errors count as independent."""
     device, host = times.device.seconds**OVERLAP, times.host**OVERLAP
     value = (device + host) ** (1.0 / OVERLAP)
     share = device / (device + host)
-    reach = NORMAL_95 * times.host_deviation * (1.0 - share)
-    wider = np.where(times.device.seconds >= times.host, *widths)
-    low = value * np.exp(-wider * np.hypot(share * times.device.low, reach))
-    high = value * np.exp(wider * np.hypot(share * times.device.high, reach))
+    half_width = NORMAL_95 * times.host_deviation * (1.0 - share)
+    factor = np.where(times.device.seconds >= times.host, *widths)
+    low = value * np.exp(-factor * np.hypot(share * times.device.low, half_width))
+    high = value * np.exp(factor * np.hypot(share * times.device.high, half_width))
     return value, low, high

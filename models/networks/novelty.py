@@ -1,9 +1,9 @@
-"""How unlike the training networks a network is: the distance of its kernel mix to the nearest.
+"""Novelty of a network: the distance of its kernel mix to that of the nearest training network.
 
-A network is placed by the square roots of the shares that kinds of kernels have in its time, whose
-Euclidean distance is Hellinger's (times the square root of two), and by a few figures of its
-products. Errors on families of networks left out grow with this distance, so that intervals do, and
-what lies farther than nearly all such families is outside the training domain.
+A network's position is the square roots of the shares of its time by kind of kernel, whose
+Euclidean distance is the Hellinger distance (times the square root of two), and a few figures of
+its matrix products. Errors on held-out families of networks grow with this distance, and so do the
+intervals. A network farther away than nearly all held-out families is outside the training domain.
 """
 
 from collections.abc import Mapping
@@ -23,26 +23,28 @@ FIGURES = (
     *("aligned_8", "aligned_64", "mean_log_k", "mean_log_n", "mean_log_groups"),
     *("fixed_traffic_share", "in_l2_share", "wave_fill", "log_launch_over_roofline"),
 )
-"""Features of a network that stand next to its shares."""
+"""Features that a position has in addition to the shares."""
 
 FIGURE_WEIGHT = 0.1
-"""Distance of one standard deviation of a figure, where shares that have nothing in common are the
-square root of two apart: with it the distance ranked errors of families left out better than
-without (rank correlation of eager runs 0.35 against 0.33, of compiled ones 0.43 against 0.41)."""
+"""Distance that one standard deviation of a figure stands for; mixes without a kind in common are
+the square root of two apart. With figures, the distance ranked errors on held-out families better
+than without (rank correlation 0.35 against 0.33 in eager runs, 0.43 against 0.41 in compiled
+ones)."""
 
 KEPT = 500
-"""Training rows that are kept for each execution mode, eager or fused."""
+"""Training rows that are stored for either kind of runtime, eager or fused."""
 
 _FIGURES_AT = np.array([FEATURES.index(name) for name in FIGURES])
 
 
 @dataclass(frozen=True)
 class KernelMixes:
-    """Where the training networks lie.
+    """Kernel mixes of the training networks.
 
     Attributes:
         centre, spread: (len(FIGURES),) means and standard deviations of the figures.
-        fused, eager: (k, len(ROOTS) + len(FIGURES)) positions of training rows by kind of runtime.
+        fused, eager: (k, len(ROOTS) + len(FIGURES)) positions of training rows whose runtime fuses
+            operators, and of the others.
     """
 
     centre: Column
@@ -52,11 +54,11 @@ class KernelMixes:
 
     @classmethod
     def of(cls, features: Matrix, terms: Matrix, fused: NDArray[np.bool_]) -> Self:
-        """The mixes of n training rows, of which a seeded sample is kept.
+        """The mixes of n training rows, of which a seeded sample is stored.
 
         Args:
-            features: (n, F) of `forerun.models.networks.features.FEATURES`, the first columns at
-                least.
+            features: (n, F) the first F columns of `forerun.models.networks.features.FEATURES`,
+                which hold all of `FIGURES`.
             terms: (n, len(COLUMNS)) seconds of each term of the additive time.
             fused: (n,) whether the runtime fuses operators.
         """
@@ -68,28 +70,29 @@ class KernelMixes:
             np.zeros((0, len(ROOTS) + len(FIGURES))),
             np.zeros((0, len(ROOTS) + len(FIGURES))),
         )
-        places = plain.places(features, terms)
+        positions = plain.positions(features, terms)
         kept = []
-        for mine in (places[fused], places[~fused]):
-            order = np.random.default_rng(0).permutation(len(mine))[:KEPT]
-            # As `to_json` writes them, so that a loaded one answers alike.
-            kept.append(mine[np.sort(order)].astype(np.float16).astype(np.float64).round(4))
+        for candidates in (positions[fused], positions[~fused]):
+            order = np.random.default_rng(0).permutation(len(candidates))[:KEPT]
+            # Rounded as in `to_json`, so that loaded mixes give the same distances.
+            sample = candidates[np.sort(order)].astype(np.float16)
+            kept.append(sample.astype(np.float64).round(4))
         return cls(plain.centre, plain.spread, kept[0], kept[1])
 
     def novelty(self, features: Matrix, terms: Matrix, fused: NDArray[np.bool_]) -> Column:
-        """Distance to the nearest kept training row of the same kind of runtime, (n,).
+        """Distance to the nearest stored training row of the same kind of runtime, shape (n,).
 
         Infinite where there is none of that kind.
         """
-        places = self.places(features, terms)
-        found = np.full(len(places), np.inf)
+        positions = self.positions(features, terms)
+        distance = np.full(len(positions), np.inf)
         for kind, known in ((True, self.fused), (False, self.eager)):
-            mine = np.flatnonzero(fused == kind)
+            rows = np.flatnonzero(fused == kind)
             if len(known):
-                for row in mine.tolist():
-                    apart = known - places[row]
-                    found[row] = np.sqrt(np.einsum("ij,ij->i", apart, apart).min())
-        return found
+                for row in rows.tolist():
+                    difference = known - positions[row]
+                    distance[row] = np.sqrt(np.einsum("ij,ij->i", difference, difference).min())
+        return distance
 
     def nearest_difference(self, features: Matrix, terms: Matrix, fused: bool) -> str:
         """The kind of kernel whose share differs most from the nearest training row's.
@@ -99,24 +102,24 @@ class KernelMixes:
             terms: (len(COLUMNS),) of one network.
             fused: whether its runtime fuses operators.
         """
-        place = self.places(features[None], terms[None])[0]
+        position = self.positions(features[None], terms[None])[0]
         known = self.fused if fused else self.eager
-        nearest = known[int(((known - place) ** 2).sum(axis=1).argmin())]
-        shares = place[: len(ROOTS)] ** 2 - nearest[: len(ROOTS)] ** 2
+        nearest = known[int(((known - position) ** 2).sum(axis=1).argmin())]
+        shares = position[: len(ROOTS)] ** 2 - nearest[: len(ROOTS)] ** 2
         return ROOTS[int(np.abs(shares).argmax())].replace(":", " of ").replace("_", " ")
 
-    def places(self, features: Matrix, terms: Matrix) -> Matrix:
+    def positions(self, features: Matrix, terms: Matrix) -> Matrix:
         """Positions of n networks, (n, len(ROOTS) + len(FIGURES)).
 
         Args:
             features: (n, F) as in `of`.
-            terms: (n, len(COLUMNS)) likewise.
+            terms: (n, len(COLUMNS)) as in `of`.
         """
         figures = (features[:, _FIGURES_AT] - self.centre) / self.spread
         return np.hstack([np.sqrt(root_shares(terms)), FIGURE_WEIGHT * figures])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists; positions to four digits."""
+        """Plain lists; positions rounded to four decimals."""
         return {
             "centre": self.centre.tolist(),
             "spread": self.spread.tolist(),

@@ -1,11 +1,11 @@
-"""What boosters miss of networks like one asked about: a Gaussian process over their kernel mix.
+"""A Gaussian process on the boosters' residuals, over the kernel mix of networks.
 
-The boosters' leaves hold a hundred rows, so that they miss single networks by as much as their
-kernels are unusual, and by much the same on every GPU: a network's residual on one GPU and its
-residual on another correlate by 0.84 in eager runs and 0.75 in compiled ones (RTX PRO 6000 left
-out; 0.74 and 0.40 with the RTX 4090 left out). A process over the positions of
-`forerun.models.networks.novelty.KernelMixes` carries these residuals over, the less the farther a
-network lies; far from all training networks it adds nothing.
+A leaf of the boosters holds at least a hundred rows, so that a network with unusual kernels has a
+residual of its own. That residual is similar on every GPU: residuals of one network on two GPUs
+have a correlation of 0.84 in eager runs and 0.75 in compiled ones (RTX PRO 6000 held out; 0.74 and
+0.40 with the RTX 4090 held out). A Gaussian process with an exponential covariance over the
+positions of `forerun.models.networks.novelty.KernelMixes` adds these residuals to the predictions
+for similar networks; far from all training networks its mean is zero.
 """
 
 import base64
@@ -21,113 +21,119 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 LENGTH = 0.1
-"""Distance at which the correlation of residuals has fallen to 1/e. With 0.1 the errors of eager
-runs beyond a device's offset fall from 7.5 to 6.9 % (RTX 3090 left out), 8.4 to 7.6 (RTX 4090) and
-8.0 to 7.5 (RTX PRO 6000), and those of families left out stay (5.9 and 5.9 %, compiled 7.1 and
-7.2, on one fold of ten); with 0.3 the former fall by as much again on the RTX PRO 6000 alone, and
-the latter rise to 6.8 and 7.4 %."""
+"""Length scale: the distance at which the correlation of residuals is 1/e. With 0.1, errors of
+eager runs beyond the device's offset fall from 7.5 to 6.9 % (RTX 3090 held out), from 8.4 to 7.6 %
+(RTX 4090) and from 8.0 to 7.5 % (RTX PRO 6000), while errors on held-out families stay (5.9 and
+5.9 %, compiled 7.1 and 7.2 %, on one fold of ten). With 0.3, the former fall by as much again on
+the RTX PRO 6000 alone, and the latter rise to 6.8 and 7.4 %."""
 NOISE = 0.2
-"""Variance of a network's own residual, which no other shares, over that of the process."""
+"""Noise variance (a network's own residual, which no other shares) over that of the process."""
 STEP = 1e-3
-"""Positions and weights are kept in whole multiples of this, so that a loaded process answers as
-the fitted one."""
+"""Positions and weights are rounded to multiples of this, so that a loaded process predicts exactly
+as the fitted one."""
 FARTHEST = 30.0
-"""Of a position from the mean of the training networks; 16 bits hold no more."""
+"""Positions are clipped to this absolute value; 16-bit multiples of `STEP` end at 32.8."""
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """A process for one way of running.
+    """The process of one execution mode.
 
     Attributes:
-        places: (k, d) positions of the training networks, one for each device.
-        weights: (k,) what each contributes where the distance is zero.
+        positions: (k, d) positions of the training networks, one for each network and device.
+        weights: (k,) dual weights: the inverse covariance times the residuals.
     """
 
-    places: Matrix
+    positions: Matrix
     weights: Column
 
     @classmethod
-    def of(cls, places: Matrix, residuals: Column) -> Self:
-        """The process given k residuals in log units."""
+    def of(cls, positions: Matrix, residuals: Column) -> Self:
+        """The posterior given k residuals in log units, at positions of shape (k, d)."""
         from scipy.linalg import solve
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        rounded = np.round(np.clip(places, -FARTHEST, FARTHEST) / STEP) * STEP
+        rounded = np.round(np.clip(positions, -FARTHEST, FARTHEST) / STEP) * STEP
         covariance = cls(rounded, np.zeros(len(rounded)))._correlation(rounded)
         covariance[np.diag_indices_from(covariance)] += NOISE
         with threadpool_limits(1):
-            found = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
-        return cls(rounded, np.round(found / STEP) * STEP)
+            weights = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
+        return cls(rounded, np.round(weights / STEP) * STEP)
 
-    def at(self, places: Matrix) -> Column:
-        """Mean of the residual at n positions, in log units."""
-        return np.asarray(self._correlation(places) @ self.weights)
+    def at(self, positions: Matrix) -> Column:
+        """Posterior mean of the residual at n positions, in log units, shape (n,)."""
+        return np.asarray(self._correlation(positions) @ self.weights)
 
-    def _correlation(self, places: Matrix) -> Matrix:
-        """exp(-distance / LENGTH) of n positions and the k of the training networks, (n, k)."""
+    def _correlation(self, positions: Matrix) -> Matrix:
+        """exp(-distance / LENGTH) between n positions and those of the k training networks."""
         used, columns, squares = self._columns
-        apart = (places**2).sum(axis=1)[:, None] + squares[None] - 2.0 * places[:, used] @ columns
-        return np.asarray(np.exp(np.sqrt(np.maximum(apart, 0.0)) / -LENGTH))
+        squared = (
+            (positions**2).sum(axis=1)[:, None] + squares[None] - 2.0 * positions[:, used] @ columns
+        )
+        return np.asarray(np.exp(np.sqrt(np.maximum(squared, 0.0)) / -LENGTH))
 
     @cached_property
     def _columns(self) -> tuple[NDArray[np.intp], Matrix, Column]:
-        """Columns that are not all zero, those columns as rows, and the squared lengths."""
-        used = np.flatnonzero(self.places.any(axis=0))
-        columns = np.ascontiguousarray(self.places[:, used].T)
-        return used, columns, np.asarray((self.places**2).sum(axis=1))
+        """Columns that are not all zero, these columns transposed, and squared lengths, (k,)."""
+        used = np.flatnonzero(self.positions.any(axis=0))
+        columns = np.ascontiguousarray(self.positions[:, used].T)
+        return used, columns, np.asarray((self.positions**2).sum(axis=1))
 
 
 @dataclass(frozen=True)
 class NetworkResiduals:
-    """A process for each way of running.
+    """Residual processes by execution mode.
 
     Attributes:
-        by_way: way of running -> its process.
+        by_mode: execution mode -> its process.
     """
 
-    by_way: Mapping[str, Residuals] = field(default_factory=dict)
+    by_mode: Mapping[str, Residuals] = field(default_factory=dict)
 
     @classmethod
     def fit(
-        cls, places: Matrix, residuals: Column, modes: NDArray[np.str_], same: NDArray[np.intp]
+        cls, positions: Matrix, residuals: Column, modes: NDArray[np.str_], same: NDArray[np.intp]
     ) -> Self:
-        """Processes from the residuals of n training rows.
+        """One process for each execution mode, from the residuals of n training rows.
 
         Args:
-            places: (n, d) positions.
+            positions: (n, d) positions.
             residuals: (n,) log(measured / predicted) by the boosters.
-            modes: execution mode of each row.
-            same: (n,) codes: rows of one network on one device, whose mean is taken in each way.
+            modes: n execution modes.
+            same: (n,) codes; rows of one mode with equal codes (one network on one device) are
+                averaged.
         """
-        found = {}
-        for way in np.unique(modes):
-            mine = np.flatnonzero(modes == way)
-            _, codes, counts = np.unique(same[mine], return_inverse=True, return_counts=True)
-            mean = np.zeros((len(counts), places.shape[1] + 1))
-            np.add.at(mean, codes, np.column_stack([places[mine], residuals[mine]]))
+        processes = {}
+        for mode in np.unique(modes):
+            rows = np.flatnonzero(modes == mode)
+            _, codes, counts = np.unique(same[rows], return_inverse=True, return_counts=True)
+            mean = np.zeros((len(counts), positions.shape[1] + 1))
+            np.add.at(mean, codes, np.column_stack([positions[rows], residuals[rows]]))
             mean /= counts[:, None]
-            found[str(way)] = Residuals.of(mean[:, :-1], mean[:, -1])
-        return cls(found)
+            processes[str(mode)] = Residuals.of(mean[:, :-1], mean[:, -1])
+        return cls(processes)
 
-    def at(self, places: Matrix, modes: NDArray[np.str_]) -> Column:
-        """Mean of the residual of n networks, in log units; zero in a way that no row had."""
-        found = np.zeros(len(places))
-        for way, process in self.by_way.items():
-            mine = np.flatnonzero(modes == way)
-            if len(mine):
-                found[mine] = process.at(places[mine])
-        return found
+    def at(self, positions: Matrix, modes: NDArray[np.str_]) -> Column:
+        """Posterior mean of the residual of n networks, in log units, shape (n,).
+
+        Zero in an execution mode without training rows.
+        """
+        mean = np.zeros(len(positions))
+        for mode, process in self.by_mode.items():
+            rows = np.flatnonzero(modes == mode)
+            if len(rows):
+                mean[rows] = process.at(positions[rows])
+        return mean
 
     def to_json(self) -> dict[str, Any]:
-        """Whole multiples of `STEP`, as base64 of 16- and 32-bit integers."""
+        """Positions and weights in multiples of `STEP`, as base64 of 16- and 32-bit integers."""
         return {
-            way: {
-                "shape": list(process.places.shape),
-                "places": _packed(process.places, "<i2"),
+            mode: {
+                "shape": list(process.positions.shape),
+                "places": _packed(process.positions, "<i2"),
                 "weights": _packed(process.weights, "<i4"),
             }
-            for way, process in self.by_way.items()
+            for mode, process in self.by_mode.items()
         }
 
     @classmethod
@@ -135,11 +141,11 @@ class NetworkResiduals:
         """The processes that `to_json` wrote."""
         return cls(
             {
-                way: Residuals(
-                    _unpacked(one["places"], "<i2", one["shape"]),
-                    _unpacked(one["weights"], "<i4", one["shape"][:1]),
+                mode: Residuals(
+                    _unpacked(stored["places"], "<i2", stored["shape"]),
+                    _unpacked(stored["weights"], "<i4", stored["shape"][:1]),
                 )
-                for way, one in content.items()
+                for mode, stored in content.items()
             }
         )
 

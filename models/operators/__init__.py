@@ -1,6 +1,6 @@
 """Latency of single operators on GPUs: boosted trees by family of operators, mixed over devices.
 
-Sums over the operators of a network give the time of the network on the device alone.
+The sum over the operators of a network is the network's device time.
 """
 
 from forerun.models.operators.booster import OperatorBoost

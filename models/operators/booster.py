@@ -1,10 +1,10 @@
-"""Latency of kernels by boosters of the devices most like the one asked, and of networks as sums.
+"""Latency of kernels by boosters of similar training devices, and of networks as sums of kernels.
 
-A kernel's time is a physical base time x exp(ratio), joined with what the power limit allows, never
-below the roofline nor below a launch; a network's is the sum over its operators. Boosters of
-unlike training devices count little (`operator_families`). Intervals come from variance components:
-what a device's kernels have in common does not average out in a network, what is a shape's own does
-(`operator_intervals`).
+A kernel's time is a physical base time x exp(ratio), combined with the time under the power limit,
+and never below the roofline or a launch. A network's device time is the sum over its operators.
+Boosters of training devices are weighted by similarity to the queried device (`family_boosters`).
+Intervals come from variance components (`intervals`): errors that all kernels of a device share do
+not average out in a network, errors of single shapes do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,20 +62,22 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class OperatorBoost:
-    """Latency of kernels, and of networks as their sum.
+    """Latency of kernels, and of networks as sums of kernels.
 
     Attributes:
-        seed: first of the bag's seeds.
-        bag: boosters a family and training device.
-        trees: boosting rounds of each.
+        seed: random seed; the boosters of a bag have consecutive seeds derived from it.
+        bag: number of boosters for each family and training device.
+        trees: boosting rounds of each booster.
+        calibrated: whether `fit` also estimates the variance components of the error.
         experts: boosters of each training device.
-        components: variances of the error, from held-out devices and held-out large work.
+        components: variance components of the error, from held-out devices and held-out large
+            kernels; None without calibration.
         known: devices of the training rows.
-        domain: range of the training devices' ratios.
+        domain: ranges of ratios of the training devices' figures.
         precisions: number formats of the training rows.
-        scales: family -> spread of its features over the training rows.
-        kernels: errors of kernels on devices adapted to.
-        networks: errors of whole networks there, beyond those of their kernels.
+        scales: family -> standardises its features by the training rows.
+        kernels: errors of kernels on devices that were adapted to.
+        networks: errors of whole networks there, in addition to those of their kernels.
     """
 
     seed: int = 0
@@ -94,19 +96,19 @@ class OperatorBoost:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency only."""
+        """The only metric: `latency_ms`."""
         return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
-        """Kernels and networks, once fitted."""
+        """Whether the predictor is fitted and the query has a roofline bound."""
         return bool(self.experts) and query.has_bound
 
     def fit(self, measurements: Measurements) -> Self:
-        """Boosters on all rows, intervals on rows that other fits did not see.
+        """Fit boosters to all rows, and calibrate intervals on held-out rows and devices.
 
         Args:
-            measurements: kernels with `latency_ms` and the group `device`; doubtful rows, of a
-                weight below 0.5, are left out.
+            measurements: kernels with `latency_ms` and the group `device`; rows with a weight
+                below 0.5 are left out.
         """
         rows = OperatorRows.of(measurements)
         experts = self._experts(rows, np.ones(len(rows.device), dtype=np.bool_))
@@ -126,13 +128,15 @@ class OperatorBoost:
         )
         if not self.calibrated:
             return replace(fitted, components=None)
-        missed_on = partial(errors_by_others, rows, experts)
-        return replace(fitted, components=calibrate(rows, partial(self._missed, rows), missed_on))
+        components = calibrate(
+            rows, partial(self._refit_errors, rows), partial(errors_by_others, rows, experts)
+        )
+        return replace(fitted, components=components)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Errors on devices from a few kernels or networks with `latency_ms`.
+        """Adapt to devices by a few kernels or networks with `latency_ms`.
 
-        Kernels come first; what they leave of the networks' error is a level of its own.
+        Kernels are used first; networks then give the remaining error of sums of kernels.
         """
         is_kernel = np.array([q.run.kind == "kernel" for q in measurements.queries], dtype=np.bool_)
         adapted = self
@@ -143,50 +147,55 @@ class OperatorBoost:
         return adapted
 
     def _with_kernels(self, measurements: Measurements) -> Self:
-        plain = replace(self, kernels=SupportGP())
+        unadapted = replace(self, kernels=SupportGP())
         n = len(measurements)
         times, features = np.empty(n), np.zeros((n, CORRECTION_WIDTH))
         strata = np.full(n, "", dtype="<U16")
         for part in gather(measurements.queries):
-            found = plain._kernels(part.table, part.device, part.precision)
-            times[part.owner], features[part.owner] = found.times, found.features
-            strata[part.owner] = found.families
+            timed = unadapted._kernels(part.table, part.device, part.precision)
+            times[part.owner], features[part.owner] = timed.times, timed.features
+            strata[part.owner] = timed.families
         errors = np.log(measurements.values["latency_ms"] / times)
         devices = [q.device for q in measurements.queries]
         kernels = self.kernels.updated(errors, devices, strata.tolist(), features, self.known)
         return replace(self, kernels=kernels)
 
     def _with_networks(self, measurements: Measurements) -> Self:
-        plain = replace(self, networks=SupportGP()).predict(measurements.queries)
-        errors = np.log(measurements.values["latency_ms"] / plain.values["latency_ms"])
+        unadapted = replace(self, networks=SupportGP()).predict(measurements.queries)
+        errors = np.log(measurements.values["latency_ms"] / unadapted.values["latency_ms"])
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
-        nothing = np.zeros((len(devices), 1))
-        found = self.networks.updated(
-            errors, devices, phases, nothing, self.known, graph_digests(measurements.queries)
+        no_features = np.zeros((len(devices), 1))
+        networks = self.networks.updated(
+            errors, devices, phases, no_features, self.known, graph_digests(measurements.queries)
         )
-        return replace(self, networks=found)
+        return replace(self, networks=networks)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the workloads whose measurement on a new device tells most.
+        """Positions of the `count` workloads that are most informative to measure on a new device.
 
-        A network looks like its kernels, each counted by its share of the time; families lie
-        apart.
+        The features of a network are the mean of its kernels' features, weighted by their shares
+        of the time; one-hot columns separate families.
+
+        Args:
+            queries: candidates.
+            count: how many to choose.
+            seed: draws a subset where there are very many candidates.
         """
         families = len(FAMILIES)
         rows, time = np.zeros((len(queries), CORRECTION_WIDTH + families)), np.zeros(len(queries))
         for part in gather(queries):
-            found = self._kernels(part.table, part.device, part.precision)
-            spent = found.times * part.table.repeat
-            apart = np.eye(families)[FAMILY_OF_KIND[part.table.kind]] * np.sqrt(families)
-            np.add.at(rows, part.owner, np.hstack([found.features, apart]) * spent[:, None])
-            np.add.at(time, part.owner, spent)
+            timed = self._kernels(part.table, part.device, part.precision)
+            total_ms = timed.times * part.table.repeat
+            one_hot = np.eye(families)[FAMILY_OF_KIND[part.table.kind]] * np.sqrt(families)
+            np.add.at(rows, part.owner, np.hstack([timed.features, one_hot]) * total_ms[:, None])
+            np.add.at(time, part.owner, total_ms)
         return suggest_for_errors(rows / time[:, None], count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Sum over operators, with intervals from the sum's own variance.
+        """Latency as a sum over operators, with intervals from the variance of the sum.
 
-        The shared part of the operators' errors is fully correlated, the rest averages out.
+        The shared part of the operators' errors is fully correlated; the other parts average out.
         """
         timed = self.timed_networks(queries)
         scale, deviation = self._network_scale(queries)
@@ -207,14 +216,14 @@ class OperatorBoost:
         )
 
     def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:
-        """Time on the device of n networks (or kernels), and the variance of its log by parts.
+        """Device time of n networks or kernels, and the variance components of its logarithm.
 
-        What the host adds (dispatch, Python) is not in it, nor are corrections by whole networks.
+        Neither the host's time (dispatch, Python) nor corrections by whole networks are included.
         """
         timed = TimedNetworks.empty(len(queries))
         for part in gather(queries):
-            found = self._kernels(part.table, part.device, part.precision)
-            timed.add(part, found, self._novelty(part.device), self.components)
+            kernels = self._kernels(part.table, part.device, part.precision)
+            timed.add(part, kernels, self._novelty(part.device), self.components)
         return timed
 
     def _novelty(self, device: Device) -> float:
@@ -224,57 +233,59 @@ class OperatorBoost:
         return novelty_of(position, [np.array(expert.position) for expert in self.experts])
 
     def _network_scale(self, queries: Sequence[Query]) -> tuple[Column, Column]:
-        """Factor of whole networks, 1 for kernels, and its deviation in log space."""
+        """Correction factor of whole networks (1 for kernels), and its deviation in log units."""
         scale, deviation = np.ones(len(queries)), np.full(len(queries), np.nan)
         rows = [row for row, query in enumerate(queries) if query.run.kind == "network"]
         if rows and self.networks.devices:
-            asked = [queries[row] for row in rows]
-            devices, phases = [q.device for q in asked], [_phase(q) for q in asked]
-            nothing = np.zeros((len(rows), 1))
-            mean, spread = self.networks.correction(devices, phases, nothing, graph_digests(asked))
-            scale[rows], deviation[rows] = np.exp(mean), spread
+            networks = [queries[row] for row in rows]
+            devices, phases = [q.device for q in networks], [_phase(q) for q in networks]
+            mean, deviation[rows] = self.networks.correction(
+                devices, phases, np.zeros((len(rows), 1)), graph_digests(networks)
+            )
+            scale[rows] = np.exp(mean)
         return scale, deviation
 
     def _kernels(
         self, table: OperatorTable, device: Device, precision: NumberFormat
     ) -> TimedKernels:
-        found = TimedKernels.empty(len(table))
+        """Times of n operators on one device in one precision."""
+        timed = TimedKernels.empty(len(table))
         family_of = FAMILY_OF_KIND[table.kind]
         adapted = self.kernels.of(device) is not None
         position = device_position(device)
         for code in np.unique(family_of):
             family = FAMILIES[code]
-            mine = family_of == code
-            features = operator_features(table.take(mine), device, precision, family)
+            rows = family_of == code
+            features = operator_features(table.take(rows), device, precision, family)
             ratio = mixed_ratio(self.experts, position, family, features)
             times = family_ms(family, features, ratio)
-            found.families[mine] = family
-            found.site[mine], found.kernel[mine] = site_keys(family, features)
+            timed.families[rows] = family
+            timed.site[rows], timed.kernel[rows] = site_keys(family, features)
             if family in self.scales:
                 columns = correction_columns(features, times)
-                found.features[mine] = self.scales[family].apply(columns, CORRECTION_WIDTH)
+                timed.features[rows] = self.scales[family].apply(columns, CORRECTION_WIDTH)
             if adapted:
-                here, strata = [device] * len(times), [family] * len(times)
-                error, found.deviation[mine] = self.kernels.correction(
-                    here, strata, found.features[mine]
+                devices, strata = [device] * len(times), [family] * len(times)
+                error, timed.deviation[rows] = self.kernels.correction(
+                    devices, strata, timed.features[rows]
                 )
                 times = times * np.exp(error)
             shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
-            found.times[mine] = np.maximum(times, shortest)
-        return found
+            timed.times[rows] = np.maximum(times, shortest)
+        return timed
 
     def _experts(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> dict[str, DeviceBoosters]:
         seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
         return fit_devices(rows, chosen, trees=self.trees, seeds=seeds)
 
-    def _missed(self, rows: OperatorRows, held: NDArray[np.bool_]) -> list[HeldOut]:
-        """Errors on rows held out, by quicker boosters on the other rows of all devices."""
+    def _refit_errors(self, rows: OperatorRows, held: NDArray[np.bool_]) -> list[HeldOut]:
+        """Errors on the rows `held`, of boosters without bagging fitted to all other rows."""
         experts = replace(self, bag=1)._experts(rows, ~held)
-        found: list[HeldOut] = []
+        errors: list[HeldOut] = []
         for device in np.unique(rows.device):
-            mine = held & (rows.device == device)
-            found += held_out_errors(rows, mine, str(device), list(experts.values()), 0.0)
-        return found
+            on_device = held & (rows.device == device)
+            errors += held_out_errors(rows, on_device, str(device), list(experts.values()), 0.0)
+        return errors
 
     def _limits(self, query: Query) -> tuple[str, ...]:
         precision, device = query.run.precision, query.device
@@ -296,7 +307,7 @@ class OperatorBoost:
         return tuple(lines)
 
     def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
+        """Write the predictor to a folder: boosters as LightGBM text, the rest as JSON."""
         folder.mkdir(parents=True, exist_ok=True)
         parameters = {
             "seed": self.seed,

@@ -1,10 +1,10 @@
-"""Boosters of the families of kernels, one for each training device, mixed by similarity.
+"""Boosters of kernel families, one set for each training device, mixed by similarity of devices.
 
-A kernel's time is the slower of two: base time at full clock x exp(ratio), where the booster gives
-the ratio, and what the power limit allows. Each training device has boosters of its own, so that
-none tells devices apart by their sizes; a device is answered by the boosters of those like it.
-Products of matrices (batched and linear) are answered by the mean of their own booster and of one
-fitted on both, which carries a family whose rows on a device are doubtful.
+A kernel's time is the longer of two: the base time at full clock x exp(ratio), where a booster
+predicts the ratio, and the time under the power limit. Each training device has its own boosters,
+so that no booster can identify devices by their figures; a query is predicted by the boosters of
+similar devices. Matrix products (batched and linear) are predicted by the mean of the family's own
+booster and of one fitted to both families, which helps a family with unreliable rows on a device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,8 @@ POOLED = "gemm"
 POOLS = ("bmm", "linear")
 FEWEST_ROWS = 100
 SHARPNESS = 6.0
-"""Order of the norm that joins time at full clock and under the power limit (6 and 12 tried)."""
+"""Order of the norm that combines the times at full clock and under the power limit; 6 and 12 were
+tried."""
 
 SETTINGS: Mapping[str, Any] = {
     "learning_rate": 0.08,
@@ -46,17 +47,18 @@ SETTINGS: Mapping[str, Any] = {
     "num_leaves": 31,
 }
 HUBER = 0.15
-"""Log error beyond which a row's pull on the fit no longer grows."""
+"""Log error beyond which Huber's loss is linear."""
 
 FLOOR_OF_ROOFLINE = {"conv": 0.4}
-"""Winograd needs 2.25 times fewer multiplications; no other family was seen below its bound."""
+"""Family -> lowest time as a share of the roofline. Winograd convolutions need 2.25 times fewer
+multiplications (Lavin and Gray 2016); no other family was measured below its roofline."""
 
 BACKGROUND = {"softmax": 1.0}
-"""Similarity that even unlike devices keep: a softmax depends on block layouts more than on
-generations (left-out training GPUs: 24 % with 1, 30 % without)."""
+"""Family -> similarity that is added for every device. The time of a softmax depends more on block
+layouts than on GPU generations (error on held-out training GPUs: 24 % with 1, 30 % without)."""
 _BACKGROUND = 0.01
 _OWN_WEIGHT = 4.0
-"""A device's own boosters against one of a device equal in every ratio."""
+"""Weight of the queried device's own boosters, relative to those of a device with equal ratios."""
 _NEGLIGIBLE = 0.03
 _CAPPED_SHARE = 0.8
 _CLEARLY_CAPPED = 1.5
@@ -65,13 +67,13 @@ _SUSTAINED_MS = 0.1
 
 @dataclass(frozen=True)
 class DeviceBoosters:
-    """Boosters fitted on the rows of one training device.
+    """Boosters fitted to the rows of one training device.
 
     Attributes:
-        position: the device, as `device_position` places it.
-        bags: family (and `POOLED`) -> boosters of the log ratio.
-        unlimited: family -> mean share of its rows' time that the power limit does not decide:
-            how much these rows say of kernels at full clock.
+        position: the device's coordinates from `device_position`.
+        bags: family (or `POOLED`) -> boosters of the log ratio.
+        unlimited: family -> mean share of its rows' time that is not due to the power limit, which
+            is how informative these rows are about kernels at full clock.
     """
 
     position: tuple[float, ...]
@@ -88,22 +90,22 @@ class DeviceBoosters:
         trees: int,
         seeds: Sequence[int],
     ) -> Self:
-        """Boosters of every family (and the pool) that has rows enough.
+        """Fit boosters of every family, and of the pool, with at least `FEWEST_ROWS` rows.
 
         Args:
             rows: n measurements.
-            chosen: (n,) mask of those to fit on, all of `device`.
-            device: whose they are.
+            chosen: (n,) mask of the rows to fit to, all of them on `device`.
+            device: the training device.
             trees: boosting rounds.
-            seeds: one booster each.
+            seeds: random seeds, one for each booster of a bag.
         """
         position = tuple(device_position(device).tolist())
-        gemm = [found for family in POOLS if (found := rows.family(family, chosen)) is not None]
+        gemm = [part for family in POOLS if (part := rows.family(family, chosen)) is not None]
         excess = power_excess(gemm)
         bags, unlimited = {}, {}
         for family in (*FAMILIES, POOLED):
             members = POOLS if family == POOLED else (family,)
-            parts = [found for m in members if (found := rows.family(m, chosen)) is not None]
+            parts = [part for m in members if (part := rows.family(m, chosen)) is not None]
             if sum(len(log_ms) for _, log_ms in parts) < FEWEST_ROWS:
                 continue
             features = OperatorFeatures.concatenate([p[0] for p in parts])
@@ -118,28 +120,34 @@ class DeviceBoosters:
         return cls(position, bags, unlimited)
 
     def ratio(self, family: str, features: OperatorFeatures) -> Column | None:
-        """Log ratio of kernels of one family, (n,); None where neither booster was fitted."""
+        """Log ratios of n kernels of one family, (n,); None where no booster was fitted."""
         names = (family, POOLED) if family in POOLS else (family,)
-        found = [self.bags[name].predict(features.matrix) for name in names if name in self.bags]
-        return np.mean(found, axis=0) if found else None
+        ratios = [self.bags[name].predict(features.matrix) for name in names if name in self.bags]
+        return np.mean(ratios, axis=0) if ratios else None
 
     def weight(self, family: str, position: Column) -> float:
-        """How much these boosters count in the answer for a device at `position`."""
+        """Weight of these boosters in a prediction for a device at `position`."""
         if family not in self.bags:
             return 0.0
         scales = ARITHMETIC_SCALES if family in (*POOLS, "conv") else MEMORY_SCALES
-        alike = similarity(np.array(self.position), position, scales)
+        similar = similarity(np.array(self.position), position, scales)
         own = _OWN_WEIGHT if np.abs(position - self.position).max() < 1e-6 else 1.0
-        return own * self.unlimited[family] * (alike + BACKGROUND.get(family, _BACKGROUND))
+        return own * self.unlimited[family] * (similar + BACKGROUND.get(family, _BACKGROUND))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; boosters are saved apart."""
+        """Position, shares and the number of boosters; `save_devices` writes the boosters."""
         sizes = {name: len(bag.texts) for name, bag in self.bags.items()}
         return {"position": self.position, "unlimited": dict(self.unlimited), "bags": sizes}
 
     @classmethod
     def load(cls, folder: Path, number: int, content: Mapping[str, Any]) -> Self:
-        """What `to_json` described, with its boosters from `folder`."""
+        """The boosters that `to_json` described, read from `folder`.
+
+        Args:
+            folder: where `save_devices` wrote the boosters.
+            number: position of the device among those saved.
+            content: as written by `to_json`.
+        """
         bags = {
             name: BoosterBag.load(folder, f"{name}-{number}", count)
             for name, count in content["bags"].items()
@@ -150,36 +158,53 @@ class DeviceBoosters:
 def fit_devices(
     rows: OperatorRows, chosen: NDArray[np.bool_], *, trees: int, seeds: Sequence[int]
 ) -> dict[str, DeviceBoosters]:
-    """Boosters of every training device with rows enough, by the name of its group."""
-    found = {}
+    """Fit boosters for every training device with enough rows.
+
+    Args:
+        rows: n measurements.
+        chosen: (n,) mask of the rows to fit to.
+        trees: boosting rounds.
+        seeds: random seeds, one for each booster of a bag.
+
+    Returns:
+        Value of the group `device` -> boosters.
+    """
+    experts = {}
     for name in sorted(set(rows.device[chosen].tolist())):
-        mine = chosen & (rows.device == name)
-        fitted = DeviceBoosters.fit(rows, mine, rows.devices[name], trees=trees, seeds=seeds)
+        on_device = chosen & (rows.device == name)
+        fitted = DeviceBoosters.fit(rows, on_device, rows.devices[name], trees=trees, seeds=seeds)
         if fitted.bags:
-            found[name] = fitted
-    return found
+            experts[name] = fitted
+    return experts
 
 
 def mixed_ratio(
     experts: Sequence[DeviceBoosters], position: Column, family: str, features: OperatorFeatures
 ) -> Column:
-    """Log ratio of n kernels on a device: mean over training devices, weighted by similarity."""
+    """Log ratios of n kernels on a device: the mean over training devices, weighted by similarity.
+
+    Args:
+        experts: boosters of the training devices.
+        position: the queried device's coordinates from `device_position`.
+        family: family of the kernels.
+        features: features of the n kernels.
+    """
     weights = np.array([expert.weight(family, position) for expert in experts])
     total, ratio = 0.0, np.zeros(len(features.roofline_ms))
     for expert, weight in zip(experts, weights, strict=True):
         if weight <= 0.0 or weight < _NEGLIGIBLE * weights.max():
             continue
-        found = expert.ratio(family, features)
-        if found is not None:
-            ratio, total = ratio + weight * found, total + weight
+        own = expert.ratio(family, features)
+        if own is not None:
+            ratio, total = ratio + weight * own, total + weight
     return ratio / total if total else ratio
 
 
 def family_ms(family: str, features: OperatorFeatures, ratio: Column) -> Column:
-    """Time of n kernels from their log ratio, milliseconds.
+    """Times of n kernels of one family from their log ratios, in milliseconds.
 
-    Below the shortest work of the training rows, the time falls linearly to the launch. None is
-    below the launch, nor below the bound.
+    Below the shortest roofline time of the training rows, the time falls linearly to that of a
+    launch. No time is below a launch or below `FLOOR_OF_ROOFLINE`.
     """
     short = np.minimum(features.roofline_ms / SHORTEST_MS.get(family, SHORTEST_ROW_MS), 1.0)
     work = np.maximum(features.base_ms - LAUNCH_MS, 1e-9)
@@ -190,28 +215,31 @@ def family_ms(family: str, features: OperatorFeatures, ratio: Column) -> Column:
 
 
 def power_excess(parts: Sequence[tuple[OperatorFeatures, Column]]) -> float:
-    """Median log of measured time over the power limit's, where that clearly decides; else 0.
+    """Median log ratio of measured time to that under the power limit, of power-limited rows.
+
+    Zero where fewer than `FEWEST_ROWS` rows are clearly power-limited.
 
     Args:
-        parts: features and log of measured time of products of matrices on one device.
+        parts: features and log measured milliseconds of matrix products on one device.
     """
-    found: list[Column] = []
+    excesses: list[Column] = []
     for features, log_ms in parts:
-        decides = features.power_ms > _CLEARLY_CAPPED * features.base_ms
-        decides &= features.roofline_ms > _SUSTAINED_MS
-        decides &= features.power_ms > features.roofline_ms / _CAPPED_SHARE
-        found.append(log_ms[decides] - np.log(features.power_ms[decides]))
-    logs = np.concatenate(found) if found else np.zeros(0)
+        limited = features.power_ms > _CLEARLY_CAPPED * features.base_ms
+        limited &= features.roofline_ms > _SUSTAINED_MS
+        limited &= features.power_ms > features.roofline_ms / _CAPPED_SHARE
+        excesses.append(log_ms[limited] - np.log(features.power_ms[limited]))
+    logs = np.concatenate(excesses) if excesses else np.zeros(0)
     return float(np.median(logs)) if len(logs) >= FEWEST_ROWS else 0.0
 
 
 def _joined(at_full_clock: Column, power_ms: Column) -> Column:
-    """The slower of both, smoothly: the norm of order `SHARPNESS`."""
+    """A smooth maximum of both times: the norm of order `SHARPNESS`."""
     ratio = power_ms / at_full_clock
     return at_full_clock * (1.0 + ratio**SHARPNESS) ** (1.0 / SHARPNESS)
 
 
 def _share(at_full_clock: Column, power_ms: Column) -> Column:
+    """Derivative of the log of `_joined` with respect to the log of the time at full clock."""
     return 1.0 / (1.0 + (power_ms / at_full_clock) ** SHARPNESS)
 
 
@@ -223,10 +251,10 @@ def _fit_bag(
     trees: int,
     seeds: Sequence[int],
 ) -> BoosterBag:
-    """Least Huber loss on the log of the joined time, by Gauss-Newton steps.
+    """Boosters of the log ratio that minimise Huber's loss of the log time, by Gauss-Newton steps.
 
-    Rows that the power limit decides say little of the ratio: their gradient is scaled by the
-    share of time at full clock, so that rows are not selected by their noise.
+    Power-limited rows are hardly informative about the ratio. Their gradient is scaled by the
+    derivative `_share`; leaving them out by a threshold would select rows by their noise.
     """
 
     def objective(ratio: Column, data: Any) -> tuple[Column, Column]:
@@ -246,7 +274,7 @@ def _fit_bag(
 
 
 def save_devices(experts: Sequence[DeviceBoosters], folder: Path) -> list[dict[str, Any]]:
-    """Boosters as text in `folder`; returns what `load_devices` needs beside them."""
+    """Write boosters as text to `folder`; return the JSON content that `load_devices` needs."""
     for number, expert in enumerate(experts):
         for name, bag in expert.bags.items():
             bag.save(folder, f"{name}-{number}")
@@ -254,6 +282,6 @@ def save_devices(experts: Sequence[DeviceBoosters], folder: Path) -> list[dict[s
 
 
 def load_devices(folder: Path, contents: Sequence[Mapping[str, Any]]) -> Iterator[DeviceBoosters]:
-    """What `save_devices` wrote."""
+    """Read the boosters of each training device that `save_devices` wrote."""
     for number, content in enumerate(contents):
         yield DeviceBoosters.load(folder, number, content)

@@ -1,4 +1,4 @@
-"""Errors of boosters on rows that they did not see, device by device and family by family."""
+"""Errors of boosters on held-out rows, by device and family."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,9 +17,15 @@ def errors_by_others(
     device: str,
     held: NDArray[np.bool_],
 ) -> list[HeldOut]:
-    """Errors on rows of one device, by the boosters of the others.
+    """Errors on rows of one device, of the boosters of the other devices.
 
-    Groups of the same device (rows of another dataset) are left out with it.
+    Boosters fitted to rows of the same device from another dataset are left out as well.
+
+    Args:
+        rows: n measurements.
+        experts: value of the group `device` -> boosters.
+        device: the held-out device.
+        held: (n,) mask of its rows.
     """
     position = device_position(rows.devices[device])
     others = [e for e in experts.values() if not np.allclose(e.position, position, atol=1e-6)]
@@ -36,8 +42,16 @@ def held_out_errors(
     experts: Sequence[DeviceBoosters],
     novelty: float,
 ) -> list[HeldOut]:
-    """Errors of held-out rows of one device, family by family."""
-    position, found = device_position(rows.devices[device]), []
+    """Errors on held-out rows of one device, one entry for each family with rows.
+
+    Args:
+        rows: n measurements.
+        held: (n,) mask of the held-out rows, all on `device`.
+        device: value of the group `device`.
+        experts: boosters that were fitted without these rows.
+        novelty: of the device with respect to `experts`; 0 where one of them is of this device.
+    """
+    position, by_family = device_position(rows.devices[device]), []
     for family in rows.parts:
         part = rows.family(family, held)
         if part is None or not len(part[1]):
@@ -46,5 +60,5 @@ def held_out_errors(
         ratio = mixed_ratio(experts, position, family, features)
         errors = log_measured - np.log(family_ms(family, features, ratio))
         site, _ = site_keys(family, features)
-        found.append(HeldOut(family, device, novelty, errors, site))
-    return found
+        by_family.append(HeldOut(family, device, novelty, errors, site))
+    return by_family

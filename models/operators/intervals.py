@@ -1,13 +1,14 @@
-"""Intervals of kernels and of their sums: variance components of the log error.
+"""Prediction intervals of kernels and of their sums, from variance components of the log error.
 
     log(measured / predicted) = device + device x family + site + kernel
 
-The first two are shared: all kernels of a device (of one family on it) are off alike, so they do
-not average out in a network. A site is a range of shapes within a factor of two that errs alike;
-the last part is one kernel's own. Both average out by the shares of the time that they take. Shared
-parts come from devices left out whole (unseen), or from the largest work of each device left out
-(seen); the degrees of freedom count devices, never rows. For variance components
-see Searle, Casella, McCulloch: "Variance Components", 1992.
+The first two components are shared by all kernels of a device (of one family on it), so they do not
+average out in a network. A site is a set of shapes within a factor of two of each other, whose
+errors have a common part; the last component is specific to one kernel. These two average out
+according to their shares of the time. The shared components are estimated on held-out devices
+(unseen) or on the held-out largest work of each device (seen); their degrees of freedom count
+devices, never rows. For variance components see Searle, Casella, McCulloch: "Variance Components",
+1992.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,24 +23,25 @@ from forerun.models.operators.training_rows import OperatorRows
 
 Column = NDArray[np.float64]
 LARGEST = 0.3
-"""Share of each device's work that its smaller work must predict."""
+"""Share of each device's rows, the largest by roofline time, that calibration holds out."""
 
 PRIOR_DEVICES = 2.0
-"""Devices that a family's shared variance counts as known from the mean of all families."""
+"""Pseudo-observations, in devices, that shrink a family's shared variance to the mean of all
+families."""
 _FARTHEST_ERROR = 1.0
 _SIZES = ("log_batch", "log_m", "log_n", "log_k", "log_width")
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Log errors of one family on one device, by a fit that did not see them.
+    """Log errors of one family on one device, of a fit without these rows.
 
     Attributes:
-        family: name.
-        device: group.
-        novelty: of the device to the fit; 0 where it had seen other rows of it.
+        family: name of the family.
+        device: value of the group `device`.
+        novelty: novelty of the device to the fit; 0 where other rows of it were trained on.
         errors: (n,) log(measured / predicted).
-        site: (n,) rows of one number belong to one site.
+        site: (n,) keys; rows with equal keys belong to one site.
     """
 
     family: str
@@ -51,12 +53,12 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Shared:
-    """Variance of what all kernels of a device have in common.
+    """Variances of the error components that all kernels of a device share.
 
     Attributes:
-        device: of the part that families share.
-        families: family -> variance of its own part.
-        freedom: degrees of freedom of the part that families share: held-out devices less one.
+        device: variance of the component that all families share.
+        families: family -> variance of its own component; the key "" is for other families.
+        freedom: degrees of freedom of `device`: held-out devices less one.
     """
 
     device: float
@@ -65,21 +67,26 @@ class Shared:
 
     @classmethod
     def of(cls, parts: Sequence[HeldOut], freedom: float) -> Self:
-        """Moments of the groups' mean errors, each in units of its device's expected spread."""
+        """Moment estimates from the mean errors of devices and families.
+
+        Args:
+            parts: held-out errors; means are divided by the root of `novelty_share`.
+            freedom: degrees of freedom; at least 1 is used.
+        """
         means: dict[str, dict[str, float]] = {}
         for part in parts:
-            scale = float(np.sqrt(spread_of(part.novelty))) if part.novelty else 1.0
+            scale = float(np.sqrt(novelty_share(part.novelty))) if part.novelty else 1.0
             means.setdefault(part.device, {})[part.family] = _centre(part) / scale
         squares: dict[str, list[float]] = {}
         products: list[float] = []
         for by_family in means.values():
             values = list(by_family.values())
-            products += [one * other for i, one in enumerate(values) for other in values[i + 1 :]]
+            products += [a * b for i, a in enumerate(values) for b in values[i + 1 :]]
             for family, value in by_family.items():
                 squares.setdefault(family, []).append(value**2)
         device = max(0.0, float(np.mean(products))) if products else 0.0
-        everywhere = [v for values in squares.values() for v in values]
-        pooled = max(0.0, float(np.mean(everywhere)) - device) if everywhere else 0.0
+        all_squares = [v for values in squares.values() for v in values]
+        pooled = max(0.0, float(np.mean(all_squares)) - device) if all_squares else 0.0
         families = {
             family: float(
                 (max(0.0, sum(v) - len(v) * device) + PRIOR_DEVICES * pooled)
@@ -90,19 +97,19 @@ class Shared:
         return cls(device, {"": pooled, **families}, max(1.0, freedom))
 
     def variance(self, shares: Column) -> tuple[Column, Column]:
-        """Variance of the log of sums and the variance of that estimate, each (n,).
+        """Variance of the log of n sums, and the sampling variance of that estimate, each (n,).
 
-        The second is twice the square over the degrees of freedom, part by part: each family's
-        own part has those of its devices and of the prior.
+        The latter is the sum over components of twice the square over the degrees of freedom;
+        those of a family's component include the prior's.
 
         Args:
-            shares: (n, families) of the time.
+            shares: (n, len(FAMILIES)) shares of the time.
         """
         own = np.array([self.families.get(f, self.families.get("", 0.0)) for f in FAMILIES])
         device, family = self.device * shares.sum(axis=1) ** 2, shares**2 * own
-        doubt = 2.0 * device**2 / self.freedom
-        doubt = doubt + 2.0 * (family**2).sum(axis=1) / (self.freedom + 1.0 + PRIOR_DEVICES)
-        return device + family.sum(axis=1), doubt
+        sampling = 2.0 * device**2 / self.freedom
+        sampling = sampling + 2.0 * (family**2).sum(axis=1) / (self.freedom + 1.0 + PRIOR_DEVICES)
+        return device + family.sum(axis=1), sampling
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -111,14 +118,14 @@ class Shared:
 
 @dataclass(frozen=True)
 class ErrorComponents:
-    """Variances of the parts of the log error.
+    """Variance components of the log error.
 
     Attributes:
-        seen: shared parts on devices of the training rows.
-        unseen: shared parts that a device of the largest novelty adds.
-        site: family -> variance of sites on a device; the key "" answers for other families.
-        kernel: family -> variance of single kernels within a site.
-        coverage: share of truths that intervals shall hold.
+        seen: shared components on devices of the training rows.
+        unseen: shared components that a device of the largest novelty adds.
+        site: family -> variance of sites on a device; the key "" is for other families.
+        kernel: family -> variance of kernels within a site; the key "" is for other families.
+        coverage: nominal coverage of intervals.
     """
 
     seen: Shared
@@ -129,7 +136,12 @@ class ErrorComponents:
 
     @classmethod
     def of(cls, seen: Sequence[HeldOut], unseen: Sequence[HeldOut]) -> Self:
-        """Moment estimates from held-out errors."""
+        """Moment estimates from held-out errors.
+
+        Args:
+            seen: errors on rows of devices of which other rows were trained on.
+            unseen: errors on held-out devices; if empty, `seen` is used for both.
+        """
         devices = len({part.device for part in unseen})
         site, kernel = _within([*seen, *unseen])
         near = Shared.of(seen, len({part.device for part in seen}) - 1.0)
@@ -140,36 +152,36 @@ class ErrorComponents:
         """Variance that does not average out, and its degrees of freedom, each (n,).
 
         Args:
-            shares: (n, families) of the time of n networks or kernels.
-            novelty: (n,) of their devices; 0 for devices of the training rows.
+            shares: (n, len(FAMILIES)) shares of the time of n networks or kernels.
+            novelty: (n,) novelty of their devices; 0 for devices of the training rows.
         """
-        near, near_doubt = self.seen.variance(shares)
-        far, far_doubt = self.unseen.variance(shares)
-        spread = spread_of(novelty)
-        total, doubt = near + far * spread, near_doubt + far_doubt * spread**2
+        near, near_sampling = self.seen.variance(shares)
+        far, far_sampling = self.unseen.variance(shares)
+        share = novelty_share(novelty)
+        total, sampling = near + far * share, near_sampling + far_sampling * share**2
         # Satterthwaite's degrees of freedom of a sum of estimated variances.
-        return total, np.maximum(2.0 * total**2 / np.maximum(doubt, 1e-30), 1.0)
+        return total, np.maximum(2.0 * total**2 / np.maximum(sampling, 1e-30), 1.0)
 
     def own_variance(
         self, owner: NDArray[np.intp], shares: Column, families: NDArray[np.intp], *keys: Column
     ) -> Column:
-        """Variance that averages out, one value an owner up to the largest.
+        """Variance that averages out, shape (n,) for n sums, where n - 1 is the largest owner.
 
         Args:
-            owner: (k,) which of n sums a kernel belongs to.
-            shares: (k,) of the owner's time.
+            owner: (k,) index of the sum that each kernel belongs to.
+            shares: (k,) shares of the owner's time.
             families: (k,) positions in `FAMILIES`.
-            keys: (k,) numbers of the site and of the kernel; equal ones err alike.
+            keys: (k,) keys of the site and of the kernel; rows with equal keys share an error.
         """
         size = int(owner.max()) + 1 if len(owner) else 0
         variance = np.zeros(size)
         for key, by_family in zip(keys, (self.site, self.kernel), strict=True):
             own = np.array([by_family.get(f, by_family.get("", 0.0)) for f in FAMILIES])
             pairs = np.stack([owner.astype(np.float64), families.astype(np.float64), key])
-            alike, index = np.unique(pairs, axis=1, return_inverse=True)
-            together = np.bincount(index.reshape(-1), weights=shares)
-            parts = own[alike[1].astype(np.intp)] * together**2
-            variance += np.bincount(alike[0].astype(np.intp), weights=parts, minlength=size)
+            groups, index = np.unique(pairs, axis=1, return_inverse=True)
+            group_shares = np.bincount(index.reshape(-1), weights=shares)
+            parts = own[groups[1].astype(np.intp)] * group_shares**2
+            variance += np.bincount(groups[0].astype(np.intp), weights=parts, minlength=size)
         return variance
 
     def to_json(self) -> dict[str, Any]:
@@ -194,14 +206,14 @@ class ErrorComponents:
         )
 
 
-def spread_of(novelty: float | Column) -> Column:
-    """Share of the variance of wholly unlike devices: 0 for a known device, towards 1 far off."""
+def novelty_share(novelty: float | Column) -> Column:
+    """Share of the unseen variance at a novelty: 0 for a known device, towards 1 far away."""
     squared = np.square(np.minimum(np.asarray(novelty, dtype=np.float64), 1e6))
     return np.asarray(squared / (1.0 + squared))
 
 
 def reach(variance: Column, freedom: Column, coverage: float) -> Column:
-    """Half width of an interval in log space: Student's quantile times the deviation."""
+    """Half-width of an interval in log units: Student's quantile times the standard deviation."""
     from scipy.special import stdtrit
 
     quantile = stdtrit(freedom, 0.5 + coverage / 2.0)
@@ -209,61 +221,62 @@ def reach(variance: Column, freedom: Column, coverage: float) -> Column:
 
 
 def site_keys(family: str, features: OperatorFeatures) -> tuple[Column, Column]:
-    """Numbers that kernels of one site, and equal kernels, share; each (n,).
+    """Keys of the site and of the kernel, each (n,); equal kernels have equal keys.
 
-    A site holds shapes of one family within a factor of two in every size and in the bound.
+    Kernels of one family belong to a site if every size and the roofline time, rounded down to a
+    power of two, are equal.
     """
     columns = [FEATURES[family].index(name) for name in _SIZES if name in FEATURES[family]]
     sizes = np.floor(features.matrix[:, columns] / np.log(2.0) + 1e-6)
     bound = np.floor(np.log2(features.roofline_ms))
     site = np.column_stack([sizes, bound])
-    # Any fixed irrational-like weights tell different rows apart.
-    weights = np.sqrt(np.arange(2.0, 2.0 + site.shape[1]))
-    wide = np.sqrt(np.arange(2.0, 2.0 + features.matrix.shape[1]))
-    kernel = features.matrix @ wide + np.pi * np.log(features.roofline_ms)
-    return np.round(site @ weights, 9), np.round(kernel, 9)
+    # Sums with fixed irrational weights hash rows: different rows have different keys.
+    site_weights = np.sqrt(np.arange(2.0, 2.0 + site.shape[1]))
+    kernel_weights = np.sqrt(np.arange(2.0, 2.0 + features.matrix.shape[1]))
+    kernel = features.matrix @ kernel_weights + np.pi * np.log(features.roofline_ms)
+    return np.round(site @ site_weights, 9), np.round(kernel, 9)
 
 
 def largest_work(rows: OperatorRows) -> NDArray[np.bool_]:
-    """Mask of the `LARGEST` share of each device's work, family by family."""
+    """Mask of the `LARGEST` share of rows by roofline time, for each device and family."""
     large = np.zeros(len(rows.device), dtype=np.bool_)
     for owner, features, _ in rows.parts.values():
         for device in np.unique(rows.device[owner]):
-            mine = rows.device[owner] == device
-            bound = features.roofline_ms[mine]
-            large[owner[mine]] = bound > np.quantile(bound, 1.0 - LARGEST)
+            on_device = rows.device[owner] == device
+            bound = features.roofline_ms[on_device]
+            large[owner[on_device]] = bound > np.quantile(bound, 1.0 - LARGEST)
     return large
 
 
 def calibrate(
     rows: OperatorRows,
-    missed: Callable[[NDArray[np.bool_]], Sequence[HeldOut]],
-    missed_on: Callable[[str, NDArray[np.bool_]], Sequence[HeldOut]],
+    refit_errors: Callable[[NDArray[np.bool_]], Sequence[HeldOut]],
+    cross_device_errors: Callable[[str, NDArray[np.bool_]], Sequence[HeldOut]],
 ) -> ErrorComponents:
-    """Components from held-out rows.
+    """Variance components from errors on held-out rows.
 
     Args:
         rows: training rows.
-        missed: mask of rows to hold out -> their errors by a fit on the others.
-        missed_on: name of a device and mask of its rows -> their errors by the boosters of the
-            other devices alone.
+        refit_errors: mask of rows to hold out -> their errors, of a fit to the other rows.
+        cross_device_errors: name of a device and mask of its rows -> their errors, of the boosters
+            of the other devices.
     """
     large = largest_work(rows)
     unseen: list[HeldOut] = []
     for device in np.unique(rows.device):
-        unseen += missed_on(str(device), large & (rows.device == device))
-    return ErrorComponents.of(missed(large), unseen)
+        unseen += cross_device_errors(str(device), large & (rows.device == device))
+    return ErrorComponents.of(refit_errors(large), unseen)
 
 
 def _centre(part: HeldOut) -> float:
-    """Mean over sites, so that often measured shapes do not decide."""
+    """Mean of the sites' mean errors, so that frequent shapes do not dominate."""
     _, index = np.unique(part.site, return_inverse=True)
     errors = np.clip(part.errors, -_FARTHEST_ERROR, _FARTHEST_ERROR)
     return float((np.bincount(index, weights=errors) / np.bincount(index)).mean())
 
 
 def _within(parts: Sequence[HeldOut]) -> tuple[dict[str, float], dict[str, float]]:
-    """Variance of sites around their device and of kernels around their site, by family."""
+    """By family, the variance of sites around their device, and of kernels around their site."""
     site: dict[str, list[float]] = {}
     kernel: dict[str, list[float]] = {}
     for part in parts:
@@ -280,6 +293,7 @@ def _within(parts: Sequence[HeldOut]) -> tuple[dict[str, float], dict[str, float
     return _averaged(site), _averaged(kernel)
 
 
-def _averaged(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    means = {family: float(np.mean(values)) for family, values in found.items()}
+def _averaged(variances: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Mean of each family's values, and the mean over families under the key ""."""
+    means = {family: float(np.mean(values)) for family, values in variances.items()}
     return {"": float(np.mean(list(means.values()))) if means else 0.0, **means}

@@ -1,4 +1,4 @@
-"""Measured kernels as the rows that boosters of operator families are fitted on."""
+"""Measured kernels as training rows of the boosters of operator families."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,26 +22,27 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
-TRUSTED = 0.5
-"""Rows of a smaller weight are in doubt and teach nothing."""
+"""Family -> lower bound of the roofline time of training rows, in place of `SHORTEST_ROW_MS`."""
+LOWEST_WEIGHT = 0.5
+"""Rows with a smaller weight are unreliable and not trained on."""
 
 SHORTEST_ROW_MS = 0.02
-"""Rows whose bound is shorter teach nothing but the launch."""
+"""Rows with a shorter roofline time are dominated by the launch and not trained on."""
 
 
 CORRECTION_WIDTH = 2 + max(len(names) for names in FEATURES.values())
-"""Columns of what few-row corrections see, of every family."""
+"""Number of columns of few-shot corrections, enough for the features of every family."""
 
 
 def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
-    """What a correction may depend on: the features, the bound and the time's ratio to it.
+    """Features of few-shot corrections: the family's features, log roofline time, log time over it.
 
     Args:
         features: n kernels of one family.
-        times_ms: (n,) predicted, or measured where the spread over training rows is asked.
+        times_ms: (n,) predicted times, or measured ones to standardise by the training rows.
 
     Returns:
-        (n, 2 + number of the family's features).
+        Shape (n, 2 + number of the family's features).
     """
     bound = np.log(features.roofline_ms)
     return np.column_stack([features.matrix, bound, np.log(times_ms) - bound])
@@ -49,14 +50,15 @@ def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class TimedKernels:
-    """n kernels on one device.
+    """Predicted times of n kernels on one device.
 
     Attributes:
         times: (n,) milliseconds.
-        deviation: (n,) of the log error left after measurements of the device; NaN without any.
-        features: (n, CORRECTION_WIDTH) what few-row corrections depend on.
-        families: n names.
-        site, kernel: (n,) numbers that kernels of one site, and equal kernels, share.
+        deviation: (n,) standard deviation of the log error after adaptation to the device; NaN
+            without it.
+        features: (n, CORRECTION_WIDTH) standardised features of few-shot corrections.
+        families: (n,) names of families.
+        site, kernel: (n,) keys that are equal for kernels of one site, and for equal kernels.
     """
 
     times: Column
@@ -68,7 +70,7 @@ class TimedKernels:
 
     @classmethod
     def empty(cls, size: int) -> Self:
-        """Room for `size` kernels."""
+        """Times of `size` kernels, to be filled in."""
         times, site, kernel = np.zeros((3, size))
         families = np.full(size, "", dtype="<U16")
         features = np.zeros((size, CORRECTION_WIDTH))
@@ -77,13 +79,13 @@ class TimedKernels:
 
 @dataclass(frozen=True)
 class OperatorRows:
-    """Training rows as features, family by family.
+    """Training rows by operator family.
 
     Attributes:
-        device: device of each of n measurements.
-        devices: group `device` -> its spec sheet.
-        parts: family -> position among the measurements, features, and log of measured time of
-            the rows that may train it.
+        device: (n,) values of the group `device`.
+        devices: value of the group `device` -> spec sheet.
+        parts: family -> positions among the n measurements, features and log measured milliseconds
+            of its training rows.
     """
 
     device: NDArray[np.str_]
@@ -92,10 +94,10 @@ class OperatorRows:
 
     @classmethod
     def of(cls, measurements: Measurements) -> "OperatorRows":
-        """Features of all kernels whose time says more than the launch and is not in doubt.
+        """The reliable rows that are not dominated by the launch.
 
         Args:
-            measurements: kernels with `latency_ms` and the group `device`.
+            measurements: n kernels with `latency_ms` and the group `device`.
         """
         measured = measurements.values["latency_ms"]
         weights = measurements.weights
@@ -103,11 +105,11 @@ class OperatorRows:
         for part in gather(measurements.queries):
             families = FAMILY_OF_KIND[part.table.kind]
             for code in np.unique(families):
-                mine = families == code
+                selected = families == code
                 features = operator_features(
-                    part.table.take(mine), part.device, part.precision, FAMILIES[code]
+                    part.table.take(selected), part.device, part.precision, FAMILIES[code]
                 )
-                collected.setdefault(FAMILIES[code], []).append((part.owner[mine], features))
+                collected.setdefault(FAMILIES[code], []).append((part.owner[selected], features))
         parts = {}
         for family, pieces in collected.items():
             owner = np.concatenate([p[0] for p in pieces])
@@ -115,7 +117,7 @@ class OperatorRows:
             used = features.roofline_ms > SHORTEST_MS.get(family, SHORTEST_ROW_MS)
             used &= measured[owner] > 0
             if weights is not None:
-                used &= weights[owner] >= TRUSTED
+                used &= weights[owner] >= LOWEST_WEIGHT
             parts[family] = (owner[used], features.take(used), np.log(measured[owner[used]]))
         names = measurements.groups["device"]
         devices = {
@@ -126,9 +128,16 @@ class OperatorRows:
     def family(
         self, family: str, chosen: NDArray[np.bool_]
     ) -> tuple[OperatorFeatures, Column] | None:
-        """Features and log of measured time of one family's rows where `chosen` is True."""
+        """Features and log measured milliseconds of one family's rows where `chosen` is True.
+
+        None where the measurements hold no kernel of this family.
+
+        Args:
+            family: name of the family.
+            chosen: (n,) mask of the measurements.
+        """
         if family not in self.parts:
             return None
         owner, features, log_measured = self.parts[family]
-        mine = chosen[owner]
-        return features.take(mine), log_measured[mine]
+        selected = chosen[owner]
+        return features.take(selected), log_measured[selected]

@@ -1,4 +1,4 @@
-"""Queries about a processor as rows of work, and what its sheet tells about its rates."""
+"""Queries about a CPU as rows of work, and the prior of its rates from its spec sheet."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
 from forerun.models.processors.rates import COUNT, Column, RateRows
 
 PLAIN_CORE_TFLOPS = 0.1
-"""fp32 peak of one core of the processors trained on: 32 FLOPs a cycle at about 3 GHz."""
+"""fp32 peak of one core of the CPUs in the training set: 32 FLOPs a cycle at about 3 GHz."""
 SHEET_KNOWN = 0.5
-"""Deviation of all rates together that is left where the sheet gives the peak of a core, over that
-where it does not: peaks of the catalogue's cores explain three quarters of its variance."""
+"""Factor on the standard deviation common to all rates where the sheet gives the peak of a core:
+peaks of the catalogue's cores explain three quarters of the variance."""
 ESTIMATED = "derived: estimated from"
 
 
@@ -29,14 +29,14 @@ def latency_rows(
     log_ms: Column | None = None,
     noise: Column | None = None,
 ) -> RateRows:
-    """Queries as rows; unmeasured without `log_ms`.
+    """Queries as rows of work.
 
     Args:
-        queries: on one device.
-        usual_threads: where a query gives none; all cores of the device's own sheet when None too,
-            and one where it has no sheet.
-        log_ms: (n,) measured.
-        noise: (n,) relative standard deviation of the measurements.
+        queries: n networks or operators on one device.
+        usual_threads: number of threads of queries that give none. If None, all cores on the
+            device's sheet; one where it has no sheet.
+        log_ms: (n,) logarithm of the measured milliseconds; NaN for all if None.
+        noise: (n,) relative standard deviation of the measurements; 0.03 if None.
     """
     count = len(queries)
     graphs = [_graph(query) for query in queries]
@@ -59,15 +59,15 @@ def latency_rows(
 
 
 def threads_of(query: Query, usual: float | None = None) -> float:
-    """Threads that compute."""
+    """Number of computing threads: the query's, else `usual`, else the device's cores, else one."""
     cores = None if _is_estimated(query.device, "compute_units") else query.device.compute_units
     return float(query.software.threads or usual or cores or 1)
 
 
 def structure_of(graph: OperatorGraph) -> str:
-    """Equal for graphs that differ in the batch alone: a hash of weights, attributes and shapes.
+    """A hash of a graph that does not depend on the batch size.
 
-    Shapes enter without their first dimension.
+    It covers kinds, weights, attributes, connections and shapes without their first dimension.
     """
     return _structure(GraphKey(graph))
 
@@ -75,7 +75,7 @@ def structure_of(graph: OperatorGraph) -> str:
 @lru_cache(maxsize=1024)
 def _structure(key: GraphKey) -> str:
     if len(key.graph) == 1:
-        # A single operator has no batch: all its dimensions are its own.
+        # A single operator has no batch dimension: all its dimensions count.
         return key.graph.digest
     content = [
         (
@@ -91,9 +91,12 @@ def _structure(key: GraphKey) -> str:
 
 
 def sheet_shift(device: Device) -> tuple[Column, float]:
-    """What a sheet adds to log seconds per unit, (2 columns,), and what it leaves of the doubt.
+    """Shift of the prior mean of log seconds per unit, and factor on its common deviation.
 
-    Figures that were estimated from measurements tell nothing: the measurements do.
+    Figures that were estimated from measurements are ignored: the measurements are used directly.
+
+    Returns:
+        (2 * COUNT,) shift, zero for the slopes; factor, `SHEET_KNOWN` or 1.
     """
     shift = np.zeros(2 * COUNT)
     peak = device.peak_tflops.get("fp32")
@@ -101,8 +104,8 @@ def sheet_shift(device: Device) -> tuple[Column, float]:
     if peak is None or device.compute_units is None or estimated:
         return shift, 1.0
     slower = log(PLAIN_CORE_TFLOPS / (peak / device.compute_units))
-    for place, (_, term) in enumerate(COLUMNS):
-        shift[place] = slower if term == "flops" else slower / 2
+    for index, (_, term) in enumerate(COLUMNS):
+        shift[index] = slower if term == "flops" else slower / 2
     return shift, SHEET_KNOWN
 
 
@@ -119,7 +122,7 @@ def _cache(query: Query) -> float:
     device = query.device
     if device.l2_mib is None or _is_estimated(device, "l2_mib"):
         return CACHE_BYTES
-    # A virtual machine and other threads have their part of it.
+    # Other virtual machines and threads use the shared cache too.
     return min(2 * CACHE_BYTES, device.l2_mib * 2**20 / 2)
 
 

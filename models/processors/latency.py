@@ -1,8 +1,8 @@
-"""Latency and memory of networks and operators run by onnxruntime on a processor.
+"""Latency and memory of networks and operators that onnxruntime runs on a CPU.
 
-Time is a sum over the nodes that onnxruntime runs, at rates inferred from what was measured on the
-processor (`forerun.models.processors.rates`). What was measured itself is answered as it was
-measured.
+The latency is a sum over the nodes that onnxruntime executes, at rates that are inferred from
+measurements on the CPU (`forerun.models.processors.rates`). For a run that was measured itself, the
+median of its measurements is returned.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,36 +22,38 @@ from forerun.models.processors.memory import CpuMemory
 from forerun.models.processors.rates import (
     COUNT,
     Column,
-    Deviations,
     RatePosterior,
     RatePrior,
     RateRows,
+    StandardDeviations,
     fitted_prior,
 )
 
 COVERAGE = 0.9
 _NORMAL = 1.645
 _FEWEST_HELD_OUT = 10
-"""Networks held out from which on the device's own errors decide how wide intervals are."""
+"""Measured networks from which on leave-one-out errors on the device itself scale the intervals."""
 ENOUGH_NETWORKS = 5
-"""Networks of a device from which on its rates are its own."""
+"""Measured networks from which on the rates count as those of the device."""
 _RARE = 0.15
-"""Share of a network's time in kinds of node that were never measured, from which on it is said."""
+"""Share of the time in kinds of nodes without training rows, above which a limit is reported."""
 _THREAD_SLOPES = {"flops": -0.6, "fixed": 0.2}
-_WIDE = Deviations(0.7, 0.5, 0.5, 0.7, 0.2)
-"""Around `UNITS`, where fits begin: far wider than processors differ, so that data decide."""
+_WIDE = StandardDeviations(0.7, 0.5, 0.5, 0.7, 0.2)
+"""Prior deviations around `UNITS` when fitting: much wider than differences between CPUs, so that
+the data dominate."""
 
 
 @dataclass(frozen=True)
 class CpuLatency:
-    """Onnxruntime's latency and peak memory on processors.
+    """Latency and peak memory of networks run by onnxruntime on CPUs.
 
     Attributes:
-        prior: rates over processors; None before `fit`.
-        memory: peak memory.
-        factor: of standard deviations that hold `COVERAGE` of networks left out of training.
-        measured_kinds: columns of work that training measured.
-        devices: name -> rows measured on it.
+        prior: distribution of rates over CPUs; None before `fit`.
+        memory: model of the peak memory.
+        factor: half-width of intervals in standard deviations, with which `COVERAGE` of held-out
+            training networks were covered.
+        measured_kinds: kinds of work in the training rows.
+        devices: name of a device -> rows measured on it.
     """
 
     prior: RatePrior | None = None
@@ -61,18 +63,18 @@ class CpuLatency:
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
     needs_no_sheet: ClassVar[bool] = True
-    """Whether a sheet estimated from measurements is no limit of its answers: it uses none."""
+    """Predictions do not depend on an estimated spec sheet, so such a sheet is no limit of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_posteriors", {})
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Latency and peak memory."""
+        """The metrics `latency_ms` and `peak_memory_mib`."""
         return ("latency_ms", "peak_memory_mib")
 
     def answers(self, query: Query) -> bool:
-        """Inference in fp32 through onnxruntime on a processor."""
+        """Whether the query is inference in fp32 by onnxruntime on a CPU."""
         return (
             query.device.kind == "cpu"
             and query.workload.kind in ("kernel", "network")
@@ -82,46 +84,51 @@ class CpuLatency:
         )
 
     def fit(self, measurements: Measurements) -> Self:
-        """Rates of the processors in the rows, memory, and how wide intervals are."""
+        """Fit the prior of the rates, the memory model and the width of intervals.
+
+        Args:
+            measurements: networks and operators with `latency_ms`, networks with
+                `peak_memory_mib`; NaN is left out.
+        """
         start = np.concatenate([np.log(UNITS * 1e3), _slopes()])
         rows = _by_device(measurements)
         prior = fitted_prior(list(rows.values()), start, _WIDE)
         fitted = replace(
             self, prior=prior, memory=self.memory.fit(measurements), devices={}, factor=_NORMAL
         )
-        total = np.sum([one.amounts.sum(axis=0) for one in rows.values()], axis=0)
+        total = np.sum([device.amounts.sum(axis=0) for device in rows.values()], axis=0)
         kinds = tuple(dict.fromkeys(k for (k, _), v in zip(COLUMNS, total, strict=True) if v > 0))
         errors = [
-            RatePosterior(prior, one, np.zeros(2 * COUNT)).held_out() for one in rows.values()
+            RatePosterior(prior, device, np.zeros(2 * COUNT)).held_out() for device in rows.values()
         ]
         ratios = np.concatenate([np.abs(error) / deviation for error, deviation in errors])
         return replace(fitted, measured_kinds=kinds, factor=_quantile(ratios))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Rates of the devices in the rows, beside what was measured before; repeats count once."""
+        """Add rows to the support sets of their devices; identical rows count once."""
         devices = dict(self.devices)
         for name, rows in _by_device(measurements).items():
             devices[name] = (devices[name] + rows if name in devices else rows).unique()
         return replace(self, devices=devices, memory=self.memory.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Latency with interval and breakdown, and peak memory of networks."""
+        """Latency with interval, limits and breakdown, and peak memory of networks."""
         assert self.prior is not None
         count = len(queries)
         values, low, high, covered = (np.full(count, np.nan) for _ in range(4))
         limits: list[tuple[str, ...]] = [()] * count
         breakdowns: list[Mapping[str, float]] = [{}] * count
         groups: dict[str, list[int]] = {}
-        for place, query in enumerate(queries):
-            groups.setdefault(query.device.name, []).append(place)
-        for places in groups.values():
-            mine = [queries[place] for place in places]
-            found = self._answers(mine)
-            values[places], low[places], high[places], covered[places] = found
-            posterior, rows = self._posterior(mine[0]), self._rows(mine)
-            for place, share, query in zip(places, posterior.shares(rows), mine, strict=True):
-                breakdowns[place] = _breakdown(share, float(values[place]))
-                limits[place] = self._limits(query, share)
+        for index, query in enumerate(queries):
+            groups.setdefault(query.device.name, []).append(index)
+        for indices in groups.values():
+            own = [queries[index] for index in indices]
+            answers = self._answers(own)
+            values[indices], low[indices], high[indices], covered[indices] = answers
+            posterior, rows = self._posterior(own[0]), self._rows(own)
+            for index, share, query in zip(indices, posterior.shares(rows), own, strict=True):
+                breakdowns[index] = _breakdown(share, float(values[index]))
+                limits[index] = self._limits(query, share)
         memory = self.memory.predict(queries)
         return Predictions(
             {"latency_ms": values, **memory.values},
@@ -134,34 +141,34 @@ class CpuLatency:
         )
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
-        """Positions of the queries after whose measurement the others' times are best known.
+        """Positions of the `count` queries that are most informative to measure.
 
-        Greedily: the one that takes away most variance of the mean of all, by the linearised
-        model; nothing is drawn, so `seed` changes nothing.
+        They are chosen greedily by how much a measurement lowers the variance of all queries in the
+        linearised model. The choice is deterministic: `seed` has no effect.
         """
         assert self.prior is not None
         posterior, rows = self._posterior(queries[0]), self._rows(queries)
-        return posterior.most_telling(rows, count)
+        return posterior.most_informative(rows, count)
 
     def _answers(self, queries: Sequence[Query]) -> tuple[Column, Column, Column, Column]:
-        """Values, ends of intervals and coverage, of queries on one device."""
+        """Values, lower and upper bounds and coverage of queries on one device, each (n,)."""
         posterior, rows = self._posterior(queries[0]), self._rows(queries)
         mean, deviation = posterior.predict(rows)
         factor, covered = self._calibration(queries[0])
-        reach = factor * np.hypot(deviation, MEASURING)
+        half_width = factor * np.hypot(deviation, MEASURING)
         floor = posterior.floor_ms(rows)
         values = np.maximum(np.exp(mean), floor)
-        low, high = np.maximum(np.exp(mean - reach), floor), np.exp(mean + reach)
+        low, high = np.maximum(np.exp(mean - half_width), floor), np.exp(mean + half_width)
         coverage = np.full(len(rows), covered)
-        for place in range(len(rows)):
-            again = _repeats(self.devices.get(queries[place].device.name), rows, place)
-            if len(again.log_ms):
-                values[place], low[place], high[place] = _as_measured(again)
-                coverage[place] = COVERAGE
+        for index in range(len(rows)):
+            repeats = _repeats(self.devices.get(queries[index].device.name), rows, index)
+            if len(repeats.log_ms):
+                values[index], low[index], high[index] = _as_measured(repeats)
+                coverage[index] = COVERAGE
         return values, low, np.maximum(high, values), coverage
 
     def _rows(self, queries: Sequence[Query]) -> RateRows:
-        """Queries on one device; where they name no threads, those that it was measured with."""
+        """Queries on one device as rows; threads default to the median of its measured rows."""
         known = self.devices.get(queries[0].device.name)
         usual = None if known is None else float(2 ** np.median(known.doublings))
         return latency_rows(queries, usual)
@@ -177,9 +184,10 @@ class CpuLatency:
         return cache[key]
 
     def _calibration(self, query: Query) -> tuple[float, float]:
-        """Deviations to either side of the value, and the share of held-out networks within.
+        """Half-width of intervals in standard deviations, and their coverage on the device.
 
-        The share counts each network by the width that the others give.
+        The coverage is that of leave-one-out intervals: each network is compared with the width
+        that the other networks give.
         """
         posterior = self._posterior(query)
         networks = int(posterior.rows.whole.sum())
@@ -187,11 +195,11 @@ class CpuLatency:
             return self.factor, COVERAGE
         errors, deviations = posterior.held_out()
         ratios = np.abs(errors) / deviations
-        within = [
-            ratio <= max(self.factor, _quantile(np.delete(ratios, place)))
-            for place, ratio in enumerate(ratios)
+        inside = [
+            ratio <= max(self.factor, _quantile(np.delete(ratios, index)))
+            for index, ratio in enumerate(ratios)
         ]
-        return max(self.factor, _quantile(ratios)), float(np.mean(within))
+        return max(self.factor, _quantile(ratios)), float(np.mean(inside))
 
     def _limits(self, query: Query, share: Column) -> tuple[str, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
@@ -202,20 +210,20 @@ class CpuLatency:
                 f"latency: {networks} networks were measured on this processor; its rates are "
                 "mostly those of others (`forerun collect cpu --quick` measures it)"
             )
-        strange: dict[str, float] = {}
+        unknown: dict[str, float] = {}
         for (kind, _), part in zip(COLUMNS, share, strict=True):
             if kind not in self.measured_kinds:
-                strange[kind] = strange.get(kind, 0.0) + float(part)
+                unknown[kind] = unknown.get(kind, 0.0) + float(part)
         lines += [
             f"latency: {100 * part:.0f} % of the time is in nodes of kind {kind!r}, which no "
             "training row has"
-            for kind, part in strange.items()
+            for kind, part in unknown.items()
             if part > _RARE
         ]
         return tuple(lines)
 
     def save(self, folder: Path) -> None:
-        """JSON alone."""
+        """Write the predictor to a folder as JSON."""
         assert self.prior is not None
         parameters = {
             "columns": [list(column) for column in COLUMNS],
@@ -250,10 +258,11 @@ class CpuLatency:
 
 
 MEASURING = 0.03
-"""Relative standard deviation between two measurements of one network on a quiet machine, minutes
-apart."""
+"""Relative standard deviation of two measurements of one network, minutes apart on a quiet
+machine."""
 _SESSIONS = 0.06
-"""The same between two collections hours apart: what an exact answer is sure to at least."""
+"""Relative standard deviation of measurements in collections hours apart, the lowest that intervals
+around measured runs assume."""
 NO_ROWS = RateRows(
     amounts=np.zeros((0, COUNT)),
     doublings=np.zeros(0),
@@ -266,6 +275,7 @@ NO_ROWS = RateRows(
 
 
 def _slopes() -> Column:
+    """Initial change of log seconds per unit with each doubling of threads, (COUNT,)."""
     terms = [("flops" if k in PRODUCTS else "fixed" if k == "fixed" else "") for k, _ in COLUMNS]
     return np.array([_THREAD_SLOPES.get(term, -0.3) for term in terms])
 
@@ -273,55 +283,55 @@ def _slopes() -> Column:
 def _by_device(measurements: Measurements) -> dict[str, RateRows]:
     """Rows with a latency, by the device's name."""
     measured = measurements.values["latency_ms"]
-    found: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for row, query in enumerate(measurements.queries):
         if np.isfinite(measured[row]) and measured[row] > 0:
-            found.setdefault(query.device.name, []).append(row)
+            by_name.setdefault(query.device.name, []).append(row)
     weights = measurements.weights
     rows = {}
-    for name, places in found.items():
-        queries = [measurements.queries[place] for place in places]
-        noise = np.full(len(places), MEASURING)
+    for name, indices in by_name.items():
+        queries = [measurements.queries[index] for index in indices]
+        noise = np.full(len(indices), MEASURING)
         if weights is not None:
-            noise = noise / np.sqrt(np.clip(weights[places], 0.01, 1.0))
-        rows[name] = latency_rows(queries, log_ms=np.log(measured[places]), noise=noise)
+            noise = noise / np.sqrt(np.clip(weights[indices], 0.01, 1.0))
+        rows[name] = latency_rows(queries, log_ms=np.log(measured[indices]), noise=noise)
     return rows
 
 
-def _repeats(known: RateRows | None, asked: RateRows, place: int) -> RateRows:
-    """Rows of the very run that is asked about."""
+def _repeats(known: RateRows | None, queried: RateRows, index: int) -> RateRows:
+    """Measured rows of the same graph, batch size and threads as a queried row."""
     if known is None:
         return NO_ROWS
-    same = known.structures == asked.structures[place]
-    same &= known.log_size == asked.log_size[place]
-    same &= known.doublings == asked.doublings[place]
+    same = known.structures == queried.structures[index]
+    same &= known.log_size == queried.log_size[index]
+    same &= known.doublings == queried.doublings[index]
     return known.take(same)
 
 
-def _as_measured(again: RateRows) -> tuple[float, float, float]:
-    """The median of repeated measurements, and an interval from how far they lie apart."""
-    middle = float(np.median(again.log_ms))
-    spread = max(_SESSIONS, float(np.median(again.noise)))
-    if len(again) > 2:
-        spread = max(spread, 1.48 * float(np.median(np.abs(again.log_ms - middle))))
-    reach = _NORMAL * spread
-    return float(np.exp(middle)), float(np.exp(middle - reach)), float(np.exp(middle + reach))
+def _as_measured(repeats: RateRows) -> tuple[float, float, float]:
+    """Median, lower and upper bound of repeated measurements, in milliseconds."""
+    median = float(np.median(repeats.log_ms))
+    deviation = max(_SESSIONS, float(np.median(repeats.noise)))
+    if len(repeats) > 2:
+        deviation = max(deviation, 1.48 * float(np.median(np.abs(repeats.log_ms - median))))
+    reach = _NORMAL * deviation
+    return float(np.exp(median)), float(np.exp(median - reach)), float(np.exp(median + reach))
 
 
 def _quantile(ratios: Column) -> float:
-    """Deviations that hold `COVERAGE` of as many, with the finite-sample correction."""
+    """Split-conformal quantile of the ratios at `COVERAGE`, with the finite-sample correction."""
     rank = int(np.ceil((len(ratios) + 1) * COVERAGE)) - 1
     return float(np.sort(ratios)[min(rank, len(ratios) - 1)])
 
 
 def _breakdown(share: Column, value: float) -> dict[str, float]:
-    """Milliseconds by operator class of the package's own names."""
-    found: dict[str, float] = {}
+    """Operator class -> milliseconds."""
+    by_class: dict[str, float] = {}
     for (kind, _), part in zip(COLUMNS, share, strict=True):
         if part > 0:
             name = CLASS_OF.get(kind, "other")
-            found[name] = found.get(name, 0.0) + float(part) * value
-    return found
+            by_class[name] = by_class.get(name, 0.0) + float(part) * value
+    return by_class
 
 
 CLASS_OF: Mapping[str, str] = {
@@ -335,4 +345,4 @@ CLASS_OF: Mapping[str, str] = {
     **dict.fromkeys(("concat", "transpose", "gather", "resize", "reorder", "copy"), "copy"),
     **{"memory": "copy", "fixed": "unknown"},
 }
-"""Kind of node -> operator class; traffic beyond the caches counts as copying."""
+"""Kind of node -> operator class; memory traffic beyond the caches counts as `copy`."""

@@ -1,8 +1,8 @@
-"""Peak memory of onnxruntime on a processor: weights, what lives at once, and the session itself.
+"""Peak memory of onnxruntime on a CPU: weights, live activations and the session.
 
-The peak of the process over what it held before the network was loaded, as `forerun collect cpu`
-measures it: weights are held once in the file's bytes, once as tensors, and again where they are
-packed for products, so their factor is learnt.
+The target is the peak memory of the process minus its memory before the network was loaded, as
+`forerun collect cpu` measures it. Weights are in memory once as bytes of the file, once as tensors,
+and again where they are packed for matrix products, so their factor is fitted.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ from forerun.models.processors.rates import Column, Matrix
 MIB = 2.0**20
 METRIC = "peak_memory_mib"
 _SHRINKAGE = 5.0
-"""Pseudo-rows without an error that a device's own offset is shrunk by."""
+"""Pseudo-observations without an error that shrink a device's offset."""
 
 
 @dataclass(frozen=True)
 class CpuMemory:
-    """Peak memory as a sum of the session, weights and activations.
+    """Peak memory as a sum over the session, weights and activations.
 
     Attributes:
-        factors: (3,) MiB of a session, and of one MiB of weights and of live activations.
-        spread: factor to either side that holds nine rows of ten.
-        offsets: device -> mean log error of rows measured on it, shrunk.
+        factors: (3,) MiB of a session, and factors on the MiB of weights and of live activations.
+        spread: factor from the value to either bound, which covers nine of ten training rows.
+        offsets: name of a device -> shrunken mean log error of the rows measured on it.
     """
 
     factors: Column = field(default_factory=lambda: np.array([5.0, 2.0, 1.2]))
@@ -42,37 +42,43 @@ class CpuMemory:
     offsets: dict[str, float] = field(default_factory=dict)
 
     def fit(self, measurements: Measurements) -> Self:
-        """By least relative squares, none of the factors below zero; rows of networks alone."""
+        """Fit the factors to networks by non-negative least squares of relative errors.
+
+        With fewer than five networks, the factors stay as they are.
+
+        Args:
+            measurements: networks with `peak_memory_mib`; other rows are left out.
+        """
         rows, measured = _measured(measurements)
         if len(rows) < 5:
             return self
         parts = _parts(rows)
         factors, _ = nnls(parts / measured[:, None], np.ones(len(measured)))
-        # The least of a session keeps small networks from an answer of nothing.
+        # Lower bounds, so that the prediction for a small network is not near zero.
         factors = np.maximum(factors, [1.0, 0.5, 0.1])
         errors = np.abs(np.log(measured / (parts @ factors)))
         return replace(self, factors=factors, spread=float(np.exp(np.quantile(errors, 0.92))))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """A factor for each device."""
+        """Estimate the offset of each device in the rows."""
         rows, measured = _measured(measurements)
         offsets = dict(self.offsets)
         names = np.array([query.device.name for query in rows], dtype=np.str_)
         for name in dict.fromkeys(names.tolist()):
-            mine = np.flatnonzero(names == name)
-            expected = _parts([rows[place] for place in mine]) @ self.factors
-            errors = np.log(measured[mine] / expected)
-            offsets[name] = float(errors.sum() / (len(mine) + _SHRINKAGE))
+            indices = np.flatnonzero(names == name)
+            expected = _parts([rows[index] for index in indices]) @ self.factors
+            errors = np.log(measured[indices] / expected)
+            offsets[name] = float(errors.sum() / (len(indices) + _SHRINKAGE))
         return replace(self, offsets=offsets)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Peak memory of networks; NaN for single operators."""
+        """Peak memory of networks in MiB, with bounds; NaN for single operators."""
         values = np.full(len(queries), np.nan)
-        networks = [place for place, q in enumerate(queries) if q.workload.kind == "network"]
+        networks = [index for index, q in enumerate(queries) if q.workload.kind == "network"]
         if networks:
-            mine = [queries[place] for place in networks]
-            offset = np.array([self.offsets.get(query.device.name, 0.0) for query in mine])
-            values[networks] = _parts(mine) @ self.factors * np.exp(offset)
+            selected = [queries[index] for index in networks]
+            offset = np.array([self.offsets.get(query.device.name, 0.0) for query in selected])
+            values[networks] = _parts(selected) @ self.factors * np.exp(offset)
         return Predictions(
             {METRIC: values}, {METRIC: values / self.spread}, {METRIC: values * self.spread}
         )
@@ -87,11 +93,12 @@ class CpuMemory:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """What `to_json` wrote."""
+        """The model that `to_json` wrote."""
         return cls(np.array(content["factors"]), content["spread"], dict(content["offsets"]))
 
 
 def _measured(measurements: Measurements) -> tuple[list[Query], Column]:
+    """The networks with a measured peak memory, and that memory in MiB."""
     values = measurements.values.get(METRIC, np.full(len(measurements), np.nan))
     kept = [
         row
@@ -102,14 +109,14 @@ def _measured(measurements: Measurements) -> tuple[list[Query], Column]:
 
 
 def _parts(queries: Sequence[Query]) -> Matrix:
-    """(n, 3): one, MiB of weights, MiB of activations alive at once."""
-    found = []
+    """The columns 1, MiB of weights, and MiB of live activations at their peak, (n, 3)."""
+    rows = []
     for query in queries:
         run = query.run
         assert isinstance(run, Network)
         weights, activations = _sizes(GraphKey(run.graph))
-        found.append((1.0, weights, activations * run.batch_size / run.graph.batch_size))
-    return np.array(found)
+        rows.append((1.0, weights, activations * run.batch_size / run.graph.batch_size))
+    return np.array(rows)
 
 
 @lru_cache(maxsize=512)

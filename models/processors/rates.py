@@ -1,10 +1,11 @@
-"""Rates of a processor, inferred jointly from operators and networks measured on it.
+"""Rates of a CPU, inferred jointly from operators and networks measured on it.
 
-A run takes the sum over its work of amount times seconds per unit, and the logarithms of these
-seconds are normally distributed over processors, around those of the processors trained on. What
-was measured updates them (maximum a posteriori, by Gauss-Newton steps); what rates do not explain
-is a Gaussian process over networks: those whose time is spent alike err alike, and a network at
-another batch size or number of threads errs most alike (Rasmussen and Williams 2006, section 2.7).
+The time of a run is the sum over its work of amounts times seconds per unit. The logarithms of the
+seconds per unit have a normal prior over CPUs, with the mean of the CPUs in the training set.
+Measurements give their maximum a posteriori estimate by Gauss-Newton steps. The residual that rates
+do not explain is a Gaussian process over networks (Rasmussen and Williams 2006, section 2.7): its
+covariance is large for networks with similar shares of the time by kind of work, and largest for
+one network at different batch sizes or numbers of threads.
 """
 
 from collections.abc import Sequence
@@ -23,32 +24,33 @@ Matrix = NDArray[np.float64]
 COUNT = len(COLUMNS)
 _STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-3
 _REWEIGHTINGS, _FAR = 2, 2.5
-"""Rows left out that are missed by more deviations than that get a wider noise."""
+"""Rows whose leave-one-out residual exceeds `_FAR` standard deviations get a larger noise."""
 _FAMILY = np.array(
     [2 if kind == "fixed" else 0 if kind in PRODUCTS else 1 for kind, _ in COLUMNS], dtype=np.intp
 )
-"""Arithmetic, memory, and what does not depend on sizes."""
+"""Family of each column of work: 0 arithmetic, 1 memory, 2 fixed times."""
 _KIND = np.unique([kind for kind, _ in COLUMNS], return_inverse=True)[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Deviations:
-    """Standard deviations of log seconds per unit over processors, and of what they leave.
+class StandardDeviations:
+    """Standard deviations of log seconds per unit over CPUs, and of the residual.
 
-    Chosen on the collection's own networks, left out one by one; networks that are judged took no
-    part. Deviations over processors are wider than any one machine can tell: of cores made since
-    2014, peak arithmetic differs by a factor of 4, bandwidth by 3 (the catalogue's sheets).
+    They were chosen by leave-one-out errors on the networks of the collection; networks of the
+    evaluation took no part. Deviations over CPUs cannot be estimated on one machine: among cores
+    made since 2014, peak arithmetic differs by a factor of 4 and bandwidth by 3 (the catalogue's
+    sheets).
 
     Attributes:
-        device: of all rates of a processor together.
-        family: of those of arithmetic, of memory, of fixed times.
-        kind: of one kind of operator.
-        column: of a single rate.
-        slope: of the effect of twice the threads, likewise shared in halves.
-        mixture: of the error of networks that spend their time alike.
-        structure: of the error of one network.
-        reach: distance of time shares (Hellinger) over which errors are alike.
-        operator: of the error of an operator measured alone.
+        device: common effect of a CPU on all rates.
+        family: effect on the rates of arithmetic, of memory, or of fixed times.
+        kind: effect on the rates of one kind of operator.
+        column: effect on a single rate.
+        slope: effect of twice the threads, half of its variance common to a family.
+        mixture: residual that networks with similar shares of the time have in common.
+        structure: residual of one network.
+        reach: length scale of `mixture`, in Hellinger distance of time shares.
+        operator: residual of an operator that was measured alone.
     """
 
     device: float = 0.5
@@ -62,30 +64,30 @@ class Deviations:
     operator: float = 0.2
 
     def covariance(self, known: float = 1.0) -> Matrix:
-        """Of log seconds per unit, then of slopes: (2 columns, 2 columns).
+        """Covariance of log seconds per unit, then of slopes, shape (2 * COUNT, 2 * COUNT).
 
         Args:
-            known: factor on `device` where a sheet tells how fast the processor is.
+            known: factor on `device`, below 1 where a sheet gives the speed of the CPU.
         """
-        one = np.full((COUNT, COUNT), (known * self.device) ** 2)
-        one += self.family**2 * (_FAMILY[:, None] == _FAMILY)
-        one += self.kind**2 * (_KIND[:, None] == _KIND) + self.column**2 * np.eye(COUNT)
+        rates = np.full((COUNT, COUNT), (known * self.device) ** 2)
+        rates += self.family**2 * (_FAMILY[:, None] == _FAMILY)
+        rates += self.kind**2 * (_KIND[:, None] == _KIND) + self.column**2 * np.eye(COUNT)
         slopes = self.slope**2 / 2 * (1.0 * (_FAMILY[:, None] == _FAMILY) + np.eye(COUNT))
-        nothing = np.zeros((COUNT, COUNT))
-        return np.block([[one, nothing], [nothing, slopes]])
+        zeros = np.zeros((COUNT, COUNT))
+        return np.block([[rates, zeros], [zeros, slopes]])
 
 
 @dataclass(frozen=True)
 class RateRows:
-    """n runs on one processor.
+    """n runs on one CPU.
 
     Attributes:
-        amounts: (n, columns) of work.
-        doublings: (n,) log2 of the threads.
+        amounts: (n, COUNT) amounts of work.
+        doublings: (n,) log2 of the number of threads.
         log_size: (n,) log2 of the batch size.
-        structures: n names; equal for a network at any batch size.
-        whole: (n,) whether it is a network.
-        log_ms: (n,) measured, NaN where it is asked.
+        structures: (n,) names of graphs, equal for one network at any batch size.
+        whole: (n,) whether the run is a network, not a single operator.
+        log_ms: (n,) logarithm of the measured milliseconds; NaN for queries.
         noise: (n,) relative standard deviation of the measurement.
     """
 
@@ -109,7 +111,7 @@ class RateRows:
         return RateRows(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
 
     def unique(self) -> "RateRows":
-        """Without rows that repeat another in all they say."""
+        """The rows without duplicates in graph, batch size, threads and latency."""
         keys = [
             (s, b, d, y)
             for s, b, d, y in zip(
@@ -126,40 +128,40 @@ class RateRows:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """The rows that `to_json` wrote."""
-        found = {name: np.array(content[name]) for name in cls.__dataclass_fields__}
-        found["structures"] = found["structures"].astype(np.str_)
-        return cls(**{**found, "amounts": found["amounts"].reshape(-1, COUNT)})
+        columns = {name: np.array(content[name]) for name in cls.__dataclass_fields__}
+        columns["structures"] = columns["structures"].astype(np.str_)
+        return cls(**{**columns, "amounts": columns["amounts"].reshape(-1, COUNT)})
 
 
 @dataclass(frozen=True)
 class RatePrior:
-    """What is known of a processor's rates before anything is measured on it.
+    """Prior distribution of the rates of a CPU.
 
     Attributes:
-        mean: (2 columns,) log milliseconds per unit at one thread, and their change with every
+        mean: (2 * COUNT,) log milliseconds per unit at one thread, and their change with each
             doubling of threads.
-        uncertainty: (2 columns,) standard deviations of `mean` itself.
-        deviations: over processors.
+        uncertainty: (2 * COUNT,) standard errors of `mean`.
+        deviations: standard deviations over CPUs, and of the residual.
     """
 
     mean: Column
     uncertainty: Column
-    deviations: Deviations = Deviations()
+    deviations: StandardDeviations = StandardDeviations()
 
     def covariance(self, known: float) -> Matrix:
-        """Of a processor's rates; see `Deviations.covariance`."""
+        """Covariance of the rates of a CPU; `known` as in `StandardDeviations.covariance`."""
         return self.deviations.covariance(known) + np.diag(self.uncertainty**2)
 
 
 @dataclass(frozen=True)
 class RatePosterior:
-    """A processor's rates, given rows measured on it.
+    """Posterior of the rates of a CPU, given rows measured on it.
 
     Attributes:
-        prior: before.
-        rows: measured; none are needed.
-        shift: (2 columns,) what its sheet adds to the prior's mean.
-        known: factor on the deviation of the device that the sheet leaves.
+        prior: prior over CPUs.
+        rows: measured rows; may be empty.
+        shift: (2 * COUNT,) shift of the prior's mean by the spec sheet.
+        known: factor on the prior's `device` deviation, as the sheet explains part of it.
     """
 
     prior: RatePrior
@@ -169,181 +171,191 @@ class RatePosterior:
 
     @cached_property
     def centre(self) -> Column:
-        """(2 columns,) most probable log milliseconds per unit, and slopes."""
+        """Maximum a posteriori log milliseconds per unit, and slopes, shape (2 * COUNT,)."""
         return self._robust[0]
 
     @cached_property
     def _robust(self) -> tuple[Column, Column]:
-        """The centre, and the noise of each row: that of rows far off all others is widened.
+        """The centre, and the noise of each row, which is increased for outliers.
 
-        A run that was disturbed throughout looks steady; Huber's weights keep it from deciding.
+        A run that is disturbed for all of its duration has a small measured noise; Huber weights
+        of the leave-one-out residuals limit its influence.
         """
         centre, noise = self.prior.mean + self.shift, self.rows.noise
         if not len(self.rows):
             return centre, noise
         for _ in range(_REWEIGHTINGS):
-            centre = self._climbed(centre, noise)
-            inverse, missed = self._solved(centre, noise)
-            left_out = (inverse @ missed) / np.sqrt(inverse.diagonal())
+            centre = self._maximum_a_posteriori(centre, noise)
+            inverse, residual = self._inverse_and_residual(centre, noise)
+            left_out = (inverse @ residual) / np.sqrt(inverse.diagonal())
             noise = self.rows.noise * np.maximum(1.0, np.abs(left_out) / _FAR) ** 2
-        return self._climbed(centre, noise), noise
+        return self._maximum_a_posteriori(centre, noise), noise
 
-    def _climbed(self, centre: Column, noise: Column) -> Column:
-        """The centre after Gauss-Newton steps from another."""
+    def _maximum_a_posteriori(self, centre: Column, noise: Column) -> Column:
+        """The maximum a posteriori estimate, by Gauss-Newton steps from `centre`."""
         mean, covariance = self.prior.mean + self.shift, self.prior.covariance(self.known)
         for _ in range(_STEPS):
-            log_ms, slopes = _linear(self.rows, centre)
-            whole = slopes @ covariance @ slopes.T + self._unexplained(centre)
+            log_ms, slopes = _linearised(self.rows, centre)
+            whole = slopes @ covariance @ slopes.T + self._unexplained_covariance(centre)
             whole += np.diag(noise**2)
-            missed = self.rows.log_ms - log_ms + slopes @ (centre - mean)
-            target = mean + covariance @ slopes.T @ np.linalg.solve(whole, missed)
+            residual = self.rows.log_ms - log_ms + slopes @ (centre - mean)
+            target = mean + covariance @ slopes.T @ np.linalg.solve(whole, residual)
             step = np.clip(target - centre, -_LONGEST_STEP, _LONGEST_STEP)
             centre = centre + step
             if np.abs(step).max() < _SMALL_STEP:
                 break
         return centre
 
-    def _solved(self, centre: Column, noise: Column) -> tuple[Matrix, Column]:
-        """Inverse covariance of the rows, and what the prior's mean misses, linearised."""
+    def _inverse_and_residual(self, centre: Column, noise: Column) -> tuple[Matrix, Column]:
+        """Inverse covariance of the rows, and residuals from the prior mean, at `centre`."""
         covariance = self.prior.covariance(self.known)
-        log_ms, slopes = _linear(self.rows, centre)
-        whole = slopes @ covariance @ slopes.T + self._unexplained(centre)
+        log_ms, slopes = _linearised(self.rows, centre)
+        whole = slopes @ covariance @ slopes.T + self._unexplained_covariance(centre)
         whole += np.diag(noise**2)
         mean = self.prior.mean + self.shift
-        missed: Column = self.rows.log_ms - log_ms + slopes @ (centre - mean)
+        residual: Column = self.rows.log_ms - log_ms + slopes @ (centre - mean)
         inverse: Matrix = np.asarray(np.linalg.inv(whole), dtype=np.float64)
-        return inverse, missed
+        return inverse, residual
 
     @cached_property
     def _gram(self) -> tuple[Matrix, Column, Matrix]:
-        """Inverse covariance of the rows, what they miss, and their slopes."""
-        inverse, missed = self._solved(*self._robust)
-        return inverse, missed, _linear(self.rows, self.centre)[1]
+        """Inverse covariance of the rows, their residuals, and their derivatives by the rates."""
+        inverse, residual = self._inverse_and_residual(*self._robust)
+        return inverse, residual, _linearised(self.rows, self.centre)[1]
 
-    def _unexplained(self, centre: Column) -> Matrix:
-        return _likeness(self.prior.deviations, self.rows, self.rows, centre)
+    def _unexplained_covariance(self, centre: Column) -> Matrix:
+        return _residual_covariance(self.prior.deviations, self.rows, self.rows, centre)
 
-    def predict(self, asked: RateRows) -> tuple[Column, Column]:
-        """Mean and standard deviation of log milliseconds of each row asked.
+    def predict(self, queried: RateRows) -> tuple[Column, Column]:
+        """Posterior mean and standard deviation of log milliseconds of n queries, each (n,).
 
-        Without the noise of a measurement.
+        The deviation excludes the noise of a measurement.
         """
         centre, covariance = self.centre, self.prior.covariance(self.known)
-        log_ms, slopes = _linear(asked, centre)
-        own = _likeness(self.prior.deviations, asked, asked, centre).diagonal()
+        log_ms, slopes = _linearised(queried, centre)
+        own = _residual_covariance(self.prior.deviations, queried, queried, centre).diagonal()
         variance = own + np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
         mean = log_ms + slopes @ (self.prior.mean + self.shift - centre)
         if len(self.rows):
-            inverse, missed, rows_slopes = self._gram
+            inverse, residual, rows_slopes = self._gram
             across = slopes @ covariance @ rows_slopes.T
-            across += _likeness(self.prior.deviations, asked, self.rows, centre)
-            mean = mean + across @ inverse @ missed
+            across += _residual_covariance(self.prior.deviations, queried, self.rows, centre)
+            mean = mean + across @ inverse @ residual
             variance = variance - np.einsum("ij,jk,ik->i", across, inverse, across)
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
-    def floor_ms(self, asked: RateRows) -> Column:
-        """Fixed times alone: no run takes less."""
-        fixed: Column = _times(asked, self.centre)[:, _FAMILY == 2].sum(axis=1)
+    def floor_ms(self, queried: RateRows) -> Column:
+        """Fixed times of n queries in milliseconds, which no run falls below, shape (n,)."""
+        fixed: Column = _times(queried, self.centre)[:, _FAMILY == 2].sum(axis=1)
         return fixed
 
-    def shares(self, asked: RateRows) -> Matrix:
-        """(n, columns) shares of the time that each kind of work takes."""
-        times = _times(asked, self.centre)
+    def shares(self, queried: RateRows) -> Matrix:
+        """Shares of each column of work in the time of n queries, shape (n, COUNT)."""
+        times = _times(queried, self.centre)
         shares: Matrix = times / times.sum(axis=1, keepdims=True)
         return shares
 
-    def most_telling(self, asked: RateRows, count: int) -> list[int]:
-        """Positions of rows that take away most variance of all rows when measured, the best first.
+    def most_informative(self, queried: RateRows, count: int) -> list[int]:
+        """Positions of the rows whose measurement lowers the summed variance most, the best first.
 
-        Greedily, by the model linearised at the rates known now.
+        They are chosen greedily in the model linearised at the current rates.
         """
         covariance = self.prior.covariance(self.known)
-        _, slopes = _linear(asked, self.centre)
-        left = slopes @ covariance @ slopes.T
-        left += _likeness(self.prior.deviations, asked, asked, self.centre)
+        _, slopes = _linearised(queried, self.centre)
+        remaining = slopes @ covariance @ slopes.T
+        remaining += _residual_covariance(self.prior.deviations, queried, queried, self.centre)
         if len(self.rows):
             inverse, _, rows_slopes = self._gram
             across = slopes @ covariance @ rows_slopes.T
-            across += _likeness(self.prior.deviations, asked, self.rows, self.centre)
-            left -= across @ inverse @ across.T
+            across += _residual_covariance(self.prior.deviations, queried, self.rows, self.centre)
+            remaining -= across @ inverse @ across.T
         chosen: list[int] = []
-        while len(chosen) < min(count, len(asked)):
-            noisy = left.diagonal() + asked.noise**2
-            gains = (left**2).sum(axis=0) / noisy
+        while len(chosen) < min(count, len(queried)):
+            noisy = remaining.diagonal() + queried.noise**2
+            gains = (remaining**2).sum(axis=0) / noisy
             gains[chosen] = -np.inf
             best = int(np.argmax(gains))
             chosen.append(best)
-            left = left - np.outer(left[:, best], left[best]) / noisy[best]
+            remaining = remaining - np.outer(remaining[:, best], remaining[best]) / noisy[best]
         return chosen
 
     def held_out(self) -> tuple[Column, Column]:
-        """Errors of whole networks, each left out at all batch sizes and threads, and deviations.
+        """Leave-one-network-out errors and their standard deviations, for each row of a network.
 
-        In closed form at the rates of all rows (Rasmussen and Williams 2006, equation 5.12); both
-        hold one value a network measured, with the noise of its measurement.
+        All rows of a network (batch sizes and threads) are held out together, in closed form at the
+        rates of all rows (Rasmussen and Williams 2006, equation 5.12). The deviations include the
+        noise of the measurement.
         """
-        inverse, missed, _ = self._gram
-        weighted = inverse @ missed
+        inverse, residual, _ = self._gram
+        weighted = inverse @ residual
         errors, deviations = [], []
         for name in dict.fromkeys(self.rows.structures[self.rows.whole]):
-            mine = np.flatnonzero((self.rows.structures == name) & self.rows.whole)
-            covariance = np.linalg.inv(inverse[np.ix_(mine, mine)])
-            errors += (covariance @ weighted[mine]).tolist()
+            held = np.flatnonzero((self.rows.structures == name) & self.rows.whole)
+            covariance = np.linalg.inv(inverse[np.ix_(held, held)])
+            errors += (covariance @ weighted[held]).tolist()
             deviations += np.sqrt(covariance.diagonal()).tolist()
         return np.array(errors), np.array(deviations)
 
 
-def fitted_prior(rows: Sequence[RateRows], start: Column, wide: Deviations) -> RatePrior:
-    """Rates of the processors trained on: the mean of theirs, from a wide prior around `start`.
+def fitted_prior(rows: Sequence[RateRows], start: Column, wide: StandardDeviations) -> RatePrior:
+    """The prior whose mean is the average of the training CPUs' rates.
+
+    The rates of each CPU are estimated with a wide prior around `start`.
 
     Args:
-        rows: of one processor each.
-        start: (2 columns,) log milliseconds per unit, and slopes.
-        wide: deviations around `start`.
+        rows: rows of each training CPU.
+        start: (2 * COUNT,) log milliseconds per unit, and slopes.
+        wide: standard deviations of the wide prior.
     """
-    unsure = np.zeros(2 * COUNT)
-    start_prior = RatePrior(start, unsure, wide)
-    found, spread = [], []
-    for one in rows:
-        posterior = RatePosterior(start_prior, one, unsure)
-        found.append(posterior.centre)
+    zeros = np.zeros(2 * COUNT)
+    start_prior = RatePrior(start, zeros, wide)
+    centres, variances = [], []
+    for device_rows in rows:
+        posterior = RatePosterior(start_prior, device_rows, zeros)
+        centres.append(posterior.centre)
         inverse, _, slopes = posterior._gram
         covariance = start_prior.covariance(1.0)
         gain = covariance @ slopes.T
-        left = covariance.diagonal() - np.einsum("ij,jk,ik->i", gain, inverse, gain)
-        spread.append(np.maximum(left, 0.0))
-    variance = np.mean(spread, axis=0) / len(rows)
-    # A rate that no row tells stays where it began, and is as unsure as any.
-    return RatePrior(np.mean(found, axis=0), np.minimum(np.sqrt(variance), 0.3))
+        remaining = covariance.diagonal() - np.einsum("ij,jk,ik->i", gain, inverse, gain)
+        variances.append(np.maximum(remaining, 0.0))
+    variance = np.mean(variances, axis=0) / len(rows)
+    # A rate without information in the rows stays at `start`; its uncertainty is limited to 0.3.
+    return RatePrior(np.mean(centres, axis=0), np.minimum(np.sqrt(variance), 0.3))
 
 
 def _times(rows: RateRows, centre: Column) -> Matrix:
+    """Milliseconds of each column of work, shape (n, COUNT)."""
     seconds = centre[:COUNT] + rows.doublings[:, None] * centre[COUNT:]
     return rows.amounts * np.exp(seconds)
 
 
-def _linear(rows: RateRows, centre: Column) -> tuple[Column, Matrix]:
-    """Log milliseconds at these rates, and how they change with each: (n,), (n, 2 columns)."""
+def _linearised(rows: RateRows, centre: Column) -> tuple[Column, Matrix]:
+    """Log milliseconds at these rates, (n,), and their derivatives, (n, 2 * COUNT)."""
     times = _times(rows, centre)
     total = times.sum(axis=1)
     shares = times / total[:, None]
     return np.log(total), np.hstack([shares, rows.doublings[:, None] * shares])
 
 
-def _likeness(how: Deviations, one: RateRows, other: RateRows, centre: Column) -> Matrix:
-    """Covariance of what rates leave unexplained, between rows."""
+def _residual_covariance(
+    deviations: StandardDeviations, one: RateRows, other: RateRows, centre: Column
+) -> Matrix:
+    """Covariance of the residual that rates do not explain, between two sets of rows."""
     first, second = (np.sqrt(_kind_shares(rows, centre)) for rows in (one, other))
-    apart = np.maximum(2 - 2 * first @ second.T, 0.0) / how.reach**2
-    alike = how.mixture**2 * np.exp(-apart / 2)
+    squared_distance = np.maximum(2 - 2 * first @ second.T, 0.0) / deviations.reach**2
+    mixture = deviations.mixture**2 * np.exp(-squared_distance / 2)
     same = one.structures[:, None] == other.structures
     sizes = np.abs(one.log_size[:, None] - other.log_size)
     sizes = sizes + np.abs(one.doublings[:, None] - other.doublings)
     whole = one.whole[:, None] & other.whole
-    own = np.where(whole, how.structure, how.operator) ** 2 * same * np.exp(-sizes / 3)
-    return np.asarray(alike * (one.whole[:, None] == other.whole) + own)
+    own = (
+        np.where(whole, deviations.structure, deviations.operator) ** 2 * same * np.exp(-sizes / 3)
+    )
+    return np.asarray(mixture * (one.whole[:, None] == other.whole) + own)
 
 
 def _kind_shares(rows: RateRows, centre: Column) -> Matrix:
+    """Share of each kind of work in the time, shape (n, number of kinds)."""
     times = _times(rows, centre)
     kinds = np.zeros((len(times), _KIND.max() + 1))
     for column, kind in enumerate(_KIND):

@@ -73,46 +73,46 @@ def networks() -> Refit:
 
 def network_latency() -> Refit:
     from forerun.data.workload import Kernel
-    from tests.models.networks.test_booster import TEACHERS
+    from tests.models.networks.test_booster import TRAINING_GPUS
     from tests.models.networks.test_latency import kernel, latency, networks
 
-    return latency(), [*_some(networks()), Query(Kernel(kernel(4096, 512)), TEACHERS[0])]
+    return latency(), [*_some(networks()), Query(Kernel(kernel(4096, 512)), TRAINING_GPUS[0])]
 
 
 def network_latency_adapted() -> Refit:
-    from tests.models.networks.test_booster import STRANGER, lessons
+    from tests.models.networks.test_booster import STRANGER, training_measurements
     from tests.models.networks.test_latency import latency, networks
 
-    taught = lessons()
-    rows = taught.take(range(0, 24, 2))
+    training = training_measurements()
+    rows = training.take(range(0, 24, 2))
     few = replace(rows, queries=[replace(q, device=STRANGER) for q in rows.queries])
     return latency().adapt(few), _some(networks())
 
 
 def _network_questions() -> list[Query]:
-    from tests.models.networks.test_booster import RUNTIMES, STRANGER, TEACHERS, ask
+    from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask
 
     eager, compiled = RUNTIMES
     return [
-        ask(TEACHERS[0], 32, 2, 16, eager),
-        ask(TEACHERS[1], 32, 2, 100, eager),
-        ask(TEACHERS[1], 64, 4, 100, compiled, "bf16"),
-        ask(TEACHERS[0], 100, 3, 8, compiled),
-        ask(TEACHERS[0], 128, 6, 8, eager),
+        ask(TRAINING_GPUS[0], 32, 2, 16, eager),
+        ask(TRAINING_GPUS[1], 32, 2, 100, eager),
+        ask(TRAINING_GPUS[1], 64, 4, 100, compiled, "bf16"),
+        ask(TRAINING_GPUS[0], 100, 3, 8, compiled),
+        ask(TRAINING_GPUS[0], 128, 6, 8, eager),
         ask(STRANGER, 128, 3, 64, compiled),
         ask(STRANGER, 24, 1, 1, eager, "fp16"),
         ask(STRANGER, 48, 6, 512, eager),
         ask(STRANGER, 16, 1, 256, compiled, "fp16"),
-        ask(TEACHERS[1], 48, 2, 256, eager, "fp16"),
+        ask(TRAINING_GPUS[1], 48, 2, 256, eager, "fp16"),
     ]
 
 
 def graph_network() -> Refit:
     from forerun.models.graph_network.encoder import GraphShape
     from forerun.models.graph_network.latency import GraphNetwork
-    from tests.models.networks.test_booster import lessons
+    from tests.models.networks.test_booster import training_measurements
 
-    rows = lessons().take(range(0, len(lessons()), 5))
+    rows = training_measurements().take(range(0, len(training_measurements()), 5))
     shape = GraphShape(hidden=4, head=4, last=4, epochs=1)
     fitted = GraphNetwork(members=1, shape=shape).fit(rows)
     return fitted, [query for query in _network_questions() if fitted.answers(query)]

@@ -85,7 +85,7 @@ def milliseconds(graph: OperatorGraph, runtime: str, precision: str) -> float:
     network = Network(graph, 64, precision)  # type: ignore[arg-type]
     software = Software(version="2.4.0", runtime=runtime)  # type: ignore[arg-type]
     rows = NetworkRows.of([Query(network, DeviceCatalog.load().get("rtx-4090"), software)])
-    return float((rows.design @ np.ones(len(COLUMNS)))[0] * 1e3)
+    return float((rows.design_matrix @ np.ones(len(COLUMNS)))[0] * 1e3)
 
 
 @pytest.mark.parametrize("opset", [14, 17])

@@ -1,4 +1,4 @@
-"""Adaptation leaves out whole groups, starts from offsets, and narrows only near what it saw."""
+"""Adaptation holds out whole groups, prefers offsets, and narrows near the support set only."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ MODES = ("eager", "compiled")
 
 
 def models(count, seed, error=lambda x, mode: 0.0, noise=0.05, width=6):
-    """Each of some models measured in both execution modes."""
+    """Errors of `count` models, each measured in both execution modes."""
     rng = np.random.default_rng(seed)
     features = np.repeat(rng.normal(size=(count, width)), 2, axis=0)
     strata = list(MODES) * count
@@ -143,7 +143,7 @@ def test_what_was_measured_is_reproduced_with_its_noise():
     assert deviation.max() < 0.06
 
 
-def test_a_model_measured_in_one_mode_tells_of_the_other():
+def test_a_model_measured_in_one_mode_informs_about_the_other():
     errors, strata, features, keys = models(10, 0, by_mode)
     errors[0] += 0.4
     held = [i for i in range(20) if i != 1]
@@ -163,10 +163,10 @@ def test_a_measurement_sent_twice_counts_once():
         keys * 2,
     ]
     fresh = np.random.default_rng(9).normal(size=(5, 6))
-    asked = (["eager"] * 5, fresh, ["new"] * 5)
+    queried = (["eager"] * 5, fresh, ["new"] * 5)
     for one, other in zip(
-        on_device(errors, strata, features, keys).at(*asked),
-        on_device(*twice).at(*asked),
+        on_device(errors, strata, features, keys).at(*queried),
+        on_device(*twice).at(*queried),
         strict=True,
     ):
         np.testing.assert_allclose(one, other, rtol=1e-9)
@@ -232,8 +232,11 @@ def test_the_order_of_rows_is_free(order, seed):
     errors, strata, features, keys = models(6, seed, by_mode)
     mixed = errors[order], [strata[i] for i in order], features[order], [keys[i] for i in order]
     fresh = np.random.default_rng(9).normal(size=(4, 6))
-    asked = (["eager", "compiled"] * 2, fresh, ["new"] * 4)
-    one, other = on_device(errors, strata, features, keys).at(*asked), on_device(*mixed).at(*asked)
+    queried = (["eager", "compiled"] * 2, fresh, ["new"] * 4)
+    one, other = (
+        on_device(errors, strata, features, keys).at(*queried),
+        on_device(*mixed).at(*queried),
+    )
     np.testing.assert_allclose(one[0], other[0], atol=1e-8)
     np.testing.assert_allclose(one[1], other[1], rtol=1e-7)
 
@@ -268,7 +271,7 @@ def test_features_of_other_strata_count_only_where_they_are_comparable():
 
 
 def test_a_device_of_the_training_set_is_taken_to_have_no_level_until_rows_insist():
-    """Experts with a free level weigh a tenth before any row; clear errors bring them back."""
+    """Experts with a free level have a tenth of the prior weight; clear errors restore it."""
 
     def share_with_level(size, known):
         errors = size * np.array([1.0, -0.5, 0.33, 1.0])

@@ -1,4 +1,4 @@
-"""Few rows move a device's level a little, many rows all the way; other devices stay."""
+"""Shrinkage: few rows change a device's level a little, many rows fully; other devices never."""
 
 import numpy as np
 from hypothesis import given
@@ -49,7 +49,7 @@ def test_corrections_survive_json():
 
 
 def test_one_row_of_a_class_is_believed_less_than_the_level_of_the_device():
-    """A normal mean known from three pseudo-rows at the device's level takes a quarter of it."""
+    """With three pseudo-observations at the device's level, one row gets a weight of a quarter."""
     residuals = np.array([0.0] * 30 + [1.0])
     strata = ["linear"] * 30 + ["softmax"]
     scalars = ShrunkScalars().updated(residuals, [A10] * 31, strata)

@@ -1,4 +1,4 @@
-"""A few measurements correct a predictor by as much as they say, and by no more."""
+"""Few-shot corrections of a predictor by a support set, and their prediction intervals."""
 
 import json
 
@@ -39,8 +39,8 @@ def support(truth, count, seed, comparable=False):
     return SupportSet.of(errors, ["linear"] * count, features, None, comparable)
 
 
-def missed(truth, count, seed, expert=None, comparable=False):
-    """Mean absolute error on new rows, of the answer or of one expert alone."""
+def error_on_new_rows(truth, count, seed, expert=None, comparable=False):
+    """Mean absolute error on new rows, of the mixture or of one expert."""
     rows = support(truth, count, seed, comparable)
     points, wanted = drawn(truth, 200, seed + 1000, noise=0.0)
     if expert is None:
@@ -59,8 +59,11 @@ def missed(truth, count, seed, expert=None, comparable=False):
 def test_it_is_never_worse_than_the_best_expert_or_none_beyond_noise(truth, count, comparable):
     seeds = range(5)
     experts = NETWORK_EXPERTS if comparable else OPERATOR_EXPERTS
-    mixture = np.mean([missed(truth, count, s, None, comparable) for s in seeds])
-    best = min(np.mean([missed(truth, count, s, expert) for s in seeds]) for expert in experts[::4])
+    mixture = np.mean([error_on_new_rows(truth, count, s, None, comparable) for s in seeds])
+    best = min(
+        np.mean([error_on_new_rows(truth, count, s, expert) for s in seeds])
+        for expert in experts[::4]
+    )
     nothing = np.mean([np.abs(drawn(truth, 200, s + 1000, 0.0)[1]).mean() for s in seeds])
     assert mixture <= nothing + 0.02
     # The best is chosen with hindsight; five rows cannot tell a trend from a level.
@@ -68,18 +71,18 @@ def test_it_is_never_worse_than_the_best_expert_or_none_beyond_noise(truth, coun
 
 
 def test_rows_that_say_nothing_change_little():
-    places, _ = drawn("nothing", 50, 99)
+    points, _ = drawn("nothing", 50, 99)
     few = [adapted(*drawn("nothing", 5, seed, noise=0.3)) for seed in range(10)]
-    found = [f.correction([L4] * 50, ["linear"] * 50, places)[0] for f in few]
+    found = [f.correction([L4] * 50, ["linear"] * 50, points)[0] for f in few]
     assert np.abs(found).mean() < 0.5 * 0.3 * np.sqrt(2 / np.pi)
 
 
 def test_nine_new_rows_in_ten_lie_inside_what_is_claimed():
     inside = []
     for seed in range(10):
-        places, wanted = drawn("smooth", 200, seed + 1000)
+        points, wanted = drawn("smooth", 200, seed + 1000)
         mean, deviation = adapted(*drawn("smooth", 20, seed)).correction(
-            [L4] * 200, ["linear"] * 200, places
+            [L4] * 200, ["linear"] * 200, points
         )
         inside.append(np.abs(wanted - mean) < 1.645 * deviation)
     assert 0.82 <= np.mean(inside) <= 0.99
@@ -118,7 +121,7 @@ def test_an_erratic_device_is_called_so_and_a_plain_one_is_not():
 
 
 def test_more_rows_than_weigh_the_experts_still_all_count():
-    assert missed("smooth", 400, 0) < missed("smooth", 20, 0)
+    assert error_on_new_rows("smooth", 400, 0) < error_on_new_rows("smooth", 20, 0)
     assert adapted(*drawn("smooth", 400, 0)).rows(L4) == 400
 
 

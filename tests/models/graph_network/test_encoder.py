@@ -1,4 +1,4 @@
-"""What is exported answers as what was trained; training does what it says."""
+"""Exported parts give the same results as in torch; training keeps the best epoch."""
 
 import warnings
 from functools import cache
@@ -16,7 +16,7 @@ from forerun.models.graph_network.encoder import (
     HOPS,
     RUN_INPUTS,
     GraphShape,
-    _through,
+    _linear,
     encoder,
     export,
     head,
@@ -26,14 +26,14 @@ from forerun.models.graph_network.inputs import PAIR_FEATURES, RUN_FEATURES
 from forerun.models.graph_network.training import torch_threads, train
 from forerun.models.networks.additive_model import AdditiveLatencyModel
 from forerun.models.networks.features import TrainingRows
-from tests.models.networks.test_booster import lessons
+from tests.models.networks.test_booster import training_measurements
 
 MEMBERS, SHAPE = 3, GraphShape()
 
 
 @cache
 def exported() -> tuple[Any, Any, bytes, bytes]:
-    """Members with corrections that are not zero, in torch and in ONNX."""
+    """An ensemble with corrections other than zero, in torch and in ONNX."""
     import torch
 
     with torch_threads(1):
@@ -65,15 +65,15 @@ def test_exported_parts_answer_as_torch_does(size: tuple[int, int, int]) -> None
         wanted = encode(*map(torch.from_numpy, graph)).numpy()
     states = session(files[0]).run(None, dict(zip(GRAPH_INPUTS, graph, strict=True)))[0]
     np.testing.assert_allclose(states, wanted, rtol=1e-4, atol=1e-5)
-    told = (
+    run_inputs = (
         draw.random((runs, kernels, len(PAIR_FEATURES))),
         draw.random((runs, len(RUN_FEATURES))),
         *(draw.random((runs, kernels)) for _ in range(2)),
     )
-    single = [torch.from_numpy(a.astype(np.float32)) for a in (states, *told)]
+    single = [torch.from_numpy(a.astype(np.float32)) for a in (states, *run_inputs)]
     with torch.no_grad():
         log_seconds = answer(*single)[0].numpy()
-    given = dict(zip(RUN_INPUTS, (states.astype(np.float64), *told), strict=True))
+    given = dict(zip(RUN_INPUTS, (states.astype(np.float64), *run_inputs), strict=True))
     found = session(files[1]).run(None, given)[0]
     assert found.shape == (MEMBERS, runs)
     np.testing.assert_allclose(np.exp(found), np.exp(log_seconds), rtol=1e-4)
@@ -85,11 +85,11 @@ def test_files_are_small() -> None:
 
 @pytest.mark.slow
 def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
-    measured = lessons()
-    taught = TrainingRows.of(measured)
+    measured = training_measurements()
+    training = TrainingRows.of(measured)
     # An additive time that is off by half: what the network has to find.
     times = AdditiveLatencyModel.fit(
-        taught.rows.design, taught.log_measured + 0.4, taught.rows.modes.tolist()
+        training.rows.design_matrix, training.log_measured + 0.4, training.rows.modes.tolist()
     )
     rows = np.arange(len(measured))
     held = rows[rows % 5 == 0]
@@ -99,7 +99,7 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
         batches = GraphBatches(measured.queries, graphs, [times] * len(rows))
         _, found = train(
             batches,
-            taught.log_measured,
+            training.log_measured,
             np.ones(len(rows)),
             rows[rows % 5 != 0],
             held,
@@ -107,16 +107,16 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
             seed=0,
             progress=lambda _, error: seen.append(error),
         )
-    error = np.abs(found - taught.log_measured[held]).mean()
+    error = np.abs(found - training.log_measured[held]).mean()
     assert error == pytest.approx(min(seen), rel=1e-6)
     assert error < 0.2 < seen[0]
 
 
 def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
-    measured = lessons()
-    taught = TrainingRows.of(measured)
+    measured = training_measurements()
+    training = TrainingRows.of(measured)
     times = AdditiveLatencyModel.fit(
-        taught.rows.design, taught.log_measured, taught.rows.modes.tolist()
+        training.rows.design_matrix, training.log_measured, training.rows.modes.tolist()
     )
     graphs = RunGraphs.of_queries(measured.queries)
     batches = GraphBatches(measured.queries, graphs, [times] * len(measured))
@@ -124,7 +124,7 @@ def test_a_batch_holds_each_run_once_and_each_graph_once() -> None:
     found = list(batches.batches(rows, 7, np.random.default_rng(0)))
     assert len(found) == batches.count(rows, 7)
     assert sorted(np.concatenate([b.rows for b in found]).tolist()) == rows.tolist()
-    seconds = times.terms(taught.rows.design, taught.rows.modes.tolist()).sum(axis=1)
+    seconds = times.terms(training.rows.design_matrix, training.rows.modes.tolist()).sum(axis=1)
     for batch in found:
         sizes = [len(graphs.graphs[i]) for i in np.unique(graphs.of[batch.rows])]
         assert len(batch.root) == sum(sizes)
@@ -148,13 +148,13 @@ def sage(width: int, out: int, root: bool) -> Any:
 
 @pytest.mark.parametrize("edges", [0, 1, 60])
 def test_hops_are_sage_convolutions_over_edges_in_and_out(edges: int) -> None:
-    """Hamilton et al. 2017 with means: a layer of its own for each direction, residual, norm."""
+    """Hamilton et al. 2017 with means: a layer for each direction, a residual, layer norm."""
     import torch
 
     shape = GraphShape(hidden=8, head=6)
     torch.manual_seed(0)
     module = encoder(shape).eval()
-    kept = {name: value.detach()[0] for name, value in module.kept.items()}
+    kept = {name: value.detach()[0] for name, value in module.weights.items()}
     draw = np.random.default_rng(edges)
     before, after = (torch.from_numpy(draw.integers(0, 20, (2, edges))) for _ in range(2))
     root = torch.from_numpy(draw.integers(0, len(KERNEL_ROOTS), 20))
@@ -179,7 +179,7 @@ def test_hops_are_sage_convolutions_over_edges_in_and_out(edges: int) -> None:
 
 
 def test_the_head_is_its_formula_kernel_by_kernel() -> None:
-    """Seconds of each kernel, busy and launch each times a factor, added up and shifted."""
+    """The time is the sum of corrected busy and launch seconds, times a correction of the whole."""
     import torch
 
     torch.manual_seed(1)
@@ -188,7 +188,7 @@ def test_the_head_is_its_formula_kernel_by_kernel() -> None:
     with torch.no_grad():
         for weight in module.parameters():
             weight.add_(0.3 * torch.randn_like(weight))
-    kept = {name: value.detach()[0].numpy() for name, value in module.kept.items()}
+    kept = {name: value.detach()[0].numpy() for name, value in module.weights.items()}
     draw = np.random.default_rng(0)
     states = draw.normal(size=(kernels, 5))
     pairs, run = (
@@ -224,9 +224,9 @@ def test_a_layer_of_each_member_is_torchs_own_linear_layer() -> None:
         [encoder(GraphShape(hidden=8)) for _ in range(3)],
         lambda n: encoder(GraphShape(hidden=8), n),
     )
-    values = torch.rand(3, 5, module.kept["enter"].shape[1])
-    found = _through(module.kept, "enter", values)
+    values = torch.rand(3, 5, module.weights["enter"].shape[1])
+    found = _linear(module.weights, "enter", values)
     for member in range(3):
-        weight, bias = module.kept["enter"][member].T, module.kept["enter_bias"][member, 0]
+        weight, bias = module.weights["enter"][member].T, module.weights["enter_bias"][member, 0]
         wanted = torch.nn.functional.linear(values[member], weight, bias)
         torch.testing.assert_close(found[member], wanted)

@@ -1,4 +1,4 @@
-"""Batch sizes that a predictor is asked for, and the law that carries its answers over."""
+"""Batch sizes at which a predictor is evaluated, and interpolation to other batch sizes."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,19 @@ from forerun.models.networks.additive_model import (
     AdditiveLatencyModel,
     design_row,
 )
-from forerun.models.networks.batch_interpolation import FILLED_S, filling_batch, law_seconds, rungs
+from forerun.models.networks.batch_interpolation import (
+    FILLED_S,
+    batch_ladder,
+    filling_batch,
+    law_seconds,
+)
 
 CHIP = Chip(100e12, 200e12, 25e12, 1e12, 100.0, 2**24, is_cpu=False)
 LINEAR = next(name for name in KERNEL_CODE if name.startswith("linear/"))
 CONV = next(name for name in KERNEL_CODE if name.startswith("conv/"))
 SPREAD = np.random.default_rng(5).normal(-0.5, 0.6, len(COLUMNS))
-TIMES = AdditiveLatencyModel({way: SPREAD + 0.1 * i for i, way in enumerate(PARENTS)})
-"""Coefficients that all differ, so that no two can be mixed up unnoticed."""
+TIMES = AdditiveLatencyModel({mode: SPREAD + 0.1 * i for i, mode in enumerate(PARENTS)})
+"""Coefficients that all differ, so that mixing up any two changes the result."""
 
 
 def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
@@ -40,26 +45,28 @@ def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
 
 
 @given(batch=st.integers(1, 4096), filled=st.sampled_from([2**i for i in range(13)]))
-def test_rungs_enclose_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
-    at = rungs(batch, filled)
-    assert at.lower & (at.lower - 1) == 0
+def test_the_ladder_encloses_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
+    ladder = batch_ladder(batch, filled)
+    assert ladder.lower & (ladder.lower - 1) == 0
     if batch <= filled:
-        assert at == (filled, filled, 0.0)
+        assert ladder == (filled, filled, 0.0)
     elif batch & (batch - 1) == 0:
-        assert at == (batch, batch, 0.0)
+        assert ladder == (batch, batch, 0.0)
     else:
-        assert at.lower < batch < at.upper == 2 * at.lower
-        assert at.lower ** (1 - at.weight) * at.upper**at.weight == pytest.approx(batch)
+        assert ladder.lower < batch < ladder.upper == 2 * ladder.lower
+        assert ladder.lower ** (1 - ladder.weight) * ladder.upper**ladder.weight == pytest.approx(
+            batch
+        )
 
 
-@given(scale=st.floats(1e-5, 1e4), way=st.sampled_from(list(PARENTS)))
-def test_the_filling_batch_is_the_smallest_that_takes_long_enough(scale: float, way: str) -> None:
+@given(scale=st.floats(1e-5, 1e4), mode=st.sampled_from(list(PARENTS)))
+def test_the_filling_batch_is_the_smallest_that_takes_long_enough(scale: float, mode: str) -> None:
     kernels = net(scale)
-    filled = filling_batch(TIMES, kernels, CHIP, way)
+    filled = filling_batch(TIMES, kernels, CHIP, mode)
     assert filled & (filled - 1) == 0
-    assert law_seconds(TIMES, kernels, CHIP, filled, way) >= FILLED_S or filled == 2**20
+    assert law_seconds(TIMES, kernels, CHIP, filled, mode) >= FILLED_S or filled == 2**20
     if filled > 1:
-        assert law_seconds(TIMES, kernels, CHIP, filled // 2, way) < FILLED_S
+        assert law_seconds(TIMES, kernels, CHIP, filled // 2, mode) < FILLED_S
 
 
 def test_what_never_fills_the_device_stops_at_a_largest_batch() -> None:
@@ -67,11 +74,11 @@ def test_what_never_fills_the_device_stops_at_a_largest_batch() -> None:
     assert filling_batch(TIMES, constant, CHIP, "eager") == 2**20
 
 
-@given(batch=st.floats(1, 4096), more=st.floats(1, 8), way=st.sampled_from(list(PARENTS)))
+@given(batch=st.floats(1, 4096), more=st.floats(1, 8), mode=st.sampled_from(list(PARENTS)))
 def test_the_law_never_falls_with_the_batch_and_grows_no_faster(
-    batch: float, more: float, way: str
+    batch: float, more: float, mode: str
 ) -> None:
-    one, other = (law_seconds(TIMES, net(), CHIP, b, way) for b in (batch, batch * more))
+    one, other = (law_seconds(TIMES, net(), CHIP, b, mode) for b in (batch, batch * more))
     assert one <= other * (1 + 1e-12)
     assert other <= one * more * (1 + 1e-9)
 
@@ -83,14 +90,14 @@ def test_no_kernel_is_below_its_floor_and_repeats_count() -> None:
     np.testing.assert_allclose(found[:2], (shortest_seconds(kernels, CHIP) * 3.0)[:2])
 
 
-@pytest.mark.parametrize("way", list(PARENTS))
-def test_at_large_batches_the_law_is_the_sum_that_the_coefficients_are_fitted_to(way: str) -> None:
-    """Kernel by kernel or kind by kind: the same time, less the launches that a queue hides."""
+@pytest.mark.parametrize("mode", list(PARENTS))
+def test_at_large_batches_the_law_is_the_sum_that_the_coefficients_are_fitted_to(mode: str) -> None:
+    """The sums over kernels and over kinds are equal, except for launches that a queue hides."""
     kernels, batch = net(), 4096.0
-    found = TIMES.kernel_seconds(kernels, CHIP, batch, way)
+    found = TIMES.kernel_seconds(kernels, CHIP, batch, mode)
     assert (found[:3] > shortest_seconds(kernels, CHIP)[:3]).all()
     design = design_row(kind_seconds(kernels, CHIP, batch), CHIP)
-    terms = TIMES.terms(design[None], [way])[0]
+    terms = TIMES.terms(design[None], [mode])[0]
     extra = SHORTEST_KERNEL_S - found[3] if found[3] > SHORTEST_KERNEL_S else 0.0
     assert found.sum() + extra == pytest.approx(terms[:-1].sum(), rel=1e-3)
 

@@ -1,4 +1,4 @@
-"""The host's law: recovered from synthetic hosts, moved by one host alone, and no more."""
+"""The mixed model of host time recovers synthetic hosts; adaptation changes one host only."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ DEVICES = tuple(gpu(f"gpu-{i}", 1.0 + 0.2 * i) for i in range(8))
 
 @cache
 def chain(length: int) -> OperatorGraph:
-    """So many operators, each of which reads the one before; a compiler fuses those between."""
+    """A chain of alternating convolutions and ReLUs; a compiler fuses the latter."""
     conv = {"kernel": (1, 1), "stride": (1, 1), "groups": 1}
     ops: list[Operator] = []
     for i in range(length):
@@ -81,11 +81,11 @@ def ask(
 
 
 TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 2.5, 1.25])
-"""Coefficients of the synthetic law, in the order of `TERMS`."""
+"""Fixed effects of the synthetic model, in the order of `TERMS`."""
 
 
 def synthetic(effects: Sequence[float], seed: int = 0) -> tuple[list[Query], np.ndarray, list[str]]:
-    """Runs of every mode and length on a host for each effect, with the noise of networks."""
+    """Runs of every mode and length on one host for each effect, with noise between networks."""
     truth = HostTime(mean=TRUTH)
     queries, hosts, level = [], [], []
     for device, effect in zip(DEVICES, effects, strict=False):
@@ -108,14 +108,14 @@ def fitted() -> HostTime:
 
 
 def test_the_coefficients_of_a_synthetic_law_are_recovered() -> None:
-    # The mean of the hosts' effects is not told apart from the level of all modes.
+    # The mean of the random effects and the mean over modes are not identifiable separately.
     np.testing.assert_allclose(fitted().mean, TRUTH, atol=0.13)
     contrasts = fitted().mean[:2] - TRUTH[:2]
     assert contrasts[0] == pytest.approx(contrasts[1], abs=0.04)
 
 
 def test_the_effects_of_hosts_are_recovered() -> None:
-    found = np.array([level.mean for level in fitted().levels])
+    found = np.array([effect.mean for effect in fitted().effects])
     centred = np.array(EFFECTS) - np.mean(EFFECTS)
     np.testing.assert_allclose(found - found.mean(), centred, atol=0.04)
 
@@ -124,7 +124,7 @@ def test_more_rows_leave_less_uncertainty_than_the_prior() -> None:
     deviation = np.sqrt(np.diag(fitted().covariance))
     prior = np.array([term.deviation for term in TERMS.values()])
     assert (deviation < prior).all()
-    assert all(level.variance < HOST_DEVIATION**2 for level in fitted().levels)
+    assert all(effect.variance < HOST_DEVIATION**2 for effect in fitted().effects)
 
 
 def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> None:
@@ -136,7 +136,7 @@ def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> 
 
 
 def test_the_prior_orders_the_modes() -> None:
-    """Without rows, engines and recorded launches wait less than compiled networks."""
+    """By the prior, engines and recorded launches take less host time than compiled networks."""
     for order in (["tensorrt", "reduce-overhead", "compiled"], ["torchscript", "eager"]):
         times = HostTime().seconds([ask(DEVICES[0], 60, runtime=r) for r in order])[0]
         assert (np.diff(times) > 0).all()
@@ -149,7 +149,7 @@ def test_the_prior_orders_the_modes() -> None:
 
 
 def test_casts_cost_a_compiled_network_nothing_more_on_the_host() -> None:
-    """The compiler fuses them: what amp launches is in the number of kernels already."""
+    """The compiler fuses casts; the number of kernels already includes what amp launches."""
     compiled = {p: ask(DEVICES[0], runtime="compiled", precision=p) for p in ("amp", "fp16")}
     times = HostTime().seconds(list(compiled.values()))[0]
     assert times[0] >= times[1]
@@ -173,7 +173,7 @@ def test_adapting_moves_that_host_alone() -> None:
 
 
 def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is() -> None:
-    law = replace(fitted(), levels=())
+    law = replace(fitted(), effects=())
     target = ask(DEVICES[0], 40)
     errors, deviations = [], []
     for count in (1, 4, 16):
@@ -190,7 +190,7 @@ def test_the_more_is_measured_the_nearer_the_host_comes_and_the_surer_it_is() ->
 
 
 def test_boards_of_one_sheet_are_one_host_in_any_order() -> None:
-    """Two names of one sheet: their rows count together, whichever comes first."""
+    """Rows of two devices with one sheet are pooled, in any order."""
     twin = DEVICES[0].model_copy(update={"name": "twin"})
     queries = [ask(DEVICES[0], 10), ask(twin, 10), ask(twin, 20)]
     seconds = np.array([1.2, 1.4, 1.4]) * fitted().seconds(queries)[0]
@@ -206,7 +206,7 @@ def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
     reach = FARTHEST * np.hypot(HOST_DEVIATION, NOISE_DEVIATION)
     factors = np.exp(np.array([0.0, 0.99, -0.99, 1.01, -1.01]) * reach)
     queries = [ask(DEVICES[0])] * len(factors)
-    times = law._without_levels(queries)[0]
+    times = law._without_effects(queries)[0]
     found = law.plausible(queries, np.exp(times) * factors)
     assert found.tolist() == [True, True, True, False, False]
     assert not law.plausible(queries[:1], np.zeros(1)).any()

@@ -1,4 +1,4 @@
-"""Intervals of networks: families held out decide their level, devices as a whole their width."""
+"""Intervals of networks: held-out families set their level, held-out devices their width."""
 
 from dataclasses import replace
 
@@ -15,14 +15,14 @@ from forerun.models.networks.intervals import (
     _covering,
     intervals_of,
 )
-from tests.models.networks.test_booster import lessons
+from tests.models.networks.test_booster import training_measurements
 
 SHIFT = 0.117
-"""Of log(sustained / nominal) over seven GPUs by AIConfigurator's tables."""
+"""Standard deviation of log(sustained / nominal) over seven GPUs (AIConfigurator's tables)."""
 
 
 def training_rows():
-    return TrainingRows.of(lessons())
+    return TrainingRows.of(training_measurements())
 
 
 def without_errors(used, held):
@@ -31,11 +31,11 @@ def without_errors(used, held):
 
 @pytest.mark.xfail(strict=False, reason="rows count alike until all predictors are fitted anew")
 def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_known():
-    """All errors are zero: what is left is how sustained rates of GPUs scatter, once more for the
-    two devices that training has and that scatter themselves.
+    """All errors are zero: the deviation of GPUs' sustained rates remains, with the uncertainty of
+    a mean over the two training devices.
     """
-    taught = training_rows()
-    found = intervals_of(taught, np.zeros(len(taught)), np.ones(len(taught)), without_errors)
+    training = training_rows()
+    found = intervals_of(training, np.zeros(len(training)), np.ones(len(training)), without_errors)
     wanted = norm.ppf(0.5 + COVERAGE / 2) * SHIFT * np.sqrt(1.0 + 1.0 / 2)
     for low, high in found.unseen.bounds.values():
         assert -low == high
@@ -44,17 +44,17 @@ def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_kno
 
 
 def test_fewer_devices_in_training_leave_others_less_certain():
-    taught = training_rows()
-    one = taught.device == taught.device[0]
+    training = training_rows()
+    one = training.device == training.device[0]
     widths = []
-    for rows in (taught.take(one), taught):
+    for rows in (training.take(one), training):
         found = intervals_of(rows, np.zeros(len(rows)), np.ones(len(rows)), without_errors)
         widths.append(found.unseen.bounds["all"][1])
     assert widths[0] > widths[1]
 
 
 def test_errors_that_families_share_widen_the_level_until_other_families_are_covered():
-    """Quantiles at 90 % of the rows hold fewer than 90 % of the rows of families left out."""
+    """Quantiles at a level of 90 % cover fewer than 90 % of the rows of held-out families."""
     random = np.random.default_rng(3)
     families = np.repeat([f"family {i}" for i in range(24)], 12)
     scores = np.repeat(random.standard_t(3, 24), 12) + 0.1 * random.normal(size=288)
@@ -78,28 +78,28 @@ def test_the_law_of_widths_is_found_again_where_errors_follow_it(power, slope):
 
 
 def test_rows_on_processors_have_bounds_of_their_own():
-    taught = training_rows()
-    on_cpu = np.arange(len(taught)) % 2 == 0
-    modes = np.where(on_cpu, "cpu", taught.rows.modes)
-    mixed = replace(taught, rows=replace(taught.rows, modes=modes))
+    training = training_rows()
+    on_cpu = np.arange(len(training)) % 2 == 0
+    modes = np.where(on_cpu, "cpu", training.rows.modes)
+    mixed = replace(training, rows=replace(training.rows, modes=modes))
     errors = np.where(on_cpu, 1.0, 0.0)
-    found = intervals_of(mixed, errors, np.ones(len(taught)), without_errors).unseen
+    found = intervals_of(mixed, errors, np.ones(len(training)), without_errors).unseen
     assert found.bounds["cpu"][1] > 2 * found.bounds["compiled"][1]
 
 
 @pytest.mark.xfail(strict=False, reason="rows count alike until all predictors are fitted anew")
 def test_each_device_held_out_counts_alike_however_many_rows_it_has():
-    """A device with most of the rows, on which all is right, does not outvote the other one."""
-    taught = training_rows()
-    first = taught.device == taught.device[0]
-    few = taught.take(~first | (np.arange(len(taught)) % 12 == 0))
-    right = str(few.device[~np.isin(few.device, taught.device[first])][0])
+    """A device with most of the rows and no errors does not dominate the other one."""
+    training = training_rows()
+    first = training.device == training.device[0]
+    few = training.take(~first | (np.arange(len(training)) % 12 == 0))
+    right = str(few.device[~np.isin(few.device, training.device[first])][0])
 
-    def missed(used, held):
+    def refit_errors(used, held):
         off = 0.0 if right in few.device[held] else 0.5
         return np.full(int(held.sum()), off), np.ones(int(held.sum()))
 
-    found = intervals_of(few, np.zeros(len(few)), np.ones(len(few)), missed).unseen
+    found = intervals_of(few, np.zeros(len(few)), np.ones(len(few)), refit_errors).unseen
     low, high = found.bounds["all"]
     assert -low == high
     # A third of what was held out is off by 0.5 and a shift, so that 90 % reach beyond it.
@@ -107,30 +107,30 @@ def test_each_device_held_out_counts_alike_however_many_rows_it_has():
 
 
 def test_cutting_the_shift_more_finely_adds_no_certainty(monkeypatch):
-    taught, widths = training_rows(), []
-    errors = np.random.default_rng(0).normal(0.0, 0.1, len(taught))
+    training, widths = training_rows(), []
+    errors = np.random.default_rng(0).normal(0.0, 0.1, len(training))
     for slices in (201, 1001):
         cut = norm.ppf((np.arange(slices) + 0.5) / slices)
         monkeypatch.setattr(network_intervals, "_NORMAL", cut)
-        found = intervals_of(taught, errors, np.ones(len(taught)), without_errors)
+        found = intervals_of(training, errors, np.ones(len(training)), without_errors)
         widths.append(found.unseen.bounds["all"][1])
     assert widths[1] == pytest.approx(widths[0], rel=0.03)
 
 
 def test_devices_that_carry_the_errors_of_others_are_covered_as_often_as_promised():
-    """Simulated devices with a shift each, of the known deviation, and families with theirs."""
-    taught, random, held = training_rows(), np.random.default_rng(0), []
-    families, family = np.unique(taught.family, return_inverse=True)
+    """Simulated devices and families with shifts of known standard deviations."""
+    training, random, held = training_rows(), np.random.default_rng(0), []
+    families, family = np.unique(training.family, return_inverse=True)
     for _ in range(60):
         own = random.normal(0.0, 0.08, len(families))[family]
         shifts = random.normal(0.0, SHIFT, 2)
-        rows = own + random.normal(0.0, 0.03, len(taught))
+        rows = own + random.normal(0.0, 0.03, len(training))
 
-        def missed(used, out, rows=rows, shifts=shifts):
-            on = int(taught.device[out][0] == taught.device[0])
+        def refit_errors(used, out, rows=rows, shifts=shifts):
+            on = int(training.device[out][0] == training.device[0])
             return rows[out] + shifts[on] - shifts[1 - on], np.ones(int(out.sum()))
 
-        found = intervals_of(taught, rows, np.ones(len(taught)), missed)
+        found = intervals_of(training, rows, np.ones(len(training)), refit_errors)
         fresh = random.normal(0.0, np.hypot(0.08, 0.03), 400)
         fresh += random.normal(0.0, SHIFT) - shifts.mean()
         held.append(np.mean(np.abs(fresh) <= found.unseen.bounds["all"][1]))

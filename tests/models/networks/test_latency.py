@@ -1,4 +1,4 @@
-"""Device and host joined: promises of a predictor, and what small and large batches may move."""
+"""NetworkLatency: the contract of predictors, and adaptation by small and by large batches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _grouped_quantile, _joined
 from forerun.models.operators.booster import OperatorBoost
-from tests.models.networks.test_booster import RUNTIMES, STRANGER, TEACHERS, ask, fitted
+from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask, fitted
 
 EAGER, COMPILED = RUNTIMES
 RECORDED = Software(version="2.4.0", runtime="reduce-overhead")
@@ -35,7 +35,7 @@ def operators() -> OperatorBoost:
 
     random = np.random.default_rng(1)
     queries = []
-    for device in TEACHERS:
+    for device in TRAINING_GPUS:
         for _ in range(300):
             rows, columns = (int(2 ** random.uniform(6, 11)) for _ in range(2))
             shape = (64, rows, columns)
@@ -56,7 +56,7 @@ def latency() -> NetworkLatency:
 def networks(batches: Sequence[int] = (1, 64, 256)) -> list[Query]:
     return [
         ask(device, 48, 3, batch, software, precision)
-        for device in (TEACHERS[0], STRANGER)
+        for device in (TRAINING_GPUS[0], STRANGER)
         for batch in batches
         for software in RUNTIMES
         for precision in ("amp", "fp32")
@@ -68,7 +68,7 @@ class TestNetworkLatency(PredictorContract):
         return latency()
 
     def queries(self) -> Sequence[Query]:
-        return [*networks(), Query(Kernel(kernel(4096, 512)), TEACHERS[0])]
+        return [*networks(), Query(Kernel(kernel(4096, 512)), TRAINING_GPUS[0])]
 
 
 def ms(predictor: NetworkLatency, queries: Sequence[Query]) -> np.ndarray:
@@ -114,14 +114,17 @@ def test_the_breakdown_adds_up_to_the_latency() -> None:
 
 
 def test_a_single_kernel_is_the_operators_own_answer_and_has_no_host() -> None:
-    query = Query(Kernel(kernel(4096, 512)), TEACHERS[0])
+    query = Query(Kernel(kernel(4096, 512)), TRAINING_GPUS[0])
     np.testing.assert_array_equal(
         ms(latency(), [query]), operators().predict([query]).values["latency_ms"]
     )
 
 
 def test_large_batches_are_the_device_and_batch_one_is_the_host() -> None:
-    large, small = ask(TEACHERS[0], 128, 6, 4096, EAGER), ask(TEACHERS[0], 16, 1, 1, EAGER)
+    large, small = (
+        ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER),
+        ask(TRAINING_GPUS[0], 16, 1, 1, EAGER),
+    )
     times = latency()._times([large, small])
     assert times.device.seconds[0] > 10 * times.host[0]
     assert times.host[1] > 3 * times.device.seconds[1]
@@ -135,7 +138,7 @@ def fitted_ms(query: Query) -> float:
 
 
 def test_full_precision_in_eager_mode_is_the_mean_of_both_predictors() -> None:
-    query = ask(TEACHERS[0], 128, 6, 4096, EAGER, "fp32")
+    query = ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER, "fp32")
     both = [part.predict([query]).values["latency_ms"][0] for part in latency().parts]
     assert ms(latency(), [query])[0] == pytest.approx(np.sqrt(both[0] * both[1]), rel=1e-3)
 
@@ -145,13 +148,13 @@ def test_full_precision_in_eager_mode_is_the_mean_of_both_predictors() -> None:
 def test_latency_never_falls_with_a_batch_that_does_not_fill_the_device(
     software: Software, precision: str
 ) -> None:
-    for device in (TEACHERS[0], STRANGER):
+    for device in (TRAINING_GPUS[0], STRANGER):
         queries = [ask(device, 24, 3, batch, software, precision) for batch in (1, 2, 3, 4, 6, 8)]
         assert (np.diff(ms(latency(), queries)) >= -1e-9).all()
 
 
 def test_between_powers_of_two_the_answer_is_between_theirs() -> None:
-    filled = [ask(TEACHERS[0], 128, 6, batch, EAGER) for batch in (512, 768, 1024)]
+    filled = [ask(TRAINING_GPUS[0], 128, 6, batch, EAGER) for batch in (512, 768, 1024)]
     low, between, high = ms(latency(), filled)
     assert low < between < high
 
@@ -186,9 +189,9 @@ def test_rows_at_small_batches_move_the_host_and_not_the_device() -> None:
     before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.device.seconds, before.device.seconds)
     assert (after.host > 1.15 * before.host).all()
-    assert adapted.host.levels
+    assert adapted.host.effects
     np.testing.assert_array_equal(
-        ms(adapted, small(TEACHERS[0])), ms(latency(), small(TEACHERS[0]))
+        ms(adapted, small(TRAINING_GPUS[0])), ms(latency(), small(TRAINING_GPUS[0]))
     )
 
 
@@ -196,22 +199,22 @@ def test_rows_at_large_batches_move_the_device_and_not_the_host() -> None:
     adapted = latency().adapt(measured(large(), 1.4))
     before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.host, before.host)
-    assert not adapted.host.levels
+    assert not adapted.host.effects
     np.testing.assert_allclose(ms(adapted, large()), 1.4 * ms(latency(), large()), rtol=0.1)
 
 
 def test_times_that_no_host_takes_move_neither_host_nor_law() -> None:
-    """A hundred times what hosts take is a device's time, or a mistake."""
+    """A hundred times a plausible host time is a device time or a mistake."""
     rows = measured(small(), 100.0)
     assert latency()._host_bound(rows)[0].sum() == 0
-    assert latency().fit(rows).host.levels == ()
+    assert latency().fit(rows).host.effects == ()
     np.testing.assert_array_equal(latency().fit(rows).host.mean, HostTime().mean)
 
 
 def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
     rows = measured([*small(), *large()], 1.25)
     found = latency().fit(rows)
-    assert found.host.levels
+    assert found.host.effects
     answer = found.predict(rows.queries)
     inside = (answer.low["latency_ms"] <= rows.values["latency_ms"]) & (
         rows.values["latency_ms"] <= answer.high["latency_ms"]
@@ -221,11 +224,11 @@ def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
 
 
 def test_the_group_of_hosts_says_which_rows_share_one() -> None:
-    rows = measured([*small(), *small(TEACHERS[0])], 1.2)
+    rows = measured([*small(), *small(TRAINING_GPUS[0])], 1.2)
     rows = replace(rows, groups={**rows.groups, "host": np.array(["a"] * 6 + ["b"] * 6)})
-    assert len(latency().fit(rows).host.levels) == 2
+    assert len(latency().fit(rows).host.effects) == 2
     one = replace(rows, groups={**rows.groups, "host": np.full(12, "a")})
-    assert len(latency().fit(one).host.levels) == 1
+    assert len(latency().fit(one).host.effects) == 1
 
 
 def test_rows_without_a_time_say_nothing() -> None:
@@ -243,7 +246,7 @@ def test_kernels_and_networks_on_processors_adapt_and_answer_without_a_host() ->
     rows = Measurements(kernels, {"latency_ms": 2.0 * before})
     adapted = latency().adapt(rows)
     assert (np.abs(np.log(ms(adapted, kernels) / before / 2.0)) < 0.2).all()
-    assert not adapted.host.levels
+    assert not adapted.host.effects
 
 
 def test_what_published_tables_say_can_be_forgotten() -> None:
@@ -259,7 +262,7 @@ def test_suggestions_reach_every_query_whichever_part_answers_it() -> None:
 
 
 def test_groups_weigh_alike_whatever_their_rows() -> None:
-    """One row of a family weighs as much as ninety-nine of another."""
+    """One row of a family has the weight of ninety-nine rows of another."""
     scores = np.concatenate([np.full(99, 1.5), [2.0]])
     groups = np.array(["a"] * 99 + ["b"])
     assert _grouped_quantile(scores, groups) == 2.0

@@ -1,4 +1,4 @@
-"""Residuals of training networks carry over to networks near them, and nowhere else."""
+"""Residuals of training networks are added to similar networks only."""
 
 import json
 
@@ -19,12 +19,12 @@ def errors(count=20, seed=1):
 
 
 def test_the_mean_is_that_of_a_gaussian_process():
-    places, missed, asked = 0.2 * positions(), errors(), 0.2 * positions(7, seed=2)
+    points, residuals, queried = 0.2 * positions(), errors(), 0.2 * positions(7, seed=2)
     kernel = Matern(length_scale=LENGTH, nu=0.5)
     reference = GaussianProcessRegressor(kernel, alpha=NOISE, optimizer=None)
-    reference.fit(places.round(3), missed)
-    found = Residuals.of(places, missed).at(asked)
-    np.testing.assert_allclose(found, reference.predict(asked), atol=0.01)
+    reference.fit(points.round(3), residuals)
+    found = Residuals.of(points, residuals).at(queried)
+    np.testing.assert_allclose(found, reference.predict(queried), atol=0.01)
 
 
 def test_a_network_on_its_own_is_reproduced_but_for_the_noise():
@@ -38,26 +38,26 @@ def test_nothing_is_added_far_from_all_training_networks():
 
 
 def test_runs_of_one_network_on_one_device_count_once():
-    places, missed = positions(4), errors(4)
+    points, residuals = positions(4), errors(4)
     modes = np.array(["eager"] * 4)
-    once = NetworkResiduals.fit(places, missed, modes, np.arange(4))
+    once = NetworkResiduals.fit(points, residuals, modes, np.arange(4))
     again = np.array([0, 1, 2, 3, 3, 3])
-    often = NetworkResiduals.fit(places[again], missed[again], modes[again.clip(0, 3)], again)
-    np.testing.assert_allclose(often.at(places, modes), once.at(places, modes))
+    often = NetworkResiduals.fit(points[again], residuals[again], modes[again.clip(0, 3)], again)
+    np.testing.assert_allclose(often.at(points, modes), once.at(points, modes))
 
 
-def test_ways_of_running_do_not_mix():
-    places, missed = positions(6), errors(6)
+def test_execution_modes_do_not_mix():
+    points, residuals = positions(6), errors(6)
     modes = np.array(["eager", "compiled"] * 3)
-    both = NetworkResiduals.fit(places, missed, modes, np.arange(6))
-    alone = NetworkResiduals.fit(places[::2], missed[::2], modes[::2], np.arange(3))
-    np.testing.assert_allclose(both.at(places[::2], modes[::2]), alone.at(places[::2], modes[::2]))
-    assert (both.at(places, np.array(["training"] * 6)) == 0).all()
+    both = NetworkResiduals.fit(points, residuals, modes, np.arange(6))
+    alone = NetworkResiduals.fit(points[::2], residuals[::2], modes[::2], np.arange(3))
+    np.testing.assert_allclose(both.at(points[::2], modes[::2]), alone.at(points[::2], modes[::2]))
+    assert (both.at(points, np.array(["training"] * 6)) == 0).all()
 
 
 def test_a_saved_process_answers_to_the_last_bit():
-    places, missed = 40 * positions(), errors()
+    points, residuals = 40 * positions(), errors()
     modes = np.array(["eager", "compiled"] * 10)
-    fitted = NetworkResiduals.fit(places, missed, modes, np.arange(20))
+    fitted = NetworkResiduals.fit(points, residuals, modes, np.arange(20))
     loaded = NetworkResiduals.from_json(json.loads(json.dumps(fitted.to_json())))
-    np.testing.assert_array_equal(loaded.at(places, modes), fitted.at(places, modes))
+    np.testing.assert_array_equal(loaded.at(points, modes), fitted.at(points, modes))

@@ -1,4 +1,4 @@
-"""Kernels and their sums: carried over to new devices, never below the bound, open about limits."""
+"""Kernels and their sums: prediction on new devices, roofline bounds and reported limits."""
 
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.operators.booster import OperatorBoost
 
 CATALOG = DeviceCatalog.load()
-TEACHERS = ("p100-pcie-16gb", "v100-pcie-32gb", "t4")
+TRAINING_GPUS = ("p100-pcie-16gb", "v100-pcie-32gb", "t4")
 
 
 def kernel(random: np.random.Generator) -> Operator:
@@ -33,7 +33,7 @@ def kernel(random: np.random.Generator) -> Operator:
     )
 
 
-def measured(names=TEACHERS, n=900, slowdown=1.6, seed=0) -> Measurements:
+def measured(names=TRAINING_GPUS, n=900, slowdown=1.6, seed=0) -> Measurements:
     """Kernels that take `slowdown` times their roofline, plus a launch and 3 % noise."""
     random = np.random.default_rng(seed)
     queries = [Query(Kernel(kernel(random)), CATALOG.get(name)) for name in names for _ in range(n)]
@@ -103,7 +103,7 @@ def test_a_network_is_the_sum_of_its_operators():
     assert sum(whole[0].breakdown_ms.values()) == pytest.approx(whole.values["latency_ms"][0])
 
 
-def test_doubtful_rows_teach_nothing():
+def test_rows_with_a_low_weight_are_left_out():
     good, bad = measured(n=300), measured(n=300, slowdown=20.0, seed=1)
     both = Measurements(
         [*good.queries, *bad.queries],

@@ -1,4 +1,4 @@
-"""Boosters of devices: mixed by similarity, never below a floor, power limits not multiplied."""
+"""Boosters of devices: mixing by similarity, lower bounds and power limits."""
 
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from forerun.models.domain.device_novelty import device_position
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.operators.family_boosters import family_ms, fit_devices, mixed_ratio
 from forerun.models.operators.training_rows import OperatorRows
-from tests.models.operators.test_booster import CATALOG, GRAPH, TEACHERS, measured
+from tests.models.operators.test_booster import CATALOG, GRAPH, TRAINING_GPUS, measured
 
 
 @lru_cache(maxsize=1)
@@ -36,7 +36,7 @@ def linear(device, m=4096, n=4096, k=4096):
 
 @pytest.mark.slow
 def test_boosters_of_a_device_do_not_change_with_rows_of_others():
-    """A device left out leaves no trace: its rows are in its own boosters alone."""
+    """The rows of a device enter its own boosters only."""
     rows, experts = rows_and_experts()
     without = fit_devices(rows, rows.device != "t4", trees=30, seeds=(1,))
     assert set(without) == set(experts) - {"t4"}
@@ -51,7 +51,7 @@ def test_a_device_counts_most_for_itself_and_little_for_unlike_ones():
     _, experts = rows_and_experts()
     for name, expert in experts.items():
         at_home = expert.weight("linear", device_position(CATALOG.get(name)))
-        away = [expert.weight("linear", device_position(CATALOG.get(o))) for o in TEACHERS]
+        away = [expert.weight("linear", device_position(CATALOG.get(o))) for o in TRAINING_GPUS]
         assert at_home == max(away)
     v100 = experts["v100-pcie-32gb"]
     a100, p4 = (device_position(CATALOG.get(n)) for n in ("a100-pcie-40gb", "p4"))

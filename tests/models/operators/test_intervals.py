@@ -1,4 +1,4 @@
-"""Variance components: recovered from simulated devices, and joined as correlation demands."""
+"""Variance components: recovery from simulated devices, and variances of correlated sums."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from forerun.models.operators.intervals import (
     ErrorComponents,
     HeldOut,
     Shared,
+    novelty_share,
     reach,
-    spread_of,
 )
 
 LINEAR, SOFTMAX = FAMILIES.index("linear"), FAMILIES.index("softmax")
@@ -44,7 +44,7 @@ def test_degrees_of_freedom_count_devices_and_not_rows():
 
 
 def test_intervals_of_simulated_devices_hold_nine_in_ten():
-    """On the mean over sets of training devices; a single set of five may be lucky or not."""
+    """Mean coverage over many sets of training devices, as that of one set of five varies."""
     shares = np.zeros((1, len(FAMILIES)))
     shares[0, LINEAR] = 1.0
     fresh = simulated(300, seed=1000)
@@ -93,8 +93,8 @@ def test_width_grows_with_novelty():
         variance, freedom = components().shared_variance(shares, np.array([novelty]))
         widths.append(float(reach(variance, freedom, 0.9)[0]))
     assert np.all(np.diff(widths) > 0)
-    assert float(spread_of(0.0)) == 0.0
-    assert float(spread_of(np.inf)) == pytest.approx(1.0)
+    assert float(novelty_share(0.0)) == 0.0
+    assert float(novelty_share(np.inf)) == pytest.approx(1.0)
 
 
 def test_components_survive_their_json():

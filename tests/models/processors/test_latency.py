@@ -1,4 +1,4 @@
-"""A user's own processor: what was measured is reproduced, what was not is near, and said so."""
+"""A user's own CPU: measured runs are reproduced, others are predicted within their intervals."""
 
 from dataclasses import replace
 
@@ -77,8 +77,8 @@ def test_a_processor_unlike_those_trained_on_is_near_too(trained):
         prior = trained.prior
         moved = rng.multivariate_normal(prior.mean, prior.deviations.covariance(), method="eigh")
         other = replace(trained, prior=replace(prior, mean=moved)).adapt(quick)
-        said = latency(other, judged.queries)
-        errors += np.abs(said / judged.values["latency_ms"] - 1).tolist()
+        predicted = latency(other, judged.queries)
+        errors += np.abs(predicted / judged.values["latency_ms"] - 1).tolist()
     assert np.median(errors) <= 1.3 * LARGEST_TYPICAL_ERROR
 
 
@@ -116,7 +116,7 @@ def test_a_measurement_sent_twice_counts_once(trained, adapted):
 
 
 def test_the_same_network_at_another_batch_size_is_an_anchor(adapted):
-    """Measured 1.5 times slower than its kind, it is slower at other batch sizes too."""
+    """A network measured 1.5 times slower is predicted slower at other batch sizes too."""
     quick = recorded("quick")
     place = list(quick.groups["model"]).index("cpu-dense-a")
     slow = quick.values["latency_ms"].copy()
@@ -154,7 +154,7 @@ def test_unmeasured_a_sheet_of_half_the_peak_means_a_slower_processor(trained):
 
 
 def test_threads_are_part_of_the_question(adapted):
-    """Two threads are faster than one on large networks, and never twice as fast."""
+    """Two threads are faster than one on large networks, by a factor below about two."""
     one = recorded("judged").queries
     software = one[0].software.model_copy(update={"threads": 2})
     ratio = latency(adapted, one) / latency(adapted, [replace(q, software=software) for q in one])
@@ -182,9 +182,9 @@ def test_no_answer_is_below_the_fixed_time_of_its_nodes(adapted):
         source="onnx",
     )
     query = recorded("quick").queries[0]
-    asked = [replace(query, workload=w) for w in (Network(tiny), Kernel(tiny.operators[0]))]
-    answers = adapted.predict(asked)
-    floor = adapted._posterior(query).floor_ms(adapted._rows(asked))
+    tiny_queries = [replace(query, workload=w) for w in (Network(tiny), Kernel(tiny.operators[0]))]
+    answers = adapted.predict(tiny_queries)
+    floor = adapted._posterior(query).floor_ms(adapted._rows(tiny_queries))
     assert (floor > 1e-4).all()
     assert (answers.low["latency_ms"] >= floor * (1 - 1e-9)).all()
 
@@ -217,8 +217,8 @@ def test_time_in_nodes_that_nobody_measured_is_said(adapted):
 def test_peak_memory_of_the_processor_is_answered(adapted):
     judged = recorded("judged")
     answers = adapted.predict(judged.queries)
-    measured, said = judged.values["peak_memory_mib"], answers.values["peak_memory_mib"]
-    assert np.median(np.abs(said / measured - 1)) < 0.25
+    measured, predicted = judged.values["peak_memory_mib"], answers.values["peak_memory_mib"]
+    assert np.median(np.abs(predicted / measured - 1)) < 0.25
     inside = (answers.low["peak_memory_mib"] <= measured) & (
         measured <= answers.high["peak_memory_mib"]
     )
@@ -243,7 +243,7 @@ def test_a_black_box_is_no_limit_where_no_sheet_is_used(trained):
 
 
 def test_suggestions_leave_less_doubt_than_random_draws(trained):
-    """Of the quick collection's networks, by the deviation of the published ones afterwards."""
+    """Chosen from the quick collection; compared by the deviation for the evaluated networks."""
     quick, judged = recorded("quick"), recorded("judged")
     networks = quick.take([q.workload.kind == "network" for q in quick.queries])
     chosen = trained.suggest(networks.queries, 4)
