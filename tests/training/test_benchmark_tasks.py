@@ -50,9 +50,9 @@ def test_settings_are_judged_by_widths_that_teach(layers):
 
 
 def test_layers_that_failed_teach_nothing_and_labels_are_not_settings(layers):
-    taught = WaHls4mlProtocols().training_rows(layers, CATALOG)
-    assert len(taught) == 15
-    names = {name for q in taught.queries for name, _ in q.workload.settings}
+    train = WaHls4mlProtocols().training_rows(layers, CATALOG)
+    assert len(train) == 15
+    names = {name for q in train.queries for name, _ in q.workload.settings}
     assert names == {
         *("d_in", "d_out", "precision_bits", "reuse_factor", "strategy", "multipliers")
     }

@@ -57,7 +57,7 @@ def test_an_unseen_folder_is_judged_on_programs_that_nobody_has_seen(bundle):
 
 
 def test_programs_that_are_held_out_teach_no_predictor_in_use(bundle):
-    taught = HLSynProtocols().training_rows(bundle, CATALOG)
-    assert set(taught.groups["kernel"]) == {"atax", "gemm-p"}
-    assert set(taught.groups["tool"]) == {"v18", "v20"}
-    assert (taught.values["latency_cycles"] > 0).all()
+    train = HLSynProtocols().training_rows(bundle, CATALOG)
+    assert set(train.groups["kernel"]) == {"atax", "gemm-p"}
+    assert set(train.groups["tool"]) == {"v18", "v20"}
+    assert (train.values["latency_cycles"] > 0).all()

@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.data.datasets import DATASETS
 from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Kind
 from forerun.training.protocols import DATASET_PROTOCOLS
 from forerun.training.published.figures import PUBLISHED, published_for
@@ -23,20 +23,25 @@ _NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered"
 
 
 def entries_of(
-    dataset: str, protocol: str, answered: Sequence[Answered], provenance: Mapping[str, Any]
+    dataset: str,
+    protocol: str,
+    predictions: Sequence[TaskPredictions],
+    provenance: Mapping[str, Any],
 ) -> list[Entry]:
     """Entries of one sitting, and of the baselines judged on the same rows.
 
     Args:
         dataset: name of the bundle.
         protocol: exam that was sat.
-        answered: of one predictor at one number of shots, of all folds and seeds.
+        predictions: of one predictor at one number of shots, of all folds and seeds.
         provenance: `seeds`, `date`, `commit` and `digest` of every entry.
     """
     found = []
-    systems = dict.fromkeys(system for a in answered for system in a.baselines)
+    systems = dict.fromkeys(system for a in predictions for system in a.baselines)
     for system in (None, *systems):
-        mine = [_as_if_by(a, system) for a in answered if system is None or system in a.baselines]
+        mine = [
+            _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
+        ]
         shots = {(a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in mine}
         per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
         for seed in sorted({a.seed for a in mine}):
@@ -50,7 +55,7 @@ def entries_of(
             entry = _entry(dataset, protocol, row, system, given)
             if entry.kind == "published" and not entry.n:
                 continue  # They published no answer to these rows.
-            found.append(replace(entry, command=command(entry, answered[0].predictor)))
+            found.append(replace(entry, command=command(entry, predictions[0].predictor)))
     return found
 
 
@@ -78,14 +83,14 @@ def shipped_entries(
             }
             protocol = row.get("protocol")
             mine = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
-            shown = command(mine, ours)
-            yield replace(mine, command=shown)
+            command_line = command(mine, ours)
+            yield replace(mine, command=command_line)
             for system, mape in row["baselines"].items():
                 if mape is None:
                     continue
                 score = {name: row[name] for name in ("task", "device", "metric")}
                 theirs = _entry(dataset, protocol, {**score, "mape": mape}, system, given)
-                yield replace(theirs, n=row["n"], seeds=1, command=shown)
+                yield replace(theirs, n=row["n"], seeds=1, command=command_line)
 
 
 def score_of(dataset: str, row: Row) -> str:
@@ -116,18 +121,18 @@ def command(entry: Entry, predictor: str) -> str:
     return shlex.join(words)
 
 
-def _as_if_by(answer: Answered, system: str | None) -> Answered:
+def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPredictions:
     """The same rows, answered by a baseline in place of the predictor."""
     if system is None:
-        return answer
-    nothing = np.full(len(answer.columns["measured"]), np.nan)
+        return prediction
+    nothing = np.full(len(prediction.columns["measured"]), np.nan)
     columns = {
-        **answer.columns,
-        "predicted": answer.baselines[system],
+        **prediction.columns,
+        "predicted": prediction.baselines[system],
         "low": nothing,
         "high": nothing,
     }
-    return replace(answer, columns=columns, predictor=system)
+    return replace(prediction, columns=columns, predictor=system)
 
 
 def _averaged(seeds: Sequence[Row]) -> Row:
@@ -147,7 +152,7 @@ def _entry(
 ) -> Entry:
     score = score_of(dataset, row)
     kind, name, citation = _who(dataset, row, system)
-    shown: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
+    scores: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
     return Entry(
         dataset=dataset,
         task=row["task"],
@@ -166,7 +171,7 @@ def _entry(
             if field not in {*_NO_SCORE, *FIELDS, f"{score}_standard_error"} and _known(value)
         },
         citation=citation,
-        **shown,
+        **scores,
         **given,
     )
 

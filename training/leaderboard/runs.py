@@ -12,7 +12,7 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.training.evaluation.evaluate import run_fold
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.rows import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
@@ -67,23 +67,25 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
         MissingData: a dataset that the plan names is not here; one that it does not is left out.
         InputError: no predictor or protocol of that name.
     """
-    judges = [
+    chosen = [
         protocols_of_dataset(name)
         for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
     ]
-    _check(plan, judges)
+    _check(plan, chosen)
     found: list[Entry] = []
     sat, commit = 0, tracking.code_state() or f"forerun {__version__}"
-    for judge in judges:
-        folder = None if plan.data is None else plan.data / judge.dataset
+    for dataset_protocols in chosen:
+        folder = None if plan.data is None else plan.data / dataset_protocols.dataset
         try:
-            bundle = find(judge.dataset, folder)
+            bundle = find(dataset_protocols.dataset, folder)
         except MissingData as error:
             if plan.datasets:
                 raise
             progress(f"left out: {error}")
             continue
-        for entries in _EvaluationRuns(judge, bundle, plan, store, progress, commit).all():
+        for entries in _EvaluationRuns(
+            dataset_protocols, bundle, plan, store, progress, commit
+        ).all():
             found += entries
             sat += 1
     if plan.protocols and not sat:
@@ -95,18 +97,18 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
 class _EvaluationRuns:
     """One dataset's exams, each generated once, sat by everyone who has not finished them."""
 
-    judge: DatasetProtocols
+    dataset_protocols: DatasetProtocols
     bundle: Bundle
     plan: Plan
     store: ResultStore
     progress: Progress
     commit: str | None
-    answered: dict[EvaluationRun, list[Answered]] = field(default_factory=dict)
+    predictions: dict[EvaluationRun, list[TaskPredictions]] = field(default_factory=dict)
 
     def all(self) -> Iterator[Sequence[Entry]]:
         """Entries of one run after another, from the store or judged now."""
         over: set[str] = set()
-        for fold, last in _with_last(self._exams()):
+        for fold, last in _with_last(self._folds()):
             if fold.protocol in over:
                 raise ValueError(f"exams of {fold.protocol} must follow one another")
             if last:
@@ -115,7 +117,7 @@ class _EvaluationRuns:
                 pending = []
                 for evaluation_run in self._of(fold.protocol, name, settings):
                     finished = None
-                    if evaluation_run not in self.answered:
+                    if evaluation_run not in self.predictions:
                         finished = self.store.finished(evaluation_run)
                     if finished is None:
                         pending.append(evaluation_run)
@@ -131,27 +133,31 @@ class _EvaluationRuns:
         by_shots = {evaluation_run.shots: evaluation_run for evaluation_run in pending}
         name, seeds = pending[0].predictor, self.plan.seeds
         shots = list(by_shots)
-        for answer in run_fold(self.judge, fold, shots, seeds, [name], self.progress):
-            self.answered.setdefault(by_shots[answer.shots], []).append(answer)
+        for prediction in run_fold(
+            self.dataset_protocols, fold, shots, seeds, [name], self.progress
+        ):
+            self.predictions.setdefault(by_shots[prediction.shots], []).append(prediction)
         for evaluation_run in pending if last else ():
-            entries = self._judged(evaluation_run, self.answered.pop(evaluation_run, []))
+            entries = self._judged(evaluation_run, self.predictions.pop(evaluation_run, []))
             self.store.keep(evaluation_run, entries)
             self.progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
             yield entries
 
-    def _judged(self, evaluation_run: EvaluationRun, answered: Sequence[Answered]) -> list[Entry]:
+    def _judged(
+        self, evaluation_run: EvaluationRun, predictions: Sequence[TaskPredictions]
+    ) -> list[Entry]:
         provenance = {
             "seeds": evaluation_run.seeds,
             "date": datetime.now(UTC).isoformat(timespec="microseconds"),
             "commit": evaluation_run.commit,
             "digest": evaluation_run.digest,
         }
-        if not answered:
+        if not predictions:
             return []
-        return entries_of(evaluation_run.dataset, evaluation_run.protocol, answered, provenance)
+        return entries_of(evaluation_run.dataset, evaluation_run.protocol, predictions, provenance)
 
-    def _exams(self) -> Iterator[Fold]:
-        for fold in self.judge.folds(self.bundle, DeviceCatalog.load()):
+    def _folds(self) -> Iterator[Fold]:
+        for fold in self.dataset_protocols.folds(self.bundle, DeviceCatalog.load()):
             if not self.plan.protocols or fold.protocol in self.plan.protocols:
                 yield fold
 
@@ -160,14 +166,14 @@ class _EvaluationRuns:
         wanted = self.plan.predictors
         return {
             p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p))
-            for p in self.judge.predictors()
+            for p in self.dataset_protocols.predictors()
             if not wanted or p.name in wanted
         }
 
     def _of(self, protocol: str, name: str, settings: str) -> Iterator[EvaluationRun]:
         for shots in dict.fromkeys(self.plan.shots):
             yield EvaluationRun(
-                dataset=self.judge.dataset,
+                dataset=self.dataset_protocols.dataset,
                 protocol=protocol,
                 predictor=name,
                 shots=shots,
@@ -189,8 +195,8 @@ def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
         yield before, True
 
 
-def _check(plan: Plan, judges: Sequence[DatasetProtocols]) -> None:
-    known = {p.name for judge in judges for p in judge.predictors()}
+def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:
+    known = {p.name for dataset_protocols in chosen for p in dataset_protocols.predictors()}
     strange = [name for name in plan.predictors if name not in known]
     if strange:
         raise InputError(f"No predictor {strange[0]!r} here; there are {', '.join(sorted(known))}.")

@@ -22,7 +22,7 @@ OWN_SCALE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class TrainingDataset:
     """A dataset that taught the predictor.
 
     Attributes:
@@ -58,7 +58,7 @@ class Card:
 
     title: str
     answers: Sequence[str]
-    taught: Sequence[Taught]
+    trained_on: Sequence[TrainingDataset]
     evaluations: Sequence[Mapping[str, Any]]
     limits: Sequence[str]
     command: str
@@ -71,7 +71,7 @@ class Card:
         parts = [
             f"# {self.title}",
             "## What it answers\n\n" + _bullets(self.answers),
-            "## Trained on\n\n" + _taught_table(self.taught),
+            "## Trained on\n\n" + _datasets_table(self.trained_on),
             "## Scores\n\n"
             "Every protocol fits anew on the rows it allows and is judged on rows it never saw. "
             "Errors are absolute percentage errors; MAPE is their mean.",
@@ -92,9 +92,9 @@ class Card:
         yield from (f"{name} {number}" for name, number in sorted(self.versions.items()))
 
 
-def taught_by(
+def training_datasets_of(
     record: TrainingRecord, sources: Mapping[str, str] | None = None
-) -> tuple[Taught, ...]:
+) -> tuple[TrainingDataset, ...]:
     """Datasets of a training record, in order of their names.
 
     Args:
@@ -102,7 +102,7 @@ def taught_by(
         sources: dataset -> where it is from, and its licence.
     """
     return tuple(
-        Taught(
+        TrainingDataset(
             dataset=name,
             rows=record.rows.get(name),
             digest=digest,
@@ -124,7 +124,7 @@ def package_versions(names: Sequence[str] = _PACKAGES) -> dict[str, str]:
     return found
 
 
-def _taught_table(taught: Sequence[Taught]) -> str:
+def _datasets_table(trained_on: Sequence[TrainingDataset]) -> str:
     return _table(
         ["dataset", "rows", "devices", "digest", "source"],
         [
@@ -135,7 +135,7 @@ def _taught_table(taught: Sequence[Taught]) -> str:
                 f"`{t.digest[:16]}`",
                 t.source,
             ]
-            for t in taught
+            for t in trained_on
         ],
     )
 

@@ -170,11 +170,13 @@ def train(
                 if protocols is recipe.protocols or not record.knows(bundle):
                     record = record.with_rows(bundle, rows)
                 parts_of_rows.append(rows)
-            taught = sum(parts_of_rows[1:], parts_of_rows[0])
+            training_rows = sum(parts_of_rows[1:], parts_of_rows[0])
             sources = " and ".join(protocols.dataset for protocols in recipe.all_protocols)
-            progress(f"{recipe.predictor.name}: fitting on {len(taught):,} rows of {sources}")
+            progress(
+                f"{recipe.predictor.name}: fitting on {len(training_rows):,} rows of {sources}"
+            )
             unfitted, fitted = _composed(recipe.predictor, fitted)
-            fitted.append(unfitted.fit(taught))
+            fitted.append(unfitted.fit(training_rows))
         elif before is not None:
             fitted.append(before)
     return _written(Router(tuple(fitted)), output, record, documents(record))

@@ -14,10 +14,10 @@ from forerun.data.datasets import DATASETS
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import conditional_coverage
 from forerun.training.evaluation.evaluate import rows, run_protocols
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.release import registry
-from forerun.training.release.card import Card, package_versions, taught_by
+from forerun.training.release.card import Card, package_versions, training_datasets_of
 from forerun.training.release.fit import RECIPES, Recipe, Trained, composable, recipes_of, train
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.record import TrainingRecord
@@ -87,7 +87,7 @@ def release(
     )
     folders = {name: data / name for name in needed} if data is not None else {}
     judged = _judged_datasets(chosen) if judge else []
-    answered = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
+    predictions = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
     commit = tracking.git_commit()
     evaluations = [
         {
@@ -98,10 +98,10 @@ def release(
             "shots": 0,
             "commit": commit,
         }
-        for name, found in answered.items()
+        for name, found in predictions.items()
     ]
 
-    kept = [e for e in _scores_of(base) if e["dataset"] not in answered]
+    kept = [e for e in _scores_of(base) if e["dataset"] not in predictions]
 
     def documents(record: TrainingRecord) -> dict[str, str]:
         scored = [*kept, *evaluations]
@@ -111,7 +111,7 @@ def release(
     made = train(
         output, names=names, base=base, data=folders, documents=documents, progress=progress
     )
-    registered = _tracked(made, evaluations, answered) if track else None
+    registered = _tracked(made, evaluations, predictions) if track else None
     return {
         "folder": str(made.folder),
         "version": made.manifest.version,
@@ -132,7 +132,7 @@ def _judged_datasets(chosen: Sequence[Recipe]) -> list[str]:
 
 def _judged(
     name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
-) -> list[Answered]:
+) -> list[TaskPredictions]:
     bundle = find(name, folder)
     return list(
         run_protocols(protocols_of_dataset(name), bundle, protocols=protocols, progress=progress)
@@ -150,14 +150,14 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
     all_protocols = [protocols for recipe in RECIPES for protocols in recipe.all_protocols]
-    taught = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
+    names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
         title=TITLE,
         answers=ANSWERS,
-        taught=taught_by(record, sources),
+        trained_on=training_datasets_of(record, sources),
         evaluations=evaluations,
         limits=LIMITS,
-        command=f"for name in {taught}; do forerun data pull $name; done\nmake train",
+        command=f"for name in {names}; do forerun data pull $name; done\nmake train",
         created=datetime.now(UTC).date().isoformat(),
         commit=tracking.git_commit(),
         versions=package_versions(),
@@ -167,7 +167,7 @@ def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> C
 def _tracked(
     made: Trained,
     evaluations: Sequence[Mapping[str, Any]],
-    answered: Mapping[str, Sequence[Answered]],
+    predictions: Mapping[str, Sequence[TaskPredictions]],
 ) -> int:
     with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
         run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in RECIPES})
@@ -177,15 +177,15 @@ def _tracked(
             for task in evaluation["tasks"]:
                 label = f"{evaluation['dataset']}/{task['task']}/{task['device'] or 'all'}"
                 run.scores(label, {k: v for k, v in task.items() if _is_number(v)})
-        for picture in _pictures(Path(place), answered):
+        for picture in _pictures(Path(place), predictions):
             run.figure(picture)
         run.card((made.folder / "card.md").read_text())
         return registry.register(run, made.folder)
 
 
-def _pictures(folder: Path, answered: Mapping[str, Sequence[Answered]]) -> list[Path]:
+def _pictures(folder: Path, predictions: Mapping[str, Sequence[TaskPredictions]]) -> list[Path]:
     pictures = []
-    for name, found in answered.items():
+    for name, found in predictions.items():
         if not found:
             continue
         measured = np.concatenate([a.columns["measured"] for a in found])

@@ -44,10 +44,10 @@ def contention_scores(
     truth, answer = measured[known], predicted[known]
     if not len(truth):
         return {}
-    missed = answer - truth
+    errors = answer - truth
     found: dict[str, float | None] = {
-        "mae": float(np.abs(missed).mean()),
-        "rmse": float(np.sqrt((missed**2).mean())),
+        "mae": float(np.abs(errors).mean()),
+        "rmse": float(np.sqrt((errors**2).mean())),
         "mae_to_1.2": _cut(truth, answer),
     }
     found |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}

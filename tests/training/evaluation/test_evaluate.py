@@ -44,9 +44,9 @@ class Toy(DatasetProtocols):
         return measured([1.0, 2.0])
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:
-        for taught in (1.0, 2.0):
+        for train_ms in (1.0, 2.0):
             task = Task("folds/x", "latency_ms", measured([2.0]), published={"them": np.ones(1)})
-            yield Fold("folds", measured([taught]), [task])
+            yield Fold("folds", measured([train_ms]), [task])
 
     def evaluation_tasks(self, bundle, catalog, seen):
         rows = [("a10", [1.0]), ("t4", [4.0] * 10)]

@@ -134,7 +134,7 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
         words = shlex.split(entry.command)
         assert words[:3] == ["forerun", "evaluate", "toy"]
         given = dict(zip(words[3::2], words[4::2], strict=True))
-        answered = run_protocols(
+        predictions = run_protocols(
             ToyProtocols(),
             bundle,
             int(given.get("--shots", 0)),
@@ -142,7 +142,7 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
             [given["--protocol"]],
             [given["--predictor"]],
         )
-        (row,) = (r for r in rows(list(answered)) if r["task"] == entry.task)
+        (row,) = (r for r in rows(list(predictions)) if r["task"] == entry.task)
         shown = {**row["baselines"], "them": row["baselines"]["published_them"]}
         value = row["mape"] if entry.kind == "ours" else shown[entry.predictor]
         assert value == pytest.approx(entry.value, nan_ok=True)
@@ -170,10 +170,10 @@ def test_a_damaged_result_is_left_out(data, results):
 
 def test_evaluation_still_sits_the_exams_as_before(data, monkeypatch):
     monkeypatch.setattr(evaluation, "protocols_of_dataset", lambda name: ToyProtocols())
-    answered = list(
+    predictions = list(
         run_protocols(ToyProtocols(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2)
     )
-    assert {a.shots for a in answered} == {3} and {a.seed for a in answered} == {0, 1}
+    assert {a.shots for a in predictions} == {3} and {a.seed for a in predictions} == {0, 1}
 
 
 @pytest.mark.slow

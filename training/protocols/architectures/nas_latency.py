@@ -27,7 +27,7 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 Places = NDArray[np.intp]
 SHOTS: Final = 20
-FEWEST_TAUGHT: Final = 400
+FEWEST_TRAINING_IDS: Final = 400
 _KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "cpu", "fpga")
 
 
@@ -43,7 +43,7 @@ class NasLatencyProtocols(DatasetProtocols):
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Architectures with ids below 900 of every device and space; at least 400 of each."""
         parts = [
-            space.rows(device, _taught(space.measured(device)))
+            space.rows(device, _training_ids(space.measured(device)))
             for space in spaces(bundle)
             for device in space.devices
         ]
@@ -59,20 +59,20 @@ class NasLatencyProtocols(DatasetProtocols):
                     _task(f"nasflat_{name}/{part}", space, device)
                     for device in space.known(devices["test"])
                 ]
-                yield from _exam(f"nasflat_{name}", space, devices["train"], tasks)
+                yield from _folds_of(f"nasflat_{name}", space, devices["train"], tasks)
         for name, space in found.items():
             if help_ := published["help"].get(name):
                 tasks = [_help(space, d, help_) for d in space.known(help_["meta_test"])]
-                yield from _exam(f"help_{name}", space, help_["meta_train"], tasks)
+                yield from _folds_of(f"help_{name}", space, help_["meta_train"], tasks)
         for name, space in found.items():
             whole = space.of_table(LATENCIES[name][0])
             for device in whole:
                 others = [other for other in whole if other != device]
                 task = _task(f"every_other_device/{name}", space, device)
-                yield from _exam("every_other_device", space, others, [task])
+                yield from _folds_of("every_other_device", space, others, [task])
             boards = [device for device in space.devices if device not in whole]
             tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
-            yield from _exam("every_other_device", space, whole, tasks)
+            yield from _folds_of("every_other_device", space, whole, tasks)
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -191,13 +191,13 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
     )
 
 
-def _exam(
-    protocol: str, space: SpaceRows, teachers: Collection[str], tasks: Sequence[Task]
+def _folds_of(
+    protocol: str, space: SpaceRows, source_devices: Collection[str], tasks: Sequence[Task]
 ) -> Iterator[Fold]:
     """Teachers give the architectures with ids below 900; nothing where one side is empty."""
     parts = [
         space.rows(device, ids[ids < TAUGHT])
-        for device in space.known(teachers)
+        for device in space.known(source_devices)
         for ids in [space.measured(device)]
         if (ids < TAUGHT).any()
     ]
@@ -205,9 +205,9 @@ def _exam(
         yield Fold(protocol, _joined(parts), tasks)
 
 
-def _taught(ids: Places) -> Places:
+def _training_ids(ids: Places) -> Places:
     """The same architectures on all devices as far as may be: the pool is smaller for it."""
-    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TAUGHT)]
+    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TRAINING_IDS)]
 
 
 def _joined(parts: Sequence[Measurements]) -> Measurements:

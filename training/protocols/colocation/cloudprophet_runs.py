@@ -74,11 +74,13 @@ class CloudProphetProtocols(DatasetProtocols):
             both = pd.concat([packaged, runs[new]], ignore_index=True)
             known = np.asarray(np.isfinite(speeds(both)), dtype=np.bool_)
             judged = known & (np.arange(len(both)) >= len(packaged))
-            yield from _exams("leave_one_experiment_out", both, known & ~judged, judged, known)
+            yield from _folds_of("leave_one_experiment_out", both, known & ~judged, judged, known)
             return
         for split in CloudProphetRuns().splits(bundle):
             protocol = split.protocol.partition("/")[0]
-            yield from _exams(protocol, runs, split.train, split.judged, split.train | split.judged)
+            yield from _folds_of(
+                protocol, runs, split.train, split.judged, split.train | split.judged
+            )
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -87,22 +89,22 @@ class CloudProphetProtocols(DatasetProtocols):
         return iter(())
 
 
-def _exams(
+def _folds_of(
     protocol: str, runs: pd.DataFrame, train: Mask, judged: Mask, known: Mask
 ) -> Iterator[Fold]:
     by_application = protocol == "leave_one_application_out"
     rows = run_measurements(runs, known if by_application else train)
     usable = np.isfinite(rows.values[METRIC])
-    teaches, asked = rows.take(train & usable), rows.take(judged & usable)
-    if len(teaches) and len(asked):
+    train_rows, asked = rows.take(train & usable), rows.take(judged & usable)
+    if len(train_rows) and len(asked):
         task = Task(
             f"{protocol}/{METRIC}",
             METRIC,
             asked,
-            baselines=rules(teaches, asked),
+            baselines=rules(train_rows, asked),
             repeats=asked.groups["run"],
         )
-        yield Fold(protocol, teaches, [task])
+        yield Fold(protocol, train_rows, [task])
 
 
 def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:

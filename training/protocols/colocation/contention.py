@@ -151,9 +151,9 @@ def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> 
         train: teaches what adds up, and what an idle host shows.
         measured: where profiles are found.
     """
-    taught = [colocation_of(query) for query in train.queries]
+    train_workloads = [colocation_of(query) for query in train.queries]
     idle = idle_window(train.queries)
-    mixing = mixing_of(taught, train.groups["neighbour"], idle)
+    mixing = mixing_of(train_workloads, train.groups["neighbour"], idle)
     asked = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
     others = np.full(len(measured), "none")
     neighbours = np.concatenate([judged.groups["neighbour"], others])

@@ -251,11 +251,11 @@ def _across_kinds(vision: Measurements) -> Iterator[Fold]:
     clean = ~np.isnan(vision.values[PEAK])
     convolutional = np.array([k == "convolutional" for k in kinds], dtype=np.bool_)
     transformer = np.array([k == "transformer" for k in kinds], dtype=np.bool_)
-    for protocol, teaches, judged in (
+    for protocol, train_mask, judged in (
         ("convolutional_teaches", convolutional, transformer),
         ("transformer_teaches", transformer, convolutional),
     ):
-        train, rows = vision.take(teaches & _usable(vision)), vision.take(judged & clean)
+        train, rows = vision.take(train_mask & _usable(vision)), vision.take(judged & clean)
         if len(train) and len(rows):
             yield Fold(protocol, train, [_vision_task(protocol, rows)])
 

@@ -47,7 +47,7 @@ class NeuSightProtocols(DatasetProtocols):
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All operators of all devices; end-to-end rows never teach."""
-        return _taught(bundle.table("ops"), bundle, catalog)
+        return _operator_rows(bundle.table("ops"), bundle, catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each published or leave-one-GPU-out split of the operator table.
@@ -59,7 +59,7 @@ class NeuSightProtocols(DatasetProtocols):
         for split in NeuSight().splits(bundle):
             if split.table != "ops" or not split.train.any():
                 continue
-            train = _taught(ops[split.train], bundle, catalog)
+            train = _operator_rows(ops[split.train], bundle, catalog)
             protocol = split.protocol.partition("/")[0]
             tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
             if protocol == "unseen_device":
@@ -102,7 +102,7 @@ class NeuSightProtocols(DatasetProtocols):
         return counted(reasons)
 
 
-def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+def _operator_rows(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
     """Training rows with weights from the ingestion checks (throttled groups count less)."""
     ops = ops.reset_index(drop=True)
     flags = NeuSight().flags_of(ops, bundle.table("devices"))
@@ -137,7 +137,9 @@ def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) ->
         yield Task(name, "latency_ms", judged, device=catalog.get(str(device)).name)
 
 
-def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str]) -> list[Task]:
+def _network_tasks(
+    bundle: Bundle, catalog: DeviceCatalog, trained_names: Container[str]
+) -> list[Task]:
     rows = bundle.table("e2e")
     graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
     rows = rows.assign(option=rows["option"].fillna("").astype(str))
@@ -155,7 +157,7 @@ def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str
     ]
     for device, part in plain.groupby("device_key"):
         name = catalog.get(str(device)).name
-        protocol = "seen_device" if name in taught else "unseen_device"
+        protocol = "seen_device" if name in trained_names else "unseen_device"
         tasks.append(_network_task(f"{protocol}/e2e", part, graphs, catalog, name))
     return tasks
 

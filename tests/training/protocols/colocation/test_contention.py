@@ -225,7 +225,7 @@ def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def pilot_exam(request):
+def pilot_fold(request):
     """The exam of the pilot that leaves the cache co-runner out."""
     folder = Path(request.getfixturevalue("reference")) / "contention_pilot"
     folds = protocols_of_dataset("contention_pilot").folds(
@@ -241,12 +241,14 @@ def cpu_only(fold):
 
 
 @pytest.mark.reference
-def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monkeypatch):
+def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    judge = protocols_of_dataset("contention_pilot")
-    answered = list(run_fold(judge, cpu_only(pilot_exam), predictors=("colocation_boost",)))
-    (row,) = rows(answered)
+    dataset_protocols = protocols_of_dataset("contention_pilot")
+    predictions = list(
+        run_fold(dataset_protocols, cpu_only(pilot_fold), predictors=("colocation_boost",))
+    )
+    (row,) = rows(predictions)
     assert row["task"] == "leave_one_corunner_out/p_cpu"
     assert row["mae"] < row["mae_program_mean"]
     assert row["mae_of_repeats"] > 0
@@ -254,13 +256,15 @@ def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monke
 
 
 @pytest.mark.reference
-def test_shots_of_the_judged_rows_are_not_scored(pilot_exam, monkeypatch):
+def test_shots_of_the_judged_rows_are_not_scored(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 20)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    judge = protocols_of_dataset("contention_pilot")
-    answered = list(run_fold(judge, cpu_only(pilot_exam), (8,), predictors=("colocation_boost",)))
-    (row,) = rows(answered)
-    assert row["n"] == len(pilot_exam.tasks[0].judged) - 8
+    dataset_protocols = protocols_of_dataset("contention_pilot")
+    predictions = list(
+        run_fold(dataset_protocols, cpu_only(pilot_fold), (8,), predictors=("colocation_boost",))
+    )
+    (row,) = rows(predictions)
+    assert row["n"] == len(pilot_fold.tasks[0].judged) - 8
 
 
 def with_windows(measured, columns):
@@ -274,11 +278,11 @@ def with_windows(measured, columns):
 
 
 @pytest.mark.reference
-def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, monkeypatch):
+def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_fold, reference, monkeypatch):
     """They give the duration away: by their names they are passed over, smuggled in they win."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    fold = cpu_only(pilot_exam)
+    fold = cpu_only(pilot_fold)
     judged = fold.tasks[0].judged
     mean = ProgramMean().fit(fold.train).predict(judged.queries).values["p_cpu"]
 

@@ -15,7 +15,7 @@ from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols, mlp_peaks, vision_peaks
 from forerun.training.protocols.protocol import Task
 from forerun.training.scores.errors import capacity_scores
@@ -67,12 +67,12 @@ def test_exams_judge_measured_rows_that_did_not_teach(bundle):
 
 
 def test_what_is_taught_is_not_judged_again(bundle):
-    protocols_of_dataset = GpuMemNetProtocols()
-    taught = protocols_of_dataset.training_rows(bundle, CATALOG)
-    seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
-    assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
+    dataset_protocols = GpuMemNetProtocols()
+    train = dataset_protocols.training_rows(bundle, CATALOG)
+    seen = {k: sorted(set(v)) for k, v in train.groups.items()}
+    assert not list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]
-    (task,) = protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen)
+    (task,) = dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)
     assert task.name == "unseen_model/training_peak"
     assert set(task.judged.groups["model"]) == {"resnet50"}
 
@@ -92,10 +92,10 @@ def test_tasks_with_bins_report_them():
     column = np.array([900.0, 1900.0])
     task = Task("a/b", PEAK, Measurements([], {}), bin_width=1000.0)
     columns = {"measured": column, "predicted": column, "low": 0.9 * column, "high": 1.1 * column}
-    answered = Answered(task, 0, columns, {}, "memory")
-    (row,) = rows([answered])
+    task_predictions = TaskPredictions(task, 0, columns, {}, "memory")
+    (row,) = rows([task_predictions])
     assert (row["bin_accuracy"], row["over_allocation"]) == (100.0, pytest.approx(10.0))
-    (plain,) = rows([replace(answered, task=replace(task, bin_width=0.0))])
+    (plain,) = rows([replace(task_predictions, task=replace(task, bin_width=0.0))])
     assert "bin_accuracy" not in plain
 
 
@@ -106,11 +106,11 @@ def test_the_plan_and_one_constant_answer_for_perceptrons_within_a_percent(refer
     measured = mlp_peaks(table.reset_index(drop=True), CATALOG)
     plans = [memory_plan(q.workload) for q in measured.queries]
     peak = measured.values[PEAK]
-    taught = np.arange(len(peak)) < 50
-    nothing = np.full(taught.sum(), np.nan)
-    found = AffineMap.fit(plans[: taught.sum()], peak[taught], nothing)
-    answer = np.array([found.peak(plan) for plan in plans])[~taught]
-    error = np.abs(answer / peak[~taught] - 1.0)
+    train_mask = np.arange(len(peak)) < 50
+    nothing = np.full(train_mask.sum(), np.nan)
+    found = AffineMap.fit(plans[: train_mask.sum()], peak[train_mask], nothing)
+    answer = np.array([found.peak(plan) for plan in plans])[~train_mask]
+    error = np.abs(answer / peak[~train_mask] - 1.0)
     assert error.mean() < 0.008
-    assert (answer // 1000 == peak[~taught] // 1000).mean() > 0.984
+    assert (answer // 1000 == peak[~train_mask] // 1000).mean() > 0.984
     assert found.reserved == pytest.approx(1.0, abs=0.02)
