@@ -108,7 +108,7 @@ class DatasetProtocols(ABC):
     """Table -> optional column -> description of the default that replaces it."""
 
     joined: ClassVar[Sequence[str]] = ()
-    """Tables that describe the workloads, taken from the pulled bundle where a folder lacks them."""
+    """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
 
     @abstractmethod
     def predictor(self, seed: int = 0) -> Predictor:
