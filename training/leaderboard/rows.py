@@ -1,4 +1,4 @@
-"""From answers, and from rows of `forerun evaluate`, to entries of the leaderboard."""
+"""Entries of the leaderboard from predictions, and from stored rows of `forerun evaluate`."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,12 +28,12 @@ def entries_of(
     predictions: Sequence[TaskPredictions],
     provenance: Mapping[str, Any],
 ) -> list[Entry]:
-    """Entries of one sitting, and of the baselines judged on the same rows.
+    """Entries of one evaluation run, and of the baselines on the same rows.
 
     Args:
         dataset: name of the bundle.
-        protocol: exam that was sat.
-        predictions: of one predictor at one number of shots, of all folds and seeds.
+        protocol: name of the protocol.
+        predictions: those of one predictor at one number of shots, of all folds and seeds.
         provenance: `seeds`, `date`, `commit` and `digest` of every entry.
     """
     found = []
@@ -48,13 +48,13 @@ def entries_of(
             for one in rows([a for a in mine if a.seed == seed]):
                 per_seed.setdefault((one["task"], one["device"], one["metric"]), []).append(one)
         for task, seeds in per_seed.items():
-            # What has no seed and is judged on the same rows each time has one score, no error.
+            # A deterministic baseline on the same rows has one score, without a standard error.
             same = system is not None and not shots[task]
             row: Row = seeds[0] if same else _averaged(seeds)
             given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
             entry = _entry(dataset, protocol, row, system, given)
             if entry.kind == "published" and not entry.n:
-                continue  # They published no answer to these rows.
+                continue  # Nothing was published for these rows.
             found.append(replace(entry, command=command(entry, predictions[0].predictor)))
     return found
 
@@ -62,12 +62,12 @@ def entries_of(
 def shipped_entries(
     evaluations: Sequence[Row], digests: Mapping[str, str], manifest: Row
 ) -> Iterator[Entry]:
-    """Entries of `scores.json`, which lies beside a saved predictor.
+    """Entries of `scores.json`, which is stored with a saved predictor.
 
     Args:
         evaluations: content of `scores.json`.
-        digests: dataset -> digest of the bundle that taught.
-        manifest: content of `manifest.json`, which knows the day.
+        digests: dataset -> digest of the bundle that was trained on.
+        manifest: content of `manifest.json`, whose date of creation is used.
     """
     names = {cls.dataset: cls().predictor_name for cls in DATASET_PROTOCOLS}
     for evaluation in evaluations:
@@ -94,7 +94,7 @@ def shipped_entries(
 
 
 def score_of(dataset: str, row: Row) -> str:
-    """The field that ranks a task: what its row says, what others report, or the mean error."""
+    """Name of the score that ranks a task: the row's own, the one others report, or `mape`."""
     named = row.get("score")
     if named:
         return str(named)
@@ -104,11 +104,11 @@ def score_of(dataset: str, row: Row) -> str:
 
 
 def command(entry: Entry, predictor: str) -> str:
-    """What prints this entry again.
+    """The command that prints an entry again.
 
     Args:
-        entry: of ours, or a baseline judged beside `predictor`.
-        predictor: who sat the exam.
+        entry: an entry of `predictor`, or of a baseline in the same evaluation.
+        predictor: name of the predictor that was evaluated.
     """
     words = ["forerun", "evaluate", entry.dataset]
     if entry.protocol:
@@ -122,7 +122,7 @@ def command(entry: Entry, predictor: str) -> str:
 
 
 def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPredictions:
-    """The same rows, answered by a baseline in place of the predictor."""
+    """The same rows with the predictions of a baseline in place of the predictor's."""
     if system is None:
         return prediction
     nothing = np.full(len(prediction.columns["measured"]), np.nan)
@@ -136,7 +136,7 @@ def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPrediction
 
 
 def _averaged(seeds: Sequence[Row]) -> Row:
-    """Every score's mean over seeds, and its standard error as `NAME_standard_error`."""
+    """Mean of every score over seeds, and its standard error as `NAME_standard_error`."""
     row = dict(seeds[0])
     for name in [name for name in row if name not in _NO_SCORE]:
         if name.endswith("_standard_error"):

@@ -1,4 +1,4 @@
-"""Judge predictors for the leaderboard, keep each result, and go on where a run was cut off."""
+"""Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to judge.
+    """What to evaluate.
 
     Attributes:
-        datasets: names; all that have an examiner when empty.
-        protocols: names of exams; all when empty.
-        predictors: names; all that take a dataset's exams when empty.
-        shots: numbers of rows to adapt on; 0 is the task's own number.
-        seeds: fits, or draws of shots, to average.
+        datasets: names of datasets; all that have protocols when empty.
+        protocols: names of protocols; all when empty.
+        predictors: names of predictors; all of each dataset when empty.
+        shots: sizes of the support set; 0 is the task's own number.
+        seeds: number of fits (or draws of the support set) to average.
         data: folder of bundles by dataset name; the pulled ones when None.
     """
 
@@ -49,23 +49,24 @@ class Plan:
 
 
 def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) -> list[Entry]:
-    """Judge what the store does not hold yet.
+    """Evaluate what the store does not hold yet.
 
-    Each run is kept as soon as it is finished, so that a run that was cut off goes on with the
-    next one.
+    Each evaluation run is stored as soon as it is finished, so that after an interruption only the
+    unfinished ones are repeated.
 
     Args:
-        plan: what to judge.
-        store: finished sittings; added to.
-        progress: takes a line for people.
+        plan: what to evaluate.
+        store: finished evaluation runs, to which new ones are added.
+        progress: called with a line of text that reports progress.
 
     Returns:
-        Entries of every run of the plan, those of earlier runs too.
+        Entries of all evaluation runs of the plan, including those finished earlier.
 
     Raises:
-        UnknownDataset: no protocol is written for a dataset.
-        MissingData: a dataset that the plan names is not here; one that it does not is left out.
-        InputError: no predictor or protocol of that name.
+        UnknownDataset: a dataset has no protocols.
+        MissingData: a dataset that the plan names is missing; without names, missing ones are
+            left out.
+        InputError: there is no predictor or protocol of that name.
     """
     chosen = [
         protocols_of_dataset(name)
@@ -73,7 +74,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
     ]
     _check(plan, chosen)
     found: list[Entry] = []
-    sat, commit = 0, tracking.code_state() or f"forerun {__version__}"
+    count, commit = 0, tracking.code_state() or f"forerun {__version__}"
     for dataset_protocols in chosen:
         folder = None if plan.data is None else plan.data / dataset_protocols.dataset
         try:
@@ -87,15 +88,15 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
             dataset_protocols, bundle, plan, store, progress, commit
         ).all():
             found += entries
-            sat += 1
-    if plan.protocols and not sat:
-        raise InputError(f"No exam of protocol {', '.join(plan.protocols)} in these datasets.")
+            count += 1
+    if plan.protocols and not count:
+        raise InputError(f"No protocol {', '.join(plan.protocols)} in these datasets.")
     return found
 
 
 @dataclass
 class _EvaluationRuns:
-    """One dataset's exams, each generated once, sat by everyone who has not finished them."""
+    """Evaluation runs of one dataset; each fold is generated once for all predictors."""
 
     dataset_protocols: DatasetProtocols
     bundle: Bundle
@@ -106,11 +107,11 @@ class _EvaluationRuns:
     predictions: dict[EvaluationRun, list[TaskPredictions]] = field(default_factory=dict)
 
     def all(self) -> Iterator[Sequence[Entry]]:
-        """Entries of one run after another, from the store or judged now."""
+        """Entries of each evaluation run, from the store or evaluated now."""
         over: set[str] = set()
         for fold, last in _with_last(self._folds()):
             if fold.protocol in over:
-                raise ValueError(f"exams of {fold.protocol} must follow one another")
+                raise ValueError(f"folds of {fold.protocol} must follow one another")
             if last:
                 over.add(fold.protocol)
             for name, settings in self._predictors().items():
@@ -138,12 +139,12 @@ class _EvaluationRuns:
         ):
             self.predictions.setdefault(by_shots[prediction.shots], []).append(prediction)
         for evaluation_run in pending if last else ():
-            entries = self._judged(evaluation_run, self.predictions.pop(evaluation_run, []))
+            entries = self._entries(evaluation_run, self.predictions.pop(evaluation_run, []))
             self.store.keep(evaluation_run, entries)
             self.progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
             yield entries
 
-    def _judged(
+    def _entries(
         self, evaluation_run: EvaluationRun, predictions: Sequence[TaskPredictions]
     ) -> list[Entry]:
         provenance = {
@@ -162,7 +163,7 @@ class _EvaluationRuns:
                 yield fold
 
     def _predictors(self) -> Mapping[str, str]:
-        """Name -> settings of those that sit."""
+        """Name -> settings of the predictors to evaluate."""
         wanted = self.plan.predictors
         return {
             p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p))
@@ -185,7 +186,7 @@ class _EvaluationRuns:
 
 
 def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
-    """Each exam, and whether it is its protocol's last."""
+    """Each fold, and whether it is the last of its protocol."""
     before: Fold | None = None
     for fold in folds:
         if before is not None:
@@ -209,12 +210,12 @@ def _line(evaluation_run: EvaluationRun) -> str:
 
 
 def track(board: Leaderboard, files: Sequence[Path], name: str = "leaderboard") -> str:
-    """Log one run in MLflow: entries as metrics, pictures and the page as artifacts.
+    """Log one run in MLflow: entries as metrics, figures and the page as artifacts.
 
     Args:
-        board: what was judged.
-        files: pictures (`.png`) and pages to log.
-        name: of the run.
+        board: the entries.
+        files: figures (`.png`) and pages to log.
+        name: name of the run.
 
     Returns:
         MLflow's run id.

@@ -1,7 +1,8 @@
-"""The model card that travels with a predictor, as Markdown made from data alone.
+"""The model card that is stored with a predictor, as Markdown.
 
-Mitchell et al.: "Model Cards for Model Reporting", FAT* 2019, arXiv:1810.03993. The same data makes
-the same text, byte for byte, so that a card belongs to the hash of its artifact.
+Model cards follow Mitchell et al.: "Model Cards for Model Reporting", FAT* 2019, arXiv:1810.03993.
+The text is a deterministic function of its data, so that the card can be part of the artifact that
+is hashed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,21 +17,21 @@ from forerun.training.tracking.record import TrainingRecord
 _PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
 _NONE = "–"
 OWN_SCALE = (
-    "Mean absolute errors of a share. `repeats` is what repeats of one question differ by; "
+    "Mean absolute errors of a share. `repeats` is the error between repeated measurements; "
     "baselines stand last."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingDataset:
-    """A dataset that taught the predictor.
+    """A dataset that a predictor was trained on.
 
     Attributes:
         dataset: name of the bundle.
-        rows: rows that were fitted on; None when not known.
+        rows: number of training rows; None when not known.
         digest: hash of the bundle's content.
-        devices: devices among these rows.
-        source: where it is from, and its licence.
+        devices: devices of the training rows.
+        source: citation and licence.
     """
 
     dataset: str
@@ -42,16 +43,16 @@ class TrainingDataset:
 
 @dataclass(frozen=True)
 class Card:
-    """What a model card says.
+    """Content of a model card.
 
     Attributes:
         title: heading.
-        answers: what it answers, and for what; one line each.
-        taught: datasets that taught it.
-        evaluations: what `forerun.training.evaluation.evaluate.evaluate` returned, one a dataset.
-        limits: where it must not be trusted; one line each.
-        command: rebuilds the artifact.
-        created: ISO day.
+        answers: metrics and workloads that it predicts; one line each.
+        taught: datasets that the predictors were trained on.
+        evaluations: results of `forerun.training.evaluation.evaluate.evaluate`, by dataset.
+        limits: known limitations; one line each.
+        command: shell commands that rebuild the artifact.
+        created: date of creation, ISO 8601.
         commit: git commit of the code; None when not known.
         versions: package -> version.
     """
@@ -95,11 +96,11 @@ class Card:
 def training_datasets_of(
     record: TrainingRecord, sources: Mapping[str, str] | None = None
 ) -> tuple[TrainingDataset, ...]:
-    """Datasets of a training record, in order of their names.
+    """Datasets of a training record, sorted by name.
 
     Args:
         record: digests, grouping keys and number of the training rows.
-        sources: dataset -> where it is from, and its licence.
+        sources: dataset -> its citation and licence.
     """
     return tuple(
         TrainingDataset(
@@ -232,7 +233,7 @@ def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _conditional(evaluations: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Coverage within groups of rows, where evaluations hold it; no part of the card elsewhere."""
+    """The card's section on conditional coverage; empty where no evaluation has it."""
     rows = [
         [
             str(evaluation["dataset"]),

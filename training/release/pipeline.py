@@ -1,4 +1,4 @@
-"""From data to an artifact with a model card, tracked: what `forerun train` does."""
+"""`forerun train`: evaluate and fit predictors, seal them as an artifact, track and register it."""
 
 import json
 import tempfile
@@ -42,8 +42,8 @@ ANSWERS = (
     "results of MLPerf Inference by model, scenario and accelerator, by `benchmark_history`",
 )
 LIMITS = (
-    "Few devices taught each part (see the tables); on others the interval is wider and `limits` "
-    "says what left the training range.",
+    "Each predictor was trained on few devices (see the tables); on others the interval is wider "
+    "and `limits` says what is outside the training range.",
     "Power outside A30 and RTX 2080 Ti is an educated range, not a measurement.",
     "Latency is of a busy device at a fixed shape: no data loading, no queueing, no neighbours.",
     "fp16, bf16 and amp on operators alone are extrapolated from fp32.",
@@ -62,23 +62,23 @@ def release(
     track: bool = True,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
-    """Judge under every protocol, fit on all rows, seal with card and scores, track and register.
+    """Evaluate under every protocol, fit on all rows, seal with card and scores, and register.
 
     Args:
         output: folder of the artifact.
-        names: predictors; all when empty.
+        names: predictors to fit; all when empty.
         base: artifact whose other predictors, and their scores, are kept.
         data: folder that holds bundles by dataset name; the pulled ones when None.
-        judge: run protocols first; without it the card has no scores.
-        protocols: those to run; all when empty.
-        track: log the run in MLflow and register the version (needs the train extra).
-        progress: takes a line for people.
+        judge: whether to run the protocols first; without them the card has no scores.
+        protocols: names of the protocols to run; all when empty.
+        track: whether to log the run in MLflow and register the version (needs the train extra).
+        progress: called with a line of text that reports progress.
 
     Returns:
         `folder`, `version`, `registered` (None when not tracked), and the evaluations.
 
     Raises:
-        MissingData: a bundle is not here.
+        MissingData: a bundle is missing.
         MissingExtra: tracking without the train extra.
     """
     chosen = recipes_of(names, composable(base))
@@ -86,8 +86,10 @@ def release(
         protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
     )
     folders = {name: data / name for name in needed} if data is not None else {}
-    judged = _judged_datasets(chosen) if judge else []
-    predictions = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
+    datasets = _evaluated_datasets(chosen) if judge else []
+    predictions = {
+        name: _evaluated(name, folders.get(name), protocols, progress) for name in datasets
+    }
     commit = tracking.git_commit()
     evaluations = [
         {
@@ -120,8 +122,8 @@ def release(
     }
 
 
-def _judged_datasets(chosen: Sequence[Recipe]) -> list[str]:
-    """Datasets of these courses, but for those that another course is judged by."""
+def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
+    """Datasets of these recipes, except those that evaluate the predictor of another recipe."""
     elsewhere = {recipe.protocols.dataset for recipe in RECIPES}
     elsewhere -= {recipe.protocols.dataset for recipe in chosen}
     names = dict.fromkeys(
@@ -130,7 +132,7 @@ def _judged_datasets(chosen: Sequence[Recipe]) -> list[str]:
     return [name for name in names if name not in elsewhere]
 
 
-def _judged(
+def _evaluated(
     name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
 ) -> list[TaskPredictions]:
     bundle = find(name, folder)
@@ -208,7 +210,7 @@ def _pictures(folder: Path, predictions: Mapping[str, Sequence[TaskPredictions]]
 
 
 def _errors(tasks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """System -> task -> MAPE; ours first, then the baselines."""
+    """System -> task -> mean absolute percentage error; ours first, then the baselines."""
     ours = {_label(task): task["mape"] for task in tasks}
     systems = dict.fromkeys(system for task in tasks for system in task["baselines"])
     return {"forerun": ours} | {

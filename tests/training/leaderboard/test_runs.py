@@ -151,7 +151,7 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
 def test_wrong_names_are_said_and_absent_datasets_left_out(data, results, tmp_path):
     with pytest.raises(InputError, match=r"No predictor 'oracle'.* mean, seeded"):
         run(Plan(data=data, predictors=["oracle"]), results)
-    with pytest.raises(InputError, match="No exam of protocol other"):
+    with pytest.raises(InputError, match="No protocol other in"):
         run(Plan(data=data, protocols=["other"]), results)
     with pytest.raises(MissingData):
         run(Plan(data=tmp_path / "nowhere", datasets=["toy"]), results)
