@@ -96,8 +96,8 @@ RECIPES: tuple[Recipe, ...] = (
 The predictors of `COMPOSED` contain others, which are fitted before them.
 
 Only the convolutions of deepbench are training rows, since NeuSight's convolutions have a single
-kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017, increased the error
-on matrix products of newer, held-out GPUs (docs/protocols.md).
+kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017, increased
+the error on matrix products of newer, held-out GPUs (docs/protocols.md).
 """
 
 

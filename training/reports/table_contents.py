@@ -76,7 +76,7 @@ HELD: Final = (
     Column("measured <= high", "below_high"),
     Column("over-allocated", "over_allocation"),
 )
-"""For capacities: how often the upper end suffices, and by how much it exceeds the need on average."""
+"""For capacities: how often the upper end suffices, and its mean excess over the measured value."""
 ROWS: Final = Column("n", "n", "", 0)
 ERROR: Final = Column("forerun", "mape", competes=True)
 MEDIAN: Final = Column("its median", "median_ape")
