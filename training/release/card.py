@@ -48,7 +48,7 @@ class Card:
     Attributes:
         title: heading.
         answers: metrics and workloads that it predicts; one line each.
-        taught: datasets that the predictors were trained on.
+        trained_on: datasets that the predictors were trained on.
         evaluations: results of `forerun.training.evaluation.evaluate.evaluate`, by dataset.
         limits: known limitations; one line each.
         command: shell commands that rebuild the artifact.

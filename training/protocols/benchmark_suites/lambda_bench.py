@@ -1,8 +1,8 @@
 """lambda_bench: throughput of training jobs, with a GPU held out in every number and host.
 
 A task is a precision and a device; `throughput_1_*` are systems with one GPU, `throughput_many_*`
-those with several. Rows of different nodes with the same configuration are repeated measurements, of
-which the median is evaluated, so that devices with many nodes have no more weight.
+those with several. Rows of different nodes with the same configuration are repeats. Only their
+median is evaluated, so that devices with many nodes have no more weight.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

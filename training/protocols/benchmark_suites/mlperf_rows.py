@@ -35,8 +35,8 @@ TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = {
     "deepseek-r1": 3886.2274,
 }
 """Mean number of tokens that the reference implementation generates for a sample; it converts
-results in tokens to samples. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1 as in MLCommons' rules (the
-submission checker's TOKENS_PER_SAMPLE), GPT-J as NVIDIA reports it; Llama 3.1 8B is where its
+results in tokens to samples. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1: TOKENS_PER_SAMPLE of
+MLCommons' submission checker. GPT-J: as NVIDIA reports it. Llama 3.1 8B: the length at which its
 summaries are cut (`max_new_tokens` of the reference), an upper bound."""
 
 ASKED: Final = (

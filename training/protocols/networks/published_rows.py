@@ -41,8 +41,8 @@ BOARDS: Final[Mapping[str, str]] = {
     "rtx2060": "rtx-2060-super",
     "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
 }
-"""GPU named by chip alone -> board: the one that cloud machines have; for GeForce chips the only one
-with the memory size that the tables state (8 and 16 GB)."""
+"""GPU named by chip alone -> board: the one that cloud machines have; for GeForce chips the only
+one with the memory size that the tables state (8 and 16 GB)."""
 
 CONTAINER_TORCH: Final[Mapping[str, str]] = {
     "20.06": "1.6.0",
