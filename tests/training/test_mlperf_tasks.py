@@ -1,4 +1,4 @@
-"""mlperf_inference as exams: what teaches, what is judged, and what simple rules answer."""
+"""Protocols of mlperf_inference: training rows, held-out rows and simple baselines."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def bundle(tmp_path_factory):
     return Bundle.write(folder / "bundle", "mlperf_inference", tables, as_csv=tuple(tables))
 
 
-def test_rounds_are_pooled_and_taught_by_earlier_ones(bundle):
+def test_rounds_are_pooled_and_predicted_from_earlier_ones(bundle):
     folds = list(MlperfInferenceProtocols().folds(bundle, CATALOG))
     later = [fold for fold in folds if fold.protocol == "later_rounds"]
     assert len(later) == 2
@@ -41,7 +41,7 @@ def test_rounds_are_pooled_and_taught_by_earlier_ones(bundle):
     assert {f"later_rounds/{p}" for p in ("throughput", "latency", "throughput_cpu")} <= names
 
 
-def test_an_accelerator_unseen_teaches_nothing_of_itself(bundle):
+def test_an_unseen_accelerator_has_no_training_rows(bundle):
     for fold in MlperfInferenceProtocols().folds(bundle, CATALOG):
         if fold.protocol == "unseen_accelerator":
             for task in fold.tasks:

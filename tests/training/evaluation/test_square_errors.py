@@ -12,12 +12,12 @@ from forerun.training.protocols.protocol import Task
 NOTHING = Measurements([], {})
 
 
-def task_predictions(measured, missed, metric="a", seed=0, scale=np.asarray):
+def task_predictions(measured, error, metric="a", seed=0, scale=np.asarray):
     task = Task("protocol/part", metric, NOTHING, scale=scale)
     truth = np.array(measured, dtype=float)
     nothing = np.full(len(truth), np.nan)
-    columns = {"measured": truth, "predicted": truth + missed, "low": nothing, "high": nothing}
-    return TaskPredictions(task, seed, columns, {"constant": truth + 2 * missed}, "mine", 0)
+    columns = {"measured": truth, "predicted": truth + error, "low": nothing, "high": nothing}
+    return TaskPredictions(task, seed, columns, {"constant": truth + 2 * error}, "mine", 0)
 
 
 def test_a_large_part_weighs_more_when_rows_are_pooled():
@@ -40,12 +40,12 @@ def test_a_task_without_a_scale_has_no_such_fields():
 
 
 def test_targets_add_up_and_seeds_are_averaged():
-    sittings = [
-        task_predictions([1.0, 2.0], missed, metric, seed)
+    predictions = [
+        task_predictions([1.0, 2.0], error, metric, seed)
         for seed, more in ((0, 0.0), (1, 2.0))
-        for metric, missed in (("a", 1.0 + more), ("b", 3.0 + more))
+        for metric, error in (("a", 1.0 + more), ("b", 3.0 + more))
     ]
-    (total,) = summed_rows(sittings)
+    (total,) = summed_rows(predictions)
     assert total["rmse_sum"] == pytest.approx((4.0 + 8.0) / 2)
     assert total["rmse_sum_standard_error"] == pytest.approx(2.0)
     assert (total["metric"], total["n"]) == ("sum", 2)

@@ -41,7 +41,7 @@ def of(entries, predictor, task="folds/x", shots=0):
     return found
 
 
-def test_every_predictor_stands_beside_the_baselines_and_the_published(data, results):
+def test_every_predictor_is_listed_with_baselines_and_published_systems(data, results):
     found = run(Plan(data=data), results)
     kinds = {entry.predictor: entry.kind for entry in found}
     assert kinds == {
@@ -143,8 +143,8 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
             [given["--predictor"]],
         )
         (row,) = (r for r in rows(list(predictions)) if r["task"] == entry.task)
-        shown = {**row["baselines"], "them": row["baselines"]["published_them"]}
-        value = row["mape"] if entry.kind == "ours" else shown[entry.predictor]
+        others = {**row["baselines"], "them": row["baselines"]["published_them"]}
+        value = row["mape"] if entry.kind == "ours" else others[entry.predictor]
         assert value == pytest.approx(entry.value, nan_ok=True)
 
 
@@ -168,7 +168,7 @@ def test_a_damaged_result_is_left_out(data, results):
     assert "toy" in stored(results).datasets()
 
 
-def test_evaluation_still_sits_the_exams_as_before(data, monkeypatch):
+def test_evaluation_runs_the_protocols_as_before(data, monkeypatch):
     monkeypatch.setattr(evaluation, "protocols_of_dataset", lambda name: ToyProtocols())
     predictions = list(
         run_protocols(ToyProtocols(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2)

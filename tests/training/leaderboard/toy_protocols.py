@@ -53,7 +53,7 @@ class Seeded(Mean):
 
 
 class ToyProtocols(DatasetProtocols):
-    """`whole` is taught 2 ms in one exam; `folds` 1 ms and 2 ms in two; all are judged on 2 ms."""
+    """`whole` trains on 2 ms in one fold, `folds` on 1 ms and 2 ms in two; evaluated on 2 ms."""
 
     dataset = "toy"
 

@@ -59,7 +59,7 @@ def test_a_card_says_what_its_data_holds(said):
     assert said in CARD.markdown()
 
 
-def test_our_scores_stand_beside_every_baseline():
+def test_our_scores_are_listed_with_every_baseline():
     (table,) = (t for t in tables(CARD.markdown()) if "within 10 %" in t[0])
     bmm = dict(zip(table[0], table[2], strict=True))
     assert bmm["MAPE"] == "**6.7 %**"

@@ -1,4 +1,4 @@
-"""Exams of nas_latency: a judged device teaches nothing but its shots, in every protocol."""
+"""Protocols of nas_latency: of a held-out device only its support set is known."""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ def bundle(tmp_path_factory) -> Bundle:
     return Bundle.write(folder, "nas_latency", tables)
 
 
-def test_no_judged_device_teaches(bundle):
+def test_no_held_out_device_is_in_the_training_set(bundle):
     folds = list(NasLatencyProtocols().folds(bundle, CATALOG))
     assert {e.protocol for e in folds} >= {"nasflat_nb201", "help_nb201", "every_other_device"}
     for fold in folds:
@@ -45,7 +45,7 @@ def test_no_judged_device_teaches(bundle):
             assert task.device not in trained_on
 
 
-def test_only_the_first_900_architectures_teach(bundle):
+def test_training_rows_are_the_first_900_architectures(bundle):
     (space,) = spaces(bundle)
     for fold in NasLatencyProtocols().folds(bundle, CATALOG):
         names, counts = np.unique(fold.train.groups["device"], return_counts=True)
@@ -65,10 +65,10 @@ def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle)
         assert 600 < len(times) < 760
         judged = {q.workload for q in task.judged.queries}
         assert len(task.judged) <= 100
-        shown = {q.workload for q in task.always.queries}
+        references = {q.workload for q in task.always.queries}
         references = published_protocols()["help"]["nb201"]["reference_arch_ids"]
         assert len(task.always) == sum(r < 1000 for r in references)
-        assert not {id(w) for w in judged} & {id(w) for w in shown}
+        assert not {id(w) for w in judged} & {id(w) for w in references}
 
 
 def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):

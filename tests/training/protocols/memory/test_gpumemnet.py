@@ -1,4 +1,4 @@
-"""gpumemnet as exams: what teaches, what is judged, and that the plan alone comes close."""
+"""Protocols of gpumemnet: training and held-out rows; the plan alone comes close."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ MODELS = ("cait_m36", "resnet50", "tf_mixnet", "vit_tiny")
 
 @pytest.fixture
 def bundle(tmp_path):
-    """Made-up rows, with graphs of four of their models beside them."""
+    """Made-up rows, and graphs of four of their models."""
     raw = tiny_upstream("gpumemnet", tmp_path / "upstream")
     columns = ("img_size", "idx", "op", "in_shapes", "out_shape", "preds", "flops")
     operator = dict(zip(columns, (8, 0, "relu", "[[1,3,8,8]]", "[1,3,8,8]", "", 0), strict=True))
@@ -57,7 +57,7 @@ def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
     np.testing.assert_array_equal(~np.isnan(found.values[AT_LEAST]), why == "near_40gb_cap")
 
 
-def test_exams_judge_measured_rows_that_did_not_teach(bundle):
+def test_tasks_hold_measured_rows_that_are_not_in_the_training_set(bundle):
     folds = list(GpuMemNetProtocols().folds(bundle, CATALOG))
     assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
     for fold in folds:
@@ -66,7 +66,7 @@ def test_exams_judge_measured_rows_that_did_not_teach(bundle):
             assert not set(task.judged.groups["model"]) & set(fold.train.groups["model"])
 
 
-def test_what_is_taught_is_not_judged_again(bundle):
+def test_training_rows_are_not_evaluated(bundle):
     dataset_protocols = GpuMemNetProtocols()
     train = dataset_protocols.training_rows(bundle, CATALOG)
     seen = {k: sorted(set(v)) for k, v in train.groups.items()}
@@ -101,7 +101,7 @@ def test_tasks_with_bins_report_them():
 
 @pytest.mark.reference
 def test_the_plan_and_one_constant_answer_for_perceptrons_within_a_percent(reference):
-    """Published: 97.6 and 98.4 % in the right bin of 1,000 MiB, by networks taught on all."""
+    """Published: 97.6 and 98.4 % in the right bin of 1,000 MiB, by networks trained on all."""
     table = Bundle.open(reference / "gpumemnet").table("mlp_step2").iloc[::6]
     measured = mlp_peaks(table.reset_index(drop=True), CATALOG)
     plans = [memory_plan(q.workload) for q in measured.queries]

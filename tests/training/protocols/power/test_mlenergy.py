@@ -1,4 +1,4 @@
-"""mlenergy as exams: what is asked, what teaches, what is judged."""
+"""Protocols of mlenergy: queries, training rows and held-out rows."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_sizes_of_pictures_and_layouts_are_read(bundle):
     assert Diffusion(0.6e9, 1024, 1024, 1, 50, 1) in drawn
 
 
-def test_models_that_are_judged_do_not_teach(bundle):
+def test_held_out_models_are_no_training_rows(bundle):
     folds = list(MlEnergyProtocols().folds(bundle, CATALOG))
     assert len(folds) == 6 + 2
     for fold in folds:

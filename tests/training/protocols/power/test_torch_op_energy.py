@@ -81,7 +81,7 @@ def test_a_gpu_is_left_out_with_all_its_runs(bundle):
         assert len(fold.train) > 20
 
 
-def test_baselines_stand_beside_every_gpu_left_out(bundle):
+def test_every_held_out_gpu_has_baselines(bundle):
     for fold in PROTOCOLS.folds(bundle, CATALOG):
         if fold.protocol == "unseen_device":
             for task in fold.tasks:

@@ -1,4 +1,4 @@
-"""zeus_powercap as exams: GPUs left out in turn, and a folder of one new GPU alone."""
+"""Protocols of zeus_powercap: each GPU held out, and a folder of one new GPU."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def bundle(tmp_path):
     return Bundle.write(tmp_path / "b", "zeus_powercap", tables, as_csv=ZeusPowerCap.csv_tables)
 
 
-def test_each_gpu_is_judged_by_what_the_others_taught(bundle):
+def test_each_gpu_is_predicted_from_the_others(bundle):
     folds = list(ZeusPowerCapProtocols().folds(bundle, CATALOG))
     assert [fold.protocol.partition("/")[2] for fold in folds] == ["A40", "P100", "V100"]
     for fold in folds:
@@ -62,7 +62,7 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
     assert board(name, CATALOG).name == "quadro-rtx-6000"
 
 
-def test_the_choice_of_a_limit_is_judged_beside_the_energy(bundle):
+def test_the_choice_of_a_limit_is_scored_with_the_energy(bundle):
     dataset_protocols = Quick()
     fold = next(dataset_protocols.folds(bundle, CATALOG))
     found = {
