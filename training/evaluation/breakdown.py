@@ -42,8 +42,10 @@ def row_keys(rows: Measurements) -> dict[str, Text]:
         and `runtime` of the query; empty where a query has none.
     """
     asked = [_keys_of(query) for query in rows.queries]
-    names = dict.fromkeys(name for one in asked for name in one)
-    found = {name: np.array([one.get(name, "") for one in asked], dtype=np.str_) for name in names}
+    names = dict.fromkeys(name for keys in asked for name in keys)
+    found = {
+        name: np.array([keys.get(name, "") for keys in asked], dtype=np.str_) for name in names
+    }
     return {**found, **{name: column.astype(np.str_) for name, column in rows.groups.items()}}
 
 
@@ -73,16 +75,16 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
     import pandas as pd
 
     parts = []
-    for one in predictions:
+    for prediction in predictions:
         head: dict[str, Any] = {
-            "task": one.task.name,
-            "metric": one.task.metric,
-            "predictor": one.predictor,
-            "seed": one.seed,
+            "task": prediction.task.name,
+            "metric": prediction.task.metric,
+            "predictor": prediction.predictor,
+            "seed": prediction.seed,
         }
-        keys = {} if one.judged is None else row_keys(one.judged)
-        values = {name: np.asarray(column) for name, column in one.columns.items()}
-        flags = {} if one.in_domain is None else {"in_domain": one.in_domain}
+        keys = {} if prediction.judged is None else row_keys(prediction.judged)
+        values = {name: np.asarray(column) for name, column in prediction.columns.items()}
+        flags = {} if prediction.in_domain is None else {"in_domain": prediction.in_domain}
         parts.append(pd.DataFrame({**keys, **values, **flags}).assign(**head))
     if not parts:
         return pd.DataFrame()
@@ -206,12 +208,17 @@ def _tasks(
 ) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
     """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
     parts: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
-    for one in predictions:
-        if one.judged is not None:
-            key = (one.task.name, one.task.device, one.task.metric, one.predictor)
-            parts.setdefault(key, []).append(one)
-    for key, mine in parts.items():
-        table = answer_table(mine)
+    for prediction in predictions:
+        if prediction.judged is not None:
+            key = (
+                prediction.task.name,
+                prediction.task.device,
+                prediction.task.metric,
+                prediction.predictor,
+            )
+            parts.setdefault(key, []).append(prediction)
+    for key, task_rows in parts.items():
+        table = answer_table(task_rows)
         groups = _interval_groups(table)
         if groups is not None:
             table[INTERVAL] = groups

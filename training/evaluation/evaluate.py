@@ -233,11 +233,11 @@ def rows(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
         Dictionaries with the fields of `forerun evaluate --json`; percentages are 0 to 100.
     """
     by_task: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
-    for one in predictions:
-        task = one.task
-        key = (task.name, task.device, task.metric, one.predictor)
-        by_task.setdefault(key, []).append(one)
-    return [_row(mine) for mine in by_task.values()]
+    for prediction in predictions:
+        task = prediction.task
+        key = (task.name, task.device, task.metric, prediction.predictor)
+        by_task.setdefault(key, []).append(prediction)
+    return [_row(of_task) for of_task in by_task.values()]
 
 
 def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
@@ -245,22 +245,26 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     per_seed, others, capacity, choices = [], [], [], []
     relative_speed: list[Mapping[str, float | None]] = []
     for seed in sorted({a.seed for a in predictions}):
-        mine = [a for a in predictions if a.seed == seed]
-        columns = {c: np.concatenate([a.columns[c] for a in mine]) for c in mine[0].columns}
+        same_seed = [a for a in predictions if a.seed == seed]
+        columns = {
+            c: np.concatenate([a.columns[c] for a in same_seed]) for c in same_seed[0].columns
+        }
         per_seed.append(score(**columns))
         if task.bin_width:
             fits = (columns["measured"], columns["predicted"], columns["high"])
             capacity.append(capacity_scores(*fits, task.bin_width))
-        if mine[0].repeats is not None:
-            relative_speed.append(_relative_speed(mine, columns))
-        choices += [_choices(one) for one in mine if one.alternatives is not None]
+        if same_seed[0].repeats is not None:
+            relative_speed.append(_relative_speed(same_seed, columns))
+        choices += [
+            _choices(prediction) for prediction in same_seed if prediction.alternatives is not None
+        ]
         others.append(
             {
                 system: score(
                     columns["measured"],
-                    np.concatenate([a.baselines[system] for a in mine]),
+                    np.concatenate([a.baselines[system] for a in same_seed]),
                 )
-                for system in mine[0].baselines
+                for system in same_seed[0].baselines
             }
         )
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
@@ -282,17 +286,19 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
 
 
 def _relative_speed(
-    mine: Sequence[TaskPredictions], columns: Mapping[str, Column]
+    same_seed: Sequence[TaskPredictions], columns: Mapping[str, Column]
 ) -> dict[str, float | None]:
-    repeats = np.concatenate([a.repeats for a in mine if a.repeats is not None])
-    named = {s: np.concatenate([a.baselines[s] for a in mine]) for s in mine[0].baselines}
+    repeats = np.concatenate([a.repeats for a in same_seed if a.repeats is not None])
+    named = {s: np.concatenate([a.baselines[s] for a in same_seed]) for s in same_seed[0].baselines}
     judged = columns["measured"], columns["predicted"], repeats, named
     return contention_scores(*judged, columns["low"])
 
 
-def _choices(one: TaskPredictions) -> dict[str, Any]:
-    assert one.alternatives is not None
-    return choice_scores(one.columns["measured"], one.columns["predicted"], one.alternatives)
+def _choices(prediction: TaskPredictions) -> dict[str, Any]:
+    assert prediction.alternatives is not None
+    return choice_scores(
+        prediction.columns["measured"], prediction.columns["predicted"], prediction.alternatives
+    )
 
 
 def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -302,9 +308,10 @@ def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     fields = ("choices", "chosen_within_2pct", "chosen_excess")
     rules = choices[0]["chosen_by_rule"]
     return {
-        **{name: _mean([one[name] for one in choices]) for name in fields},
+        **{name: _mean([scores[name] for scores in choices]) for name in fields},
         "chosen_by_rule": {
-            rule: _mean([one["chosen_by_rule"].get(rule) for one in choices]) for rule in rules
+            rule: _mean([scores["chosen_by_rule"].get(rule) for scores in choices])
+            for rule in rules
         },
     }
 

@@ -24,16 +24,16 @@ def check_tables(dataset_protocols: DatasetProtocols, bundle: Bundle) -> None:
     """
     if not dataset_protocols.reads:
         return
-    there = bundle.tables()
-    if not set(dataset_protocols.reads) & set(there):
+    available = bundle.tables()
+    if not set(dataset_protocols.reads) & set(available):
         expected = " or ".join(f"{name}.parquet (or .csv)" for name in dataset_protocols.reads)
         raise MissingData(
             f"{bundle.folder} has no table that `forerun evaluate {dataset_protocols.dataset}` "
             f"reads: it wants {expected}, and there is "
-            f"{', '.join(there)}.{_close(there, list(dataset_protocols.reads))}"
+            f"{', '.join(available)}.{_close(available, list(dataset_protocols.reads))}"
         )
     for table, wanted in dataset_protocols.reads.items():
-        if table not in there:
+        if table not in available:
             continue
         columns = [str(name) for name in bundle.table(table).columns]
         missing = [name for name in wanted if name not in columns]
@@ -55,13 +55,14 @@ def _close(given: Sequence[str], wanted: Sequence[str]) -> str:
 def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
     """Reason -> number of measured rows for which a predictor gave no prediction, first seed."""
     counts: dict[str, int] = {}
-    for one in predictions:
-        if one.seed != predictions[0].seed:
+    for prediction in predictions:
+        if prediction.seed != predictions[0].seed:
             continue
-        measured = np.isfinite(one.columns["measured"])
-        missing = int((measured & ~np.isfinite(one.columns["predicted"])).sum())
+        measured = np.isfinite(prediction.columns["measured"])
+        missing = int((measured & ~np.isfinite(prediction.columns["predicted"])).sum())
         if missing:
-            reason = f"{one.task.name}: {one.predictor} gives no {one.task.metric} for them"
+            metric = prediction.task.metric
+            reason = f"{prediction.task.name}: {prediction.predictor} gives no {metric} for them"
             counts[reason] = counts.get(reason, 0) + missing
     return counts
 

@@ -35,18 +35,20 @@ def root_mean_squares(predictions: Sequence["TaskPredictions"]) -> Scores:
     if predictions[0].task.scale is None:
         return {}
     seeds = _by_seed(predictions)
-    pooled, parts = zip(*(_errors(mine) for mine in seeds), strict=True)
+    pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
     systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
-    others = {s: [_errors(mine, s) for mine in seeds] for s in systems}
+    others = {s: [_errors(same_seed, s) for same_seed in seeds] for s in systems}
     mean, error = mean_and_standard_error(pooled)
     return {
         "score": "rmse",
         "rmse": mean,
         "rmse_part_mean": mean_and_standard_error(parts)[0],
         "rmse_standard_error": error,
-        "baselines_rmse": {s: _mean([one[0] for one in found]) for s, found in others.items()},
+        "baselines_rmse": {
+            s: _mean([pooled for pooled, _ in errors]) for s, errors in others.items()
+        },
         "baselines_rmse_part_mean": {
-            s: _mean([one[1] for one in found]) for s, found in others.items()
+            s: _mean([part_mean for _, part_mean in errors]) for s, errors in others.items()
         },
     }
 
@@ -71,8 +73,10 @@ def summed_rows(predictions: Sequence["TaskPredictions"]) -> list[Scores]:
 
 
 def _summed(name: str, predictor: str, metrics: Sequence[Sequence["TaskPredictions"]]) -> Scores:
-    rows = [root_mean_squares(mine) for mine in metrics]
-    per_seed = [[_errors(mine)[0] for mine in _by_seed(one)] for one in metrics]
+    rows = [root_mean_squares(of_metric) for of_metric in metrics]
+    per_seed = [
+        [_errors(same_seed)[0] for same_seed in _by_seed(of_metric)] for of_metric in metrics
+    ]
     sums = [float(sum(seed)) for seed in zip(*per_seed, strict=True)]
     first = _by_seed(metrics[0])[0]
     return {
@@ -104,7 +108,7 @@ def _errors(parts: Sequence["TaskPredictions"], baseline: str | None = None) -> 
     """Root mean square error over all rows, and its mean over parts."""
     squared_errors = [_squared_errors(part, baseline) for part in parts]
     pooled = float(np.sqrt(np.mean(np.concatenate(squared_errors))))
-    return pooled, float(np.mean([np.sqrt(one.mean()) for one in squared_errors if len(one)]))
+    return pooled, float(np.mean([np.sqrt(part.mean()) for part in squared_errors if len(part)]))
 
 
 def _squared_errors(part: "TaskPredictions", baseline: str | None) -> Column:

@@ -280,15 +280,15 @@ def _protocol(entry: Entry) -> str:
 def _section(
     dataset: str, task: str, device: str | None, metric: str, entries: Sequence[Entry]
 ) -> Section:
-    judged = [entry for entry in entries if not entry.cited]
-    newest = max(judged, key=lambda entry: entry.date or "", default=None)
+    evaluated = [entry for entry in entries if not entry.cited]
+    newest = max(evaluated, key=lambda entry: entry.date or "", default=None)
     score = entries[0].score if newest is None else newest.score
     ranked: list[Ranked] = []
-    for shots in sorted({entry.shots for entry in judged}):
-        mine = sorted((e for e in judged if e.shots == shots), key=_best_first)
-        notes = [_why_unranked(entry, newest, mine) for entry in mine]
-        order = [_best_first(e) for e, note in zip(mine, notes, strict=True) if not note]
-        for entry, note in zip(mine, notes, strict=True):
+    for shots in sorted({entry.shots for entry in evaluated}):
+        same_shots = sorted((e for e in evaluated if e.shots == shots), key=_best_first)
+        notes = [_why_unranked(entry, newest, same_shots) for entry in same_shots]
+        order = [_best_first(e) for e, note in zip(same_shots, notes, strict=True) if not note]
+        for entry, note in zip(same_shots, notes, strict=True):
             rank = None if note else 1 + order.index(_best_first(entry))
             ranked.append(Ranked(entry, rank, note))
     for entry in sorted((e for e in entries if e.cited), key=_best_first):

@@ -73,7 +73,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
         for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
     ]
     _check(plan, chosen)
-    found: list[Entry] = []
+    entries_found: list[Entry] = []
     count, commit = 0, tracking.code_state() or f"forerun {__version__}"
     for dataset_protocols in chosen:
         folder = None if plan.data is None else plan.data / dataset_protocols.dataset
@@ -87,11 +87,11 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
         for entries in _EvaluationRuns(
             dataset_protocols, bundle, plan, store, progress, commit
         ).all():
-            found += entries
+            entries_found += entries
             count += 1
     if plan.protocols and not count:
         raise InputError(f"No protocol {', '.join(plan.protocols)} in these datasets.")
-    return found
+    return entries_found
 
 
 @dataclass
@@ -198,9 +198,9 @@ def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
 
 def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:
     known = {p.name for dataset_protocols in chosen for p in dataset_protocols.predictors()}
-    strange = [name for name in plan.predictors if name not in known]
-    if strange:
-        raise InputError(f"No predictor {strange[0]!r} here; there are {', '.join(sorted(known))}.")
+    unknown = [name for name in plan.predictors if name not in known]
+    if unknown:
+        raise InputError(f"No predictor {unknown[0]!r} here; there are {', '.join(sorted(known))}.")
 
 
 def _line(evaluation_run: EvaluationRun) -> str:

@@ -62,13 +62,13 @@ def choice_scores(
 def _excess(measured: Column, predicted: Column, groups: NDArray[np.str_]) -> Column:
     """Relative excess of each group's choice over its best alternative, shape (groups,)."""
     known = np.isfinite(measured) & np.isfinite(predicted)
-    found = []
+    excess = []
     for group in np.unique(groups[known]):
-        mine = np.flatnonzero(known & (groups == group))
-        if len(mine) >= FEWEST:
-            chosen = mine[np.argmin(predicted[mine])]
-            found.append(measured[chosen] / measured[mine].min() - 1.0)
-    return np.array(found)
+        rows = np.flatnonzero(known & (groups == group))
+        if len(rows) >= FEWEST:
+            chosen = rows[np.argmin(predicted[rows])]
+            excess.append(measured[chosen] / measured[rows].min() - 1.0)
+    return np.array(excess)
 
 
 def _share(excess: Column) -> float:

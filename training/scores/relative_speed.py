@@ -49,25 +49,25 @@ def contention_scores(
     if not len(truth):
         return {}
     errors = answer - truth
-    found: dict[str, float | None] = {
+    scores: dict[str, float | None] = {
         "mae": float(np.abs(errors).mean()),
         "rmse": float(np.sqrt((errors**2).mean())),
         "mae_to_1.2": _cut(truth, answer),
     }
-    found |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
-    found["mae_of_repeats"] = noise(truth, repeats[known])
-    found["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
-    found["repeated_rows"] = float(repeated(repeats[known]).sum())
-    found["false_alarms"], found["misses"] = class_errors(truth, answer)
+    scores |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
+    scores["mae_of_repeats"] = noise(truth, repeats[known])
+    scores["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
+    scores["repeated_rows"] = float(repeated(repeats[known]).sum())
+    scores["false_alarms"], scores["misses"] = class_errors(truth, answer)
     if low is not None:
         withheld = np.isnan(low[known])
-        found["share_with_interval"] = 100.0 * float((~withheld).mean())
+        scores["share_with_interval"] = 100.0 * float((~withheld).mean())
         rates = class_errors(truth[withheld], answer[withheld])
-        found["false_alarms_of_class"], found["misses_of_class"] = rates
+        scores["false_alarms_of_class"], scores["misses_of_class"] = rates
     for name, column in baselines.items():
-        found[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
-        found[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
-    return found
+        scores[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
+        scores[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
+    return scores
 
 
 def auc(positive: NDArray[np.bool_], score: Column) -> float | None:

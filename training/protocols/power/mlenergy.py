@@ -46,7 +46,7 @@ VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
 )
-JUDGED: Final = (
+SCORED_METRICS: Final = (
     *("power_w", "energy_per_token_j", "tokens_per_s", "latency_ms", "energy_per_sample_j"),
 )
 
@@ -181,7 +181,7 @@ def _tasks(
     rows: Measurements, protocol: str, train: Measurements | None, *, parts: bool = True
 ) -> Iterator[Task]:
     """Tasks of each metric: over all rows, by kind of request and by architecture."""
-    for metric in JUDGED:
+    for metric in SCORED_METRICS:
         yield from _parts(rows, f"{protocol}/{metric}", metric, train, parts)
 
 
