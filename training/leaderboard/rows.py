@@ -36,17 +36,20 @@ def entries_of(
         predictions: those of one predictor at one number of shots, of all folds and seeds.
         provenance: `seeds`, `date`, `commit` and `digest` of every entry.
     """
-    found = []
+    entries = []
     systems = dict.fromkeys(system for a in predictions for system in a.baselines)
     for system in (None, *systems):
-        mine = [
+        of_system = [
             _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
         ]
-        shots = {(a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in mine}
+        shots = {
+            (a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in of_system
+        }
         per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
-        for seed in sorted({a.seed for a in mine}):
-            for one in rows([a for a in mine if a.seed == seed]):
-                per_seed.setdefault((one["task"], one["device"], one["metric"]), []).append(one)
+        for seed in sorted({a.seed for a in of_system}):
+            for score_row in rows([a for a in of_system if a.seed == seed]):
+                key = (score_row["task"], score_row["device"], score_row["metric"])
+                per_seed.setdefault(key, []).append(score_row)
         for task, seeds in per_seed.items():
             # A deterministic baseline on the same rows has one score, without a standard error.
             same = system is not None and not shots[task]
@@ -55,8 +58,8 @@ def entries_of(
             entry = _entry(dataset, protocol, row, system, given)
             if entry.kind == "published" and not entry.n:
                 continue  # Nothing was published for these rows.
-            found.append(replace(entry, command=command(entry, predictions[0].predictor)))
-    return found
+            entries.append(replace(entry, command=command(entry, predictions[0].predictor)))
+    return entries
 
 
 def shipped_entries(
@@ -82,9 +85,9 @@ def shipped_entries(
                 "digest": evaluation.get("digest") or digests.get(dataset, "unknown"),
             }
             protocol = row.get("protocol")
-            mine = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
-            command_line = command(mine, ours)
-            yield replace(mine, command=command_line)
+            entry = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
+            command_line = command(entry, ours)
+            yield replace(entry, command=command_line)
             for system, mape in row["baselines"].items():
                 if mape is None:
                     continue

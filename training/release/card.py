@@ -116,13 +116,13 @@ def training_datasets_of(
 
 def package_versions(names: Sequence[str] = _PACKAGES) -> dict[str, str]:
     """Package -> installed version; packages that are not installed are left out."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _datasets_table(trained_on: Sequence[TrainingDataset]) -> str:
@@ -237,17 +237,17 @@ def _conditional(evaluations: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     rows = [
         [
             str(evaluation["dataset"]),
-            found["task"],
-            found["device"] or "all",
-            found["by"],
-            f"{found['groups']:,}",
-            _percent(found["coverage_90"]),
-            f"**{_percent(found['coverage'])}**",
-            ", ".join((found["coverage_group"] or {}).values()),
-            _percent(found["mape"]),
+            entry["task"],
+            entry["device"] or "all",
+            entry["by"],
+            f"{entry['groups']:,}",
+            _percent(entry["coverage_90"]),
+            f"**{_percent(entry['coverage'])}**",
+            ", ".join((entry["coverage_group"] or {}).values()),
+            _percent(entry["mape"]),
         ]
         for evaluation in evaluations
-        for found in evaluation.get("conditional_coverage", ())
+        for entry in evaluation.get("conditional_coverage", ())
     ]
     if not rows:
         return ()

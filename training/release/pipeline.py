@@ -94,13 +94,13 @@ def release(
     evaluations = [
         {
             "dataset": name,
-            "tasks": rows(found),
-            "conditional_coverage": conditional_coverage(found),
+            "tasks": rows(of_dataset),
+            "conditional_coverage": conditional_coverage(of_dataset),
             "seeds": 1,
             "shots": 0,
             "commit": commit,
         }
-        for name, found in predictions.items()
+        for name, of_dataset in predictions.items()
     ]
 
     kept = [e for e in _scores_of(base) if e["dataset"] not in predictions]
@@ -145,8 +145,8 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
     file = None if base is None else base / "scores.json"
     if file is None or not file.is_file():
         return []
-    found: list[dict[str, Any]] = json.loads(file.read_text())
-    return found
+    evaluations: list[dict[str, Any]] = json.loads(file.read_text())
+    return evaluations
 
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
@@ -187,13 +187,13 @@ def _tracked(
 
 def _pictures(folder: Path, predictions: Mapping[str, Sequence[TaskPredictions]]) -> list[Path]:
     pictures = []
-    for name, found in predictions.items():
-        if not found:
+    for name, of_dataset in predictions.items():
+        if not of_dataset:
             continue
-        measured = np.concatenate([a.columns["measured"] for a in found])
-        predicted = np.concatenate([a.columns["predicted"] for a in found])
-        groups = [a.task.name for a in found for _ in range(len(a.columns["measured"]))]
-        metric = found[0].task.metric
+        measured = np.concatenate([a.columns["measured"] for a in of_dataset])
+        predicted = np.concatenate([a.columns["predicted"] for a in of_dataset])
+        groups = [a.task.name for a in of_dataset for _ in range(len(a.columns["measured"]))]
+        metric = of_dataset[0].task.metric
         title = f"{name}: predicted against measured"
         pictures.append(
             figures.parity(
@@ -205,7 +205,9 @@ def _pictures(folder: Path, predictions: Mapping[str, Sequence[TaskPredictions]]
                 title=title,
             )
         )
-        pictures.append(figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(found))))
+        pictures.append(
+            figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(of_dataset)))
+        )
     return pictures
 
 

@@ -66,8 +66,8 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
         champion: folder of the current predictor.
         candidate: folder of the predictor that may replace it.
     """
-    found = [*_answers(champion, candidate), *_scores(champion, candidate)]
-    return tuple(sorted(found, key=lambda one: not one.lost))
+    changes = [*_answers(champion, candidate), *_scores(champion, candidate)]
+    return tuple(sorted(changes, key=lambda difference: not difference.lost))
 
 
 def _answers(champion: Path, candidate: Path) -> Iterator[Difference]:
@@ -89,10 +89,10 @@ def supported_by(folder: Path) -> frozenset[str]:
         predictor = load_sealed(folder).predictor
     except (BadArtifact, KeyError):
         return frozenset()
-    found = set(predictor.metrics)
+    supported = set(predictor.metrics)
     for name, query in _questions():
-        found |= {f"{metric} of {name}" for metric in _metrics(predictor, query)}
-    return frozenset(found)
+        supported |= {f"{metric} of {name}" for metric in _metrics(predictor, query)}
+    return frozenset(supported)
 
 
 def _questions() -> Iterator[tuple[str, Query]]:
@@ -135,15 +135,15 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
     """
     file = folder / "scores.json"
     evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    found: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
+    best: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
     for evaluation in evaluations:
         dataset = str(evaluation["dataset"])
         for row in evaluation["tasks"]:
             key = (dataset, row["task"], row["device"] or "", row["metric"])
             field = score_of(dataset, row)
-            if key not in found or _worse_by(field, row.get(field), found[key][1].get(field)) < 0:
-                found[key] = (dataset, row)
-    return found
+            if key not in best or _worse_by(field, row.get(field), best[key][1].get(field)) < 0:
+                best[key] = (dataset, row)
+    return best
 
 
 def _error(

@@ -94,17 +94,17 @@ def promote(
     current = _champion_number(client)
     if current == version:
         return ()
-    found = compared(version, uri)
-    lost = [one.text() for one in found if one.lost]
+    changes = compared(version, uri)
+    lost = [change.text() for change in changes if change.lost]
     if lost and not reason:
-        raise PromotionRefused(str(version), lost, found)
+        raise PromotionRefused(str(version), lost, changes)
     if lost:
         forced = json.dumps({"reason": reason, "against": current, "lost": lost})
         client.set_model_version_tag(MODEL, str(version), FORCED_TAG, forced[:_LONGEST_TAG])
     if current is not None:
         _remember(client, [*_history(client), current])
     client.set_registered_model_alias(MODEL, CHAMPION, str(version))
-    return found
+    return changes
 
 
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
