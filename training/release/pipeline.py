@@ -90,19 +90,7 @@ def release(
     predictions = {
         name: _evaluated(name, folders.get(name), protocols, progress) for name in datasets
     }
-    commit = tracking.git_commit()
-    evaluations = [
-        {
-            "dataset": name,
-            "tasks": rows(of_dataset),
-            "conditional_coverage": conditional_coverage(of_dataset),
-            "seeds": 1,
-            "shots": 0,
-            "commit": commit,
-        }
-        for name, of_dataset in predictions.items()
-    ]
-
+    evaluations = [_evaluation(*pair) for pair in predictions.items()]
     kept = [e for e in _scores_of(base) if e["dataset"] not in predictions]
 
     def documents(record: TrainingRecord) -> dict[str, str]:
@@ -119,6 +107,18 @@ def release(
         "version": made.manifest.version,
         "registered": registered,
         "evaluations": evaluations,
+    }
+
+
+def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
+    """Scores of one dataset, as stored in `scores.json`."""
+    return {
+        "dataset": dataset,
+        "tasks": rows(predictions),
+        "conditional_coverage": conditional_coverage(predictions),
+        "seeds": 1,
+        "shots": 0,
+        "commit": tracking.git_commit(),
     }
 
 
