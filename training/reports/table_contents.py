@@ -56,7 +56,7 @@ class FigureTable:
     """One table.
 
     Attributes:
-        dataset: dataset whose evaluation is shown.
+        dataset: dataset whose evaluation the table presents.
         heading: heading of the first column.
         lines: the tasks, in order.
         columns: the scores, in order.
