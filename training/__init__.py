@@ -1,1 +1,1 @@
-"""Third floor: fit, judge, track and promote predictors."""
+"""Fit, evaluate, track, release and promote predictors."""

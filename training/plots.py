@@ -1,7 +1,7 @@
-"""Pictures of answers, and of how good they are: parity, error by class, the spread of errors.
+"""Figures of predictions and their errors: parity, error by class, distribution of errors.
 
-Colours are Okabe and Ito's, which people with colour-blindness tell apart ("Color Universal
-Design", 2008). Figures are drawn without pyplot, so that nothing global is kept.
+Colours are those of Okabe and Ito, which remain distinguishable with colour blindness ("Color
+Universal Design", 2008). Figures are drawn without pyplot, which would keep global state.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _STYLE: dict[Any, Any] = {
 }
 _MOST_POINTS = 4000
 _BASELINES = ("#E69F00", "#9AA0A6", "#C9CDD2", "#6B7177")
-"""Colours of what ours is compared with: the first stands out, the others are quiet."""
+"""Colours of the systems that ours is compared with; only the first is prominent."""
 
 
 def parity(
@@ -60,15 +60,15 @@ def parity(
     metric_name: str = "latency_ms",
     title: str = "Predicted against measured",
 ) -> Path:
-    """Predicted against measured on log axes, coloured by group; below it, their ratio.
+    """Parity plot on logarithmic axes, coloured by group, with predicted / measured below.
 
     The grey band is 10 % around equality. At most 4,000 points are drawn, evenly over the rows;
-    errors in the legend are over all. Beyond 8 groups the smallest share a colour.
+    the errors in the legend are over all rows. Beyond 8 groups the smallest share a colour.
 
     Args:
         path: PNG file to write.
-        measured: n positive values.
-        predicted: n positive values.
+        measured: positive values, shape (n,), in the metric's unit.
+        predicted: positive values, shape (n,), same unit.
         groups: n names, such as operator classes or devices.
         metric_name: metric of both columns.
         title: heading.
@@ -82,10 +82,10 @@ def parity(
     names = np.asarray(groups, dtype=np.str_)
     drawable = np.isfinite(errors) & (answer > 0)
     if len(names) != len(truth) or not drawable.any():
-        raise ValueError("parity needs one group a row, and a row that is positive")
+        raise ValueError("parity needs one group for each row, and at least one positive row")
     truth, answer, errors = truth[drawable], answer[drawable], errors[drawable]
     names = _grouped(names[drawable])
-    shown = np.arange(0, len(truth), -(-len(truth) // _MOST_POINTS))
+    drawn = np.arange(0, len(truth), -(-len(truth) // _MOST_POINTS))
     with _drawing(path, 6.4, 8.0, title, heights=(3.2, 1)) as (upper, lower):
         limits = _log_limits(np.concatenate([truth, answer]))
         line = np.array(limits)
@@ -94,7 +94,7 @@ def parity(
         lower.axhspan(1 / 1.1, 1.1, color=_FAINT, lw=0, zorder=1)
         lower.axhline(1.0, color=_QUIET, lw=1, zorder=2)
         for colour, name in zip(COLOURS, _by_size(names), strict=False):
-            mine = shown[names[shown] == name]
+            mine = drawn[names[drawn] == name]
             dots: dict[str, Any] = {"s": 12, "color": colour, "alpha": 0.5, "lw": 0, "zorder": 3}
             label = f"{name}  {errors[names == name].mean():.1f} %"
             upper.scatter(truth[mine], answer[mine], label=label, **dots)
@@ -116,7 +116,7 @@ def error_by_class(
     *,
     title: str = "Mean absolute error by operator class",
 ) -> Path:
-    """Horizontal bars of mean absolute percentage error, one group of bars a class.
+    """Horizontal bars of mean absolute percentage error, one group of bars for each class.
 
     Args:
         path: PNG file to write.
@@ -161,12 +161,12 @@ def error_distribution(
     *,
     title: str = "How often answers are how far off",
 ) -> Path:
-    """Share of rows whose absolute percentage error is at most x, one line a system.
+    """Cumulative distribution of absolute percentage errors, one line for each system.
 
     Args:
         path: PNG file to write.
-        errors: system -> its absolute percentage errors, percent; not finite ones are left out.
-            The first system is ours and is drawn in colour.
+        errors: system -> its absolute percentage errors, percent; values that are not finite are
+            left out. The first system is ours and is drawn in colour.
         title: heading.
 
     Raises:
@@ -207,12 +207,12 @@ def answers_by_device(
     metric_name: str = "latency_ms",
     title: str = "Predicted latency, and the bound no run beats",
 ) -> Path:
-    """One workload on several devices: predicted with its interval, beside the analytic bound.
+    """Bars of one workload on several devices: prediction with interval, and the roofline bound.
 
     Args:
         path: PNG file to write.
-        answers: device -> estimate; one without interval gets no whisker.
-        bounds: device -> the roofline, in the same unit.
+        answers: device -> prediction; one without an interval has no error bar.
+        bounds: device -> roofline bound, in the same unit.
         metric_name: metric of both.
         title: heading.
 
@@ -261,15 +261,15 @@ def error_by_shots(
     higher_is_better: bool = False,
     title: str = "Error by number of measurements on the device",
 ) -> Path:
-    """A score against the number of shots, one line a predictor, published figures as levels.
+    """A score against the number of shots, one line for each predictor, and published scores.
 
     Args:
         path: PNG file to write.
         lines: predictor -> shots -> value and standard error; no band where that is None. A line
-            far worse than the best is cut by the edge.
-        levels: name and value of what others report, drawn as horizontal lines.
-        score: what is drawn, in words.
-        higher_is_better: whether more is better; else the axis begins at zero.
+            far worse than the best is cut off by the axis limits.
+        levels: names and values of published systems, drawn as horizontal lines.
+        score: name of the score on the axis.
+        higher_is_better: whether higher is better; otherwise the axis begins at zero.
         title: heading.
 
     Raises:
@@ -309,7 +309,7 @@ def error_by_shots(
 def _drawing(
     path: Path, width: float, height: float, title: str, heights: Sequence[float] = (1,)
 ) -> Iterator[Sequence["Axes"]]:
-    """Axes in our style, one above another; the picture is written when the block ends."""
+    """Context manager with axes in our style, one above another; writes the file at its end."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -321,14 +321,14 @@ def _drawing(
         rows[0].set_title(title)
         yield list(rows)
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Without the version of matplotlib in it, the same figures make the same file.
+        # Without matplotlib's version in the metadata, the same data give the same file.
         figure.savefig(path, format="png", metadata={"Software": None})
 
 
 def _ratio_axis(axes: "Axes", ratios: Column) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    # Nearly all rows, at least a factor of 1.5 and at most 10 each way.
+    # Nearly all rows, at least a factor of 1.5 and at most 10 in either direction.
     spread = float(np.clip(np.exp(np.percentile(np.abs(np.log(ratios)), 99.5)), 1.5, 10.0)) * 1.05
     axes.set(ylim=(1 / spread, spread), ylabel="predicted / measured")
     axes.yaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0]))
@@ -362,7 +362,7 @@ def _system_colour(row: int) -> str:
 
 
 def _grouped(names: NDArray[np.str_]) -> NDArray[np.str_]:
-    """The same names where colours are enough; else all but the largest groups become one."""
+    """The names; where there are more groups than colours, the smallest are merged into one."""
     largest = _by_size(names)
     if len(largest) <= len(COLOURS):
         return names

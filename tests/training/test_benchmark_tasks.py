@@ -1,4 +1,4 @@
-"""wa_hls4ml and ncpp as exams: what teaches, what is judged, what a folder of new rows gives."""
+"""Protocols of wa_hls4ml and ncpp: training rows, held-out rows, and tasks on a new folder."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_each_width_is_judged_once_by_the_others_in_five_targets(layers):
         assert list(fold.train.groups[GROUP]) == list(fold.train.groups["d_out"])
 
 
-def test_settings_are_judged_by_widths_that_teach(layers):
+def test_held_out_settings_have_widths_in_the_training_set(layers):
     folds = [e for e in WaHls4mlProtocols().folds(layers, CATALOG) if e.protocol != "unseen_width"]
     judged = [w for e in folds for w in e.tasks[0].judged.groups["setting"]]
     assert len(judged) == len(set(judged)) == 15
@@ -49,10 +49,10 @@ def test_settings_are_judged_by_widths_that_teach(layers):
         assert not set(fold.tasks[0].judged.groups["setting"]) & set(fold.train.groups["setting"])
 
 
-def test_layers_that_failed_teach_nothing_and_labels_are_not_settings(layers):
-    taught = WaHls4mlProtocols().training_rows(layers, CATALOG)
-    assert len(taught) == 15
-    names = {name for q in taught.queries for name, _ in q.workload.settings}
+def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(layers):
+    train = WaHls4mlProtocols().training_rows(layers, CATALOG)
+    assert len(train) == 15
+    names = {name for q in train.queries for name, _ in q.workload.settings}
     assert names == {
         *("d_in", "d_out", "precision_bits", "reuse_factor", "strategy", "multipliers")
     }
@@ -65,7 +65,7 @@ def test_a_folder_of_layers_is_judged_on_widths_that_nobody_has_seen(layers):
     assert not list(WaHls4mlProtocols().evaluation_tasks(layers, CATALOG, everything))
 
 
-def test_no_part_that_is_judged_teaches(runs):
+def test_no_held_out_part_is_in_the_training_set(runs):
     folds = list(NcppProtocols().folds(runs, CATALOG))
     assert {e.protocol for e in folds} == {"unseen_part_of_train", "unseen_part_of_test"}
     for fold in folds:

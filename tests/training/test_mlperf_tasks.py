@@ -1,4 +1,4 @@
-"""mlperf_inference as exams: what teaches, what is judged, and what simple rules answer."""
+"""Protocols of mlperf_inference: training rows, held-out rows and simple baselines."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def bundle(tmp_path_factory):
     return Bundle.write(folder / "bundle", "mlperf_inference", tables, as_csv=tuple(tables))
 
 
-def test_rounds_are_pooled_and_taught_by_earlier_ones(bundle):
+def test_rounds_are_pooled_and_predicted_from_earlier_ones(bundle):
     folds = list(MlperfInferenceProtocols().folds(bundle, CATALOG))
     later = [fold for fold in folds if fold.protocol == "later_rounds"]
     assert len(later) == 2
@@ -41,12 +41,12 @@ def test_rounds_are_pooled_and_taught_by_earlier_ones(bundle):
     assert {f"later_rounds/{p}" for p in ("throughput", "latency", "throughput_cpu")} <= names
 
 
-def test_an_accelerator_unseen_teaches_nothing_of_itself(bundle):
+def test_an_unseen_accelerator_has_no_training_rows(bundle):
     for fold in MlperfInferenceProtocols().folds(bundle, CATALOG):
         if fold.protocol == "unseen_accelerator":
             for task in fold.tasks:
-                taught = set(fold.train.groups["device"])
-                assert not taught & set(task.judged.groups["device"])
+                trained_on = set(fold.train.groups["device"])
+                assert not trained_on & set(task.judged.groups["device"])
 
 
 def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
@@ -61,17 +61,19 @@ def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
 
 
 def test_a_folder_of_rounds_unseen_is_judged(bundle):
-    judge = MlperfInferenceProtocols()
-    taught = judge.training_rows(bundle, CATALOG)
-    old = taught.take(taught.groups["round"] != "v3.1")
+    dataset_protocols = MlperfInferenceProtocols()
+    train = dataset_protocols.training_rows(bundle, CATALOG)
+    old = train.take(train.groups["round"] != "v3.1")
     seen = {key: sorted(set(old.groups[key].tolist())) for key in ("round", "question")}
-    tasks = {task.name: task for task in judge.evaluation_tasks(bundle, CATALOG, seen)}
+    tasks = {task.name: task for task in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
     assert set(tasks["later_rounds/throughput"].judged.groups["round"]) == {"v3.1"}
-    nobody = {task.name for task in judge.evaluation_tasks(bundle, CATALOG, {})}
+    nobody = {task.name for task in dataset_protocols.evaluation_tasks(bundle, CATALOG, {})}
     assert "later_rounds/throughput_new" in nobody
     assert "later_rounds/throughput" not in nobody
     assert not list(
-        judge.evaluation_tasks(bundle, CATALOG, {"round": np.unique(taught.groups["round"])})
+        dataset_protocols.evaluation_tasks(
+            bundle, CATALOG, {"round": np.unique(train.groups["round"])}
+        )
     )
 
 

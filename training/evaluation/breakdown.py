@@ -1,7 +1,8 @@
-"""Where answers are right and where they are not: rows with their keys, scores by any of them.
+"""Predictions as a table, scores broken down by groups of rows, and conditional coverage.
 
-A prediction interval that holds 90 % of all rows may hold few of one family's: conditional coverage
-is coverage within groups of rows, and the worst decile is what a tenth of the groups fall below.
+Prediction intervals that cover 90 % of all rows may cover few rows of one family. Conditional
+coverage is the coverage within groups of rows; the worst decile is the mean over the tenth of the
+groups with the lowest coverage or the largest error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.scores.errors import score
 
 if TYPE_CHECKING:
@@ -23,25 +24,28 @@ if TYPE_CHECKING:
 Text = NDArray[np.str_]
 INTERVAL: Final = "interval"
 CONDITIONAL: Final = ("family", "batch", "device", "precision", INTERVAL)
-"""What the coverage of a model card is broken down by, where rows have it."""
+"""Grouping keys of the conditional coverage in a model card, as far as the rows have them."""
 FEWEST_ROWS: Final = 20
-"""Rows of a group whose coverage counts among the worst: with fewer, one group in ten of intervals
-that hold 90 % falls below 80 % by chance alone (binomial: 13 % at 10 rows, 4 % at 20)."""
+"""Fewest rows of a group that counts for the worst decile. With intervals of 90 % coverage, the
+coverage of a smaller group often falls below 80 % by chance (binomial distribution: in 13 % of
+groups of 10 rows, in 4 % of 20)."""
 INTERVAL_GROUPS: Final = 10
 SCORES: Final = ("n", "unanswered", "mape", "median_ape", "coverage_90", "mean_interval_ratio")
 
 
 def row_keys(rows: Measurements) -> dict[str, Text]:
-    """What n rows can be grouped by: keys of the dataset, then what their queries say.
+    """Keys that n rows can be grouped by: those of the dataset and those of their queries.
 
     Returns:
-        n texts each: the dataset's own keys (device, model, family, ...), and `device`,
+        Key -> shape (n,): the dataset's own keys (device, model, family, ...), and `device`,
         `workload`, `batch_size`, `batch` (powers of two, such as `64-127`), `precision`, `phase`
         and `runtime` of the query; empty where a query has none.
     """
     asked = [_keys_of(query) for query in rows.queries]
-    names = dict.fromkeys(name for one in asked for name in one)
-    found = {name: np.array([one.get(name, "") for one in asked], dtype=np.str_) for name in names}
+    names = dict.fromkeys(name for keys in asked for name in keys)
+    found = {
+        name: np.array([keys.get(name, "") for keys in asked], dtype=np.str_) for name in names
+    }
     return {**found, **{name: column.astype(np.str_) for name, column in rows.groups.items()}}
 
 
@@ -60,8 +64,8 @@ def _keys_of(query: Query) -> dict[str, str]:
     return found
 
 
-def answer_table(answered: Sequence[Answered]) -> "pd.DataFrame":
-    """One row an answer.
+def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
+    """One row for each prediction.
 
     Returns:
         Columns `task`, `metric`, `predictor`, `seed`, the row's keys (`row_keys`), `measured`,
@@ -71,16 +75,16 @@ def answer_table(answered: Sequence[Answered]) -> "pd.DataFrame":
     import pandas as pd
 
     parts = []
-    for one in answered:
+    for prediction in predictions:
         head: dict[str, Any] = {
-            "task": one.task.name,
-            "metric": one.task.metric,
-            "predictor": one.predictor,
-            "seed": one.seed,
+            "task": prediction.task.name,
+            "metric": prediction.task.metric,
+            "predictor": prediction.predictor,
+            "seed": prediction.seed,
         }
-        keys = {} if one.judged is None else row_keys(one.judged)
-        values = {name: np.asarray(column) for name, column in one.columns.items()}
-        flags = {} if one.in_domain is None else {"in_domain": one.in_domain}
+        keys = {} if prediction.judged is None else row_keys(prediction.judged)
+        values = {name: np.asarray(column) for name, column in prediction.columns.items()}
+        flags = {} if prediction.in_domain is None else {"in_domain": prediction.in_domain}
         parts.append(pd.DataFrame({**keys, **values, **flags}).assign(**head))
     if not parts:
         return pd.DataFrame()
@@ -90,14 +94,14 @@ def answer_table(answered: Sequence[Answered]) -> "pd.DataFrame":
     return table[[*head, *middle, *(name for name in last if name in table)]]
 
 
-def write_answers(path: Path, answered: Sequence[Answered]) -> None:
-    """Every answer as a file, `.parquet` or `.csv` by its name.
+def write_answers(path: Path, predictions: Sequence[TaskPredictions]) -> None:
+    """Write every prediction to a `.parquet` or `.csv` file, by the suffix of its name.
 
     Raises:
-        InputError: the name ends in neither.
+        InputError: the name has another suffix.
     """
     check_file(path)
-    table = answer_table(answered)
+    table = answer_table(predictions)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         table.to_parquet(path, index=False)
@@ -106,30 +110,30 @@ def write_answers(path: Path, answered: Sequence[Answered]) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a name before anything is computed.
+    """Reject the name of an output file before anything is computed.
 
     Raises:
-        InputError: it ends in neither `.parquet` nor `.csv`.
+        InputError: the name ends in neither `.parquet` nor `.csv`.
     """
     if path.suffix not in (".parquet", ".csv"):
         raise InputError(f"Answers are written as .parquet or .csv, not {path.name!r}.")
 
 
-def broken_down(answered: Sequence[Answered], by: Sequence[str]) -> list[dict[str, Any]]:
-    """Scores of each group of rows that agree in all of `by`, task by task.
+def broken_down(predictions: Sequence[TaskPredictions], by: Sequence[str]) -> list[dict[str, Any]]:
+    """Scores of each group of rows with the same values of all keys in `by`, for each task.
 
     Args:
-        answered: with their rows.
-        by: names of `row_keys`, or `interval`: tenths of the rows by the size of their interval.
+        predictions: with their rows.
+        by: keys of `row_keys`, or `interval`: deciles of the rows by the ratio high / low.
 
     Returns:
-        One dictionary a task: `task`, `device`, `metric`, `predictor`, `by`, `groups` (each with
-        `group`, the scores of `SCORES` and `in_domain`, percent), and `worst_decile`.
+        A dictionary for each task: `task`, `device`, `metric`, `predictor`, `by`, `groups` (each
+        with `group`, the scores of `SCORES` and `in_domain`, percent), and `worst_decile`.
 
     Raises:
-        InputError: no task has such a key; the message names those that there are.
+        InputError: no task has such a key; the message names the available ones.
     """
-    tasks = list(_tasks(answered))
+    tasks = list(_tasks(predictions))
     known = dict.fromkeys(name for _, table in tasks for name in _groupable(table))
     unknown = [name for name in by if name not in known]
     if unknown and tasks:
@@ -146,15 +150,15 @@ def broken_down(answered: Sequence[Answered], by: Sequence[str]) -> list[dict[st
     ]
 
 
-def conditional_coverage(answered: Sequence[Answered]) -> list[dict[str, Any]]:
-    """For each task and each of `CONDITIONAL` that its rows have: the worst decile of groups.
+def conditional_coverage(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
+    """Conditional coverage of each task, by each key of `CONDITIONAL` that its rows have.
 
     Returns:
         `task`, `device`, `metric`, `predictor`, `by`, `coverage_90` (of all rows, percent), and
         the fields of `worst_decile`.
     """
     found = []
-    for head, table in _tasks(answered):
+    for head, table in _tasks(predictions):
         covered = _scores(table)["coverage_90"]
         if covered is None:
             continue
@@ -167,15 +171,16 @@ def conditional_coverage(answered: Sequence[Answered]) -> list[dict[str, Any]]:
 
 
 def worst_decile(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Coverage and error that a tenth of the groups (at least one) fall short of.
+    """Coverage and error of the worst tenth of the groups (at least one group).
 
     Args:
-        groups: scores of groups; those of fewer than `FEWEST_ROWS` rows do not count.
+        groups: scores of groups; those of fewer than `FEWEST_ROWS` rows are ignored.
 
     Returns:
-        `groups`: how many counted; `coverage`: mean coverage of the tenth that is covered least,
-        percent; `coverage_group`: the least of all; `mape`: mean error of the tenth with the
-        largest, percent; `mape_group`: the largest of all. None where nothing counted.
+        `groups`: number of groups that are not ignored; `coverage`: mean coverage of the tenth with
+        the lowest, percent; `coverage_group`: the group with the lowest; `mape`: mean error of the
+        tenth with the largest, percent; `mape_group`: the group with the largest. None where all
+        groups are ignored.
     """
     large = [group for group in groups if group["n"] >= FEWEST_ROWS]
     least = _tenth([g for g in large if g["coverage_90"] is not None], "coverage_90", 1.0)
@@ -198,15 +203,22 @@ def _mean(groups: Sequence[dict[str, Any]], name: str) -> float | None:
     return float(np.mean([group[name] for group in groups])) if groups else None
 
 
-def _tasks(answered: Sequence[Answered]) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
-    """Answers that are scored together, over all folds and seeds, as in `evaluate.rows`."""
-    parts: dict[tuple[str, str | None, str, str], list[Answered]] = {}
-    for one in answered:
-        if one.judged is not None:
-            key = (one.task.name, one.task.device, one.task.metric, one.predictor)
-            parts.setdefault(key, []).append(one)
-    for key, mine in parts.items():
-        table = answer_table(mine)
+def _tasks(
+    predictions: Sequence[TaskPredictions],
+) -> Iterator[tuple[dict[str, Any], "pd.DataFrame"]]:
+    """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
+    parts: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
+    for prediction in predictions:
+        if prediction.judged is not None:
+            key = (
+                prediction.task.name,
+                prediction.task.device,
+                prediction.task.metric,
+                prediction.predictor,
+            )
+            parts.setdefault(key, []).append(prediction)
+    for key, task_rows in parts.items():
+        table = answer_table(task_rows)
         groups = _interval_groups(table)
         if groups is not None:
             table[INTERVAL] = groups
@@ -220,7 +232,7 @@ def _groupable(table: "pd.DataFrame") -> list[str]:
 
 
 def _interval_groups(table: "pd.DataFrame") -> Text | None:
-    """Tenths of the rows by high over low; None where no row has an interval."""
+    """Decile of each row by the ratio high / low; None where no row has an interval."""
     with np.errstate(all="ignore"):
         ratio = np.asarray(table["high"], dtype=float) / np.asarray(table["low"], dtype=float)
     known = np.isfinite(ratio)

@@ -1,8 +1,8 @@
-"""Whether published set-ups that ran are said to fit their own card, and failed ones are not.
+"""Does the memory predictor agree that published set-ups which ran fit their own device?
 
-A set-up that ran needs no calibration to be judged: the card had enough. The limit "at least ...
-the device has ..." must not stand in its answer; a best estimate or an upper end above what the
-card gives is a run that a scheduler refuses without need.
+A set-up that ran shows that the device had enough memory, whatever the measured peak. Its
+prediction must not carry the limit "at least ... the device has ...", and a scheduler would reject
+it without need where the best estimate or the upper end exceeds the device's memory.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from forerun.models.predictor import Predictor
 
 @dataclass(frozen=True)
 class FitCounts:
-    """Of n runs, how many are said not to fit.
+    """How many of n runs are predicted not to fit the memory of their device.
 
     Attributes:
-        runs: how many were asked.
-        refused: with the limit that even the lower end is above the card's memory.
-        above_at_value: whose best estimate is above the card's memory.
-        above_at_high: whose upper end is.
-        first_refused: position of the first refused run; None where there is none.
+        runs: number of runs, n.
+        refused: runs whose interval lies above the device's memory even at its lower end.
+        above_at_value: runs whose best estimate is above the device's memory.
+        above_at_high: runs whose upper end is above the device's memory.
+        first_refused: index of the first refused run; None where there is none.
     """
 
     runs: int
@@ -35,11 +35,11 @@ class FitCounts:
 
 
 def fit_counts(predictor: Predictor, queries: Sequence[Query]) -> FitCounts:
-    """How many of these runs are said not to fit the memory of their devices.
+    """Count the runs that are predicted not to fit the memory of their devices.
 
     Args:
-        predictor: answers `peak_memory_mib`.
-        queries: runs on devices whose memory is known.
+        predictor: a predictor of `peak_memory_mib`.
+        queries: runs; a device of unknown memory fits everything.
     """
     if not queries:
         return FitCounts(0, 0, 0, 0)

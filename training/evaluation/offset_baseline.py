@@ -1,4 +1,4 @@
-"""The baseline that every adaptation must beat: one median offset per execution mode."""
+"""Baseline for few-shot adaptation: one median multiplicative offset per execution mode."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,18 @@ Column = NDArray[np.float64]
 def median_offset(
     predictor: Predictor, support: Measurements, judged: Measurements, metric: str, group: str
 ) -> Column:
-    """Answers of the unadapted predictor times the median of measured / predicted, (n,).
+    """Predictions of the unadapted predictor times the median of measured / predicted.
 
     Args:
-        predictor: not adapted to the device.
-        support: rows that the medians come from.
-        judged: n rows to answer.
-        metric: what is predicted.
-        group: key of `groups` whose values (execution modes) have an offset each; those without a
-            row take the median of all.
+        predictor: a predictor that is not adapted to the device.
+        support: the support set, from which the medians are taken.
+        judged: n held-out rows to predict.
+        metric: the metric that is predicted.
+        group: grouping key (such as the execution mode); each of its values has its own offset, and
+            values without a support row take the median of all support rows.
+
+    Returns:
+        Predictions in the metric's unit, shape (n,).
     """
     ratio = np.log(support.values[metric] / predictor.predict(support.queries).values[metric])
     modes, asked = support.groups[group], judged.groups[group]

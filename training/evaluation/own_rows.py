@@ -1,6 +1,6 @@
-"""A folder of one's own rows: names of its tables and columns, and which rows are left out.
+"""Checks of a folder of your own rows: table and column names, and rows that are left out.
 
-Nothing is dropped without a word: rows that a protocol cannot use are counted by reason.
+No row is dropped silently: those that a protocol cannot use are counted by reason.
 """
 
 import difflib
@@ -11,28 +11,29 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.errors import BadTable, MissingData
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import DatasetProtocols
 
 
-def check_tables(judge: DatasetProtocols, bundle: Bundle) -> None:
-    """Refuse a folder whose tables or columns are called otherwise, naming the right ones.
+def check_tables(dataset_protocols: DatasetProtocols, bundle: Bundle) -> None:
+    """Reject a folder whose tables or columns have other names, with a message that gives them.
 
     Raises:
-        MissingData: none of the tables that are evaluated is there.
+        MissingData: the folder holds none of the tables that the protocols read.
         BadTable: a table lacks a column.
     """
-    if not judge.reads:
+    if not dataset_protocols.reads:
         return
-    there = bundle.tables()
-    if not set(judge.reads) & set(there):
+    available = bundle.tables()
+    if not set(dataset_protocols.reads) & set(available):
+        expected = " or ".join(f"{name}.parquet (or .csv)" for name in dataset_protocols.reads)
         raise MissingData(
-            f"{bundle.folder} has no table that `forerun evaluate {judge.dataset}` reads: it wants "
-            f"{' or '.join(f'{name}.parquet (or .csv)' for name in judge.reads)}, and there is "
-            f"{', '.join(there)}.{_close(there, list(judge.reads))}"
+            f"{bundle.folder} has no table that `forerun evaluate {dataset_protocols.dataset}` "
+            f"reads: it wants {expected}, and there is "
+            f"{', '.join(available)}.{_close(available, list(dataset_protocols.reads))}"
         )
-    for table, wanted in judge.reads.items():
-        if table not in there:
+    for table, wanted in dataset_protocols.reads.items():
+        if table not in available:
             continue
         columns = [str(name) for name in bundle.table(table).columns]
         missing = [name for name in wanted if name not in columns]
@@ -45,29 +46,32 @@ def check_tables(judge: DatasetProtocols, bundle: Bundle) -> None:
 
 
 def _close(given: Sequence[str], wanted: Sequence[str]) -> str:
-    """Which of the names given may be meant by which wanted one."""
+    """Suggested renames, for expected names that closely match a given one; empty for none."""
     pairs = [(difflib.get_close_matches(name, given, 1), name) for name in wanted]
-    said = [f"{found[0]} to {name}" for found, name in pairs if found and found[0] not in wanted]
-    return f" Rename {', '.join(said)}?" if said else ""
+    renames = [f"{close[0]} to {name}" for close, name in pairs if close and close[0] not in wanted]
+    return f" Rename {', '.join(renames)}?" if renames else ""
 
 
-def unanswered(answered: Sequence[Answered]) -> dict[str, int]:
-    """Rows of each reason why they were judged by nothing although they were measured."""
-    found: dict[str, int] = {}
-    for one in answered:
-        if one.seed != answered[0].seed:
+def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
+    """Reason -> number of measured rows for which a predictor gave no prediction, first seed."""
+    counts: dict[str, int] = {}
+    for prediction in predictions:
+        if prediction.seed != predictions[0].seed:
             continue
-        measured = np.isfinite(one.columns["measured"])
-        silent = int((measured & ~np.isfinite(one.columns["predicted"])).sum())
-        if silent:
-            reason = f"{one.task.name}: {one.predictor} gives no {one.task.metric} for them"
-            found[reason] = found.get(reason, 0) + silent
-    return found
+        measured = np.isfinite(prediction.columns["measured"])
+        missing = int((measured & ~np.isfinite(prediction.columns["predicted"])).sum())
+        if missing:
+            metric = prediction.task.metric
+            reason = f"{prediction.task.name}: {prediction.predictor} gives no {metric} for them"
+            counts[reason] = counts.get(reason, 0) + missing
+    return counts
 
 
 def nothing_evaluated(result: dict[str, Any]) -> str | None:
-    """Why a result holds no score at all, in one line; None where it holds one."""
+    """One line that explains why a result of `evaluate` holds no score; None where it holds one."""
     if any(task["n"] for task in result["tasks"]):
         return None
     reasons = "; ".join(f"{count:,} rows: {why}" for why, count in result["left_out"].items())
-    return f"Nothing could be evaluated. {reasons or 'The folder holds no row to judge'}."
+    return (
+        f"Nothing could be evaluated. {reasons or 'The folder holds no row that can be evaluated'}."
+    )

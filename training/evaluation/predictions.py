@@ -1,4 +1,4 @@
-"""Answers to one task's rows by one fit, with the rows they belong to and baselines beside them."""
+"""Predictions for the rows of one task by one fitted predictor, and those of baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,22 @@ Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Answers to one task's rows by one fit.
+class TaskPredictions:
+    """Predictions for the n rows of one task by one fitted predictor.
 
     Attributes:
-        task: what was judged.
-        seed: of the fit, or of the draw of shots.
-        columns: `measured`, `predicted`, `low`, `high`, n values each; NaN where there is none.
-        baselines: what others predict for the same rows, by name.
-        predictor: name of who answered.
-        shots: rows that were asked for to adapt on, 0 for the task's own number.
-        alternatives: those of the rows answered.
-        repeats: likewise.
-        judged: the n rows themselves, with their grouping keys; None where they were not kept.
-        in_domain: n flags; None where they were not kept.
+        task: the task that was evaluated.
+        seed: seed of the fit, or of the draw of the support set.
+        columns: `measured`, `predicted`, and the ends `low` and `high` of the prediction interval,
+            shape (n,) each, in the metric's unit; NaN where there is none.
+        baselines: name -> predictions for the same rows, shape (n,).
+        predictor: name of the predictor.
+        shots: requested size of the support set, 0 for the task's own number.
+        alternatives: the task's alternatives, restricted to these n rows; None for none.
+        repeats: the task's keys of repeated runs, restricted to these n rows; None for none.
+        judged: the n rows with their grouping keys; None where they were not kept.
+        in_domain: n flags, False where the query lies outside the training domain; None where
+            they were not kept.
     """
 
     task: Task
@@ -48,20 +50,20 @@ class Answered:
     in_domain: NDArray[np.bool_] | None = None
 
 
-def answer(
+def predict_task(
     task: Task, predictor: Predictor, constant: Predictor | None, seed: int, shots: int
-) -> Answered | None:
-    """Answers to a task's rows, adapted on shots first where there are any.
+) -> TaskPredictions | None:
+    """Predict the rows of a task, after few-shot adaptation where the task or caller asks for it.
 
     Args:
-        task: rows to answer.
-        predictor: fitted.
+        task: rows to predict.
+        predictor: the fitted predictor.
         constant: baseline fitted on the same training set; None where there is none.
-        seed: draws the shots.
-        shots: rows to adapt on, which are not judged; the task's own number when 0.
+        seed: seed of the draw of the support set.
+        shots: size of the support set, which is not scored; the task's own number when 0.
 
     Returns:
-        None when the shots leave no row to judge.
+        The predictions, or None when the support set leaves no row to score.
     """
     predictor = _for_metric(predictor, task)
     judged, keep = task.judged, np.ones(len(task.judged), dtype=np.bool_)
@@ -69,9 +71,9 @@ def answer(
     if count:
         pool = judged if task.pool is None else task.pool
         drawn = _draw(task, predictor, pool, count, seed)
-        given = pool.take(drawn)
+        support = pool.take(drawn)
         unadapted = predictor
-        predictor = predictor.adapt(given if task.always is None else given + task.always)
+        predictor = predictor.adapt(support if task.always is None else support + task.always)
         if task.pool is None:
             keep[drawn] = False
             judged = judged.take(keep)
@@ -83,23 +85,23 @@ def answer(
     baselines.update(_baselines(judged, task.metric, constant))
     if count and task.offset_by:
         baselines["median_offset"] = median_offset(
-            unadapted, given, judged, task.metric, task.offset_by
+            unadapted, support, judged, task.metric, task.offset_by
         )
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
-            Constant().fit(given).predict(judged.queries).values[task.metric]
+            Constant().fit(support).predict(judged.queries).values[task.metric]
         )
     among = None if task.alternatives is None else task.alternatives.take(keep)
     again = None if task.repeats is None else task.repeats[keep]
-    return Answered(
+    return TaskPredictions(
         task, seed, columns, baselines, predictor.name, shots, among, again, judged, in_domain
     )
 
 
 def _for_metric(predictor: Predictor, task: Task) -> Predictor:
-    """The predictor without parts that a task does not ask about, where it has parts."""
+    """The predictor restricted to the metric of a task, where it routes to several predictors."""
     limited = any(query.operation.power_limit_w is not None for query in task.judged.queries)
-    # How long a run takes under a power limit depends on its power without one.
+    # Latency under a power limit depends on the predicted power without one.
     if not isinstance(predictor, Router) or limited:
         return predictor
     return predictor.only((task.metric,))
@@ -108,7 +110,10 @@ def _for_metric(predictor: Predictor, task: Task) -> Predictor:
 def _columns(
     metric: str, predictor: Predictor, judged: Measurements
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-    """Columns of `Answered`; rows that the predictor does not answer are NaN and out of domain."""
+    """`columns` and `in_domain` of `TaskPredictions`.
+
+    Rows that the predictor does not support are NaN and out of domain.
+    """
     rows = np.array([predictor.answers(q) for q in judged.queries], dtype=np.bool_)
     found = {name: np.full(len(judged), np.nan) for name in ("predicted", "low", "high")}
     in_domain = np.zeros(len(judged), dtype=np.bool_)
@@ -140,6 +145,6 @@ def _baselines(judged: Measurements, metric: str, constant: Predictor | None) ->
     if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
         found["roofline"] = Roofline().predict(judged.queries).values[metric]
     if constant is not None:
-        answered = constant.predict(judged.queries).values
-        found["constant"] = answered.get(metric, np.full(len(judged), np.nan))
+        predictions = constant.predict(judged.queries).values
+        found["constant"] = predictions.get(metric, np.full(len(judged), np.nan))
     return found

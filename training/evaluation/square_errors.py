@@ -1,8 +1,8 @@
-"""Root mean square errors on a task's own scale, pooled over its parts and as their mean.
+"""Root mean square errors on a task's own scale, over all rows and averaged over parts.
 
-A protocol of several parts (programs, folds) can be read in two ways: one error over all rows, or
-the mean of each part's error. Both are given; which one a target is held against is the protocol's
-to say. Targets of one task on scales of their own add up to one sum.
+The error of a protocol of several parts (programs, folds) can be computed over all rows, or as the
+mean over parts. Both are reported. Where a task has several metrics, each on its own scale, the sum
+of their errors is reported as well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,51 +14,54 @@ from numpy.typing import NDArray
 from forerun.training.scores.errors import mean_and_standard_error
 
 if TYPE_CHECKING:
-    from forerun.training.evaluation.predictions import Answered
+    from forerun.training.evaluation.predictions import TaskPredictions
 
 Column = NDArray[np.float64]
 Scores = dict[str, Any]
 SUM = "sum"
-"""What stands for the metric in the row of a sum."""
+"""Value of the field `metric` in a row of summed errors."""
 
 
-def root_mean_squares(answered: Sequence["Answered"]) -> Scores:
-    """Fields of one task's row; empty for a task without a scale.
+def root_mean_squares(predictions: Sequence["TaskPredictions"]) -> Scores:
+    """Fields that root mean square errors add to a task's row; empty without a scale.
 
     Args:
-        answered: of one task, device, metric and predictor; all parts and seeds.
+        predictions: all parts and seeds of one task, device, metric and predictor.
 
     Returns:
-        `rmse` over all parts' rows and `rmse_part_mean`, means over seeds, with the standard error
-        of the first; the same of baselines in `baselines_rmse` and `baselines_rmse_part_mean`.
+        `rmse` over the rows of all parts and `rmse_part_mean`, both averaged over seeds, and
+        `rmse_standard_error`; for baselines `baselines_rmse` and `baselines_rmse_part_mean`.
     """
-    if answered[0].task.scale is None:
+    if predictions[0].task.scale is None:
         return {}
-    seeds = _by_seed(answered)
-    pooled, parts = zip(*(_errors(mine) for mine in seeds), strict=True)
-    systems = [s for s in answered[0].baselines if all(s in a.baselines for a in answered)]
-    others = {s: [_errors(mine, s) for mine in seeds] for s in systems}
+    seeds = _by_seed(predictions)
+    pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
+    systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
+    others = {s: [_errors(same_seed, s) for same_seed in seeds] for s in systems}
     mean, error = mean_and_standard_error(pooled)
     return {
         "score": "rmse",
         "rmse": mean,
         "rmse_part_mean": mean_and_standard_error(parts)[0],
         "rmse_standard_error": error,
-        "baselines_rmse": {s: _mean([one[0] for one in found]) for s, found in others.items()},
+        "baselines_rmse": {
+            s: _mean([pooled for pooled, _ in errors]) for s, errors in others.items()
+        },
         "baselines_rmse_part_mean": {
-            s: _mean([one[1] for one in found]) for s, found in others.items()
+            s: _mean([part_mean for _, part_mean in errors]) for s, errors in others.items()
         },
     }
 
 
-def summed_rows(answered: Sequence["Answered"]) -> list[Scores]:
-    """One row a task and predictor that has several metrics with scales: the sum of their errors.
+def summed_rows(predictions: Sequence["TaskPredictions"]) -> list[Scores]:
+    """Summed errors of each task and predictor with several metrics that have a scale.
 
     Returns:
-        Rows with `metric` `sum`, `rmse_sum`, `rmse_sum_part_mean` and those of baselines.
+        Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same of
+        baselines.
     """
-    found: dict[tuple[str, str], dict[str, list[Answered]]] = {}
-    for answer in answered:
+    found: dict[tuple[str, str], dict[str, list[TaskPredictions]]] = {}
+    for answer in predictions:
         if answer.task.scale is not None:
             metrics = found.setdefault((answer.task.name, answer.predictor), {})
             metrics.setdefault(answer.task.metric, []).append(answer)
@@ -69,9 +72,11 @@ def summed_rows(answered: Sequence["Answered"]) -> list[Scores]:
     ]
 
 
-def _summed(name: str, predictor: str, metrics: Sequence[Sequence["Answered"]]) -> Scores:
-    rows = [root_mean_squares(mine) for mine in metrics]
-    per_seed = [[_errors(mine)[0] for mine in _by_seed(one)] for one in metrics]
+def _summed(name: str, predictor: str, metrics: Sequence[Sequence["TaskPredictions"]]) -> Scores:
+    rows = [root_mean_squares(of_metric) for of_metric in metrics]
+    per_seed = [
+        [_errors(same_seed)[0] for same_seed in _by_seed(of_metric)] for of_metric in metrics
+    ]
     sums = [float(sum(seed)) for seed in zip(*per_seed, strict=True)]
     first = _by_seed(metrics[0])[0]
     return {
@@ -93,18 +98,20 @@ def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {s: sum(part[s] for part in parts) for s in parts[0] if all(s in p for p in parts)}
 
 
-def _by_seed(answered: Sequence["Answered"]) -> list[list["Answered"]]:
-    return [[a for a in answered if a.seed == seed] for seed in sorted({a.seed for a in answered})]
+def _by_seed(predictions: Sequence["TaskPredictions"]) -> list[list["TaskPredictions"]]:
+    return [
+        [a for a in predictions if a.seed == seed] for seed in sorted({a.seed for a in predictions})
+    ]
 
 
-def _errors(parts: Sequence["Answered"], baseline: str | None = None) -> tuple[float, float]:
-    """Over all rows, and the mean over parts."""
-    missed = [_missed(part, baseline) for part in parts]
-    pooled = float(np.sqrt(np.mean(np.concatenate(missed))))
-    return pooled, float(np.mean([np.sqrt(one.mean()) for one in missed if len(one)]))
+def _errors(parts: Sequence["TaskPredictions"], baseline: str | None = None) -> tuple[float, float]:
+    """Root mean square error over all rows, and its mean over parts."""
+    squared_errors = [_squared_errors(part, baseline) for part in parts]
+    pooled = float(np.sqrt(np.mean(np.concatenate(squared_errors))))
+    return pooled, float(np.mean([np.sqrt(part.mean()) for part in squared_errors if len(part)]))
 
 
-def _missed(part: "Answered", baseline: str | None) -> Column:
+def _squared_errors(part: "TaskPredictions", baseline: str | None) -> Column:
     scale = part.task.scale
     assert scale is not None
     predicted = part.columns["predicted"] if baseline is None else part.baselines[baseline]

@@ -1,1 +1,1 @@
-"""The leaderboard: entries, stored runs, curves."""
+"""The leaderboard: entries, stored evaluation runs, learning curves."""

@@ -1,4 +1,4 @@
-"""Curves of a leaderboard: error against the number of measurements on the device under test."""
+"""Learning curves of a leaderboard: error against the number of shots (size of the support set)."""
 
 import re
 from pathlib import Path
@@ -14,11 +14,11 @@ Curve = dict[int, tuple[float, float | None]]
 
 
 def draw(board: Leaderboard, folder: Path) -> list[Path]:
-    """One PNG a section where a predictor has results at two numbers of shots or more.
+    """Draw one PNG file for each section with results at two or more numbers of shots.
 
     Args:
-        board: entries of other data than the section's newest are left out.
-        folder: made when there is something to draw.
+        board: the leaderboard; entries on other data than a section's newest are left out.
+        folder: where to write; created when there is something to draw.
 
     Returns:
         The files, in the order of the sections.
@@ -46,7 +46,7 @@ def draw(board: Leaderboard, folder: Path) -> list[Path]:
 
 
 def curves(section: Section) -> dict[str, Curve]:
-    """Predictor -> shots -> value and standard error; ours first, then baselines."""
+    """Predictor -> shots -> score and its standard error; ours first, then baselines."""
     found: dict[str, Curve] = {}
     for kind in ("ours", "baseline"):
         for row in section.rows:
@@ -58,7 +58,7 @@ def curves(section: Section) -> dict[str, Curve]:
 
 
 def levels(section: Section) -> list[Level]:
-    """What others report: a name and a value each."""
+    """Names and scores of published systems."""
     found = {
         row.entry.predictor: row.entry.value
         for row in section.rows

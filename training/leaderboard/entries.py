@@ -1,8 +1,8 @@
-"""The leaderboard: who predicts what how well, with baselines and cited figures beside ours.
+"""The leaderboard: scores of predictors, baselines and published systems in every task.
 
-An entry is one predictor's score in one task. What is compared is one table of tasks: ranks are
-given among entries that were judged on the same rows (same data, same number of shots) and to
-nobody else, so that a figure cited from a paper or judged on other data stands beside them, marked.
+An entry is the score of one predictor in one task. Only entries that were evaluated on the same
+rows (same data, same number of shots) are ranked among each other. Figures cited from a paper, or
+evaluated on other data, are listed without a rank and marked.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ FORMAT = 1
 HIGHER_IS_BETTER = frozenset(
     {"spearman", "kendall", "pearson", "r2", "within_10pct", "within_5pct", "bin_accuracy"}
 )
-"""Scores of which more is better; of every other score, less is."""
+"""Scores for which higher is better; for all others, lower is."""
 
 _PERCENT = frozenset({"mape", "median_ape", "within_10pct", "within_5pct", "coverage_90"})
 NOT_MEASURED = "–"
@@ -25,34 +25,34 @@ NOT_MEASURED = "–"
 
 @dataclass(frozen=True)
 class Entry:
-    """One predictor's score in one task.
+    """The score of one predictor in one task.
 
     Attributes:
         dataset: name of the bundle.
-        task: `protocol/part`, the rows that are judged together.
+        task: `protocol/part`, the rows that are scored together.
         metric: column of measurements that is predicted.
-        predictor: who predicts.
-        kind: `ours`, a `baseline` that needs no skill, or `published` by others.
-        score: field of a score that ranks this task, such as `mape` or `spearman`.
-        value: of that field; None where it was not measured.
-        standard_error: of `value` over seeds; None for one seed, which has none.
-        device: the one device judged; None for several.
-        protocol: exam that prepared for the task; None where no exam of ours did.
-        shots: rows of the device under test that were given to adapt on.
-        seeds: fits, or draws of shots, that were averaged; None for a cited figure.
-        n: rows judged.
+        predictor: name of the predictor.
+        kind: `ours`, a simple `baseline`, or `published` by others.
+        score: name of the score that ranks this task, such as `mape` or `spearman`.
+        value: that score; None where it was not measured.
+        standard_error: standard error of `value` over seeds; None for a single seed.
+        device: the only device of the rows; None for several.
+        protocol: protocol whose fold the predictor was fitted on; None for cited figures.
+        shots: size of the support set of the device under test.
+        seeds: number of fits (or draws of the support set) averaged; None for a cited figure.
+        n: number of rows scored.
         mape: mean absolute percentage error, percent.
         median_ape: median absolute percentage error, percent.
         spearman: rank correlation, -1 to 1.
-        coverage_90: share of measured values in their interval, percent; meant to be 90.
-        mean_interval_ratio: mean of high over low.
+        coverage_90: coverage of the 90 % prediction intervals, percent.
+        mean_interval_ratio: mean of high / low.
         further: other scores of the task by name.
-        citation: where a figure of others, or its data, stands.
-        over: rows a cited figure is a mean of, in its source's words.
-        command: prints this row again; None for a cited figure.
-        date: when it was judged, ISO 8601.
-        commit: of the code that judged it, or its version outside git.
-        digest: hash of the bundle it was judged on; None for a cited figure.
+        citation: publication of a cited figure or of its data.
+        over: the rows that a cited figure is averaged over, in its source's words.
+        command: command that prints this entry again; None for a cited figure.
+        date: date of the evaluation, ISO 8601.
+        commit: git commit of the code, or its version outside git.
+        digest: hash of the bundle that it was evaluated on; None for a cited figure.
     """
 
     dataset: str
@@ -83,17 +83,17 @@ class Entry:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes two entries the same row, of which the later one counts."""
+        """Identity of the entry: a later entry with the same key replaces an earlier one."""
         place = (self.dataset, self.task, self.device, self.metric)
         return (*place, self.predictor, self.kind, self.shots, self.digest, self.over)
 
     @property
     def cited(self) -> bool:
-        """True for a figure copied from where it stands, not judged by this code."""
+        """True for a figure copied from a publication, not evaluated by this code."""
         return self.digest is None
 
     def to_json(self) -> dict[str, Any]:
-        """Fields by name, ready for JSON; what was not measured is null."""
+        """Fields by name, ready for JSON; scores that were not measured are null."""
         return asdict(self)
 
     @classmethod
@@ -116,8 +116,8 @@ class Ranked:
 
     Attributes:
         entry: the entry.
-        rank: 1 for the best among those judged on the same rows, equal ones sharing theirs; None
-            for all others.
+        rank: 1 for the best of the entries evaluated on the same rows, ties sharing a rank; None
+            for entries that are not ranked.
         note: why it has no rank; empty where it has one.
     """
 
@@ -132,15 +132,15 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Section:
-    """What is compared: one task, on one device or on all.
+    """Entries that are compared: one task on one device or on all.
 
     Attributes:
         dataset: name of the bundle.
         task: `protocol/part`.
-        device: the one device judged, or None.
-        metric: column that is predicted.
-        score: field that ranks.
-        rows: by number of shots, best first; cited figures last.
+        device: the only device of the rows, or None.
+        metric: column of measurements that is predicted.
+        score: name of the score that ranks.
+        rows: entries by number of shots, best first; cited figures last.
     """
 
     dataset: str
@@ -153,7 +153,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Entries, whichever way they were had."""
+    """A collection of entries: evaluated, shipped with the package, or cited.
+
+    Attributes:
+        entries: all entries, in order of insertion.
+    """
 
     entries: tuple[Entry, ...] = ()
 
@@ -162,7 +166,7 @@ class Leaderboard:
         return tuple(dict.fromkeys(entry.dataset for entry in self.entries))
 
     def with_entries(self, new: Iterable[Entry]) -> "Leaderboard":
-        """These and those; a new entry takes the place of the old one of the same row."""
+        """A leaderboard with further entries, which replace existing ones with the same key."""
         held = {entry.key: entry for entry in self.entries}
         held.update({entry.key: entry for entry in new})
         return Leaderboard(tuple(held.values()))
@@ -174,10 +178,10 @@ class Leaderboard:
         predictors: Collection[str] = (),
         shots: Collection[int] = (),
     ) -> "Leaderboard":
-        """Entries of these; all where nothing is named.
+        """Entries of the given datasets, protocols, predictors and shots; empty means all.
 
-        Baselines and figures of others stay whichever predictors are named, and cited figures
-        whichever shots: nothing of ours is shown alone.
+        Baselines and published systems are kept whatever predictors are named, and cited figures
+        whatever shots, so that our predictors are never listed without a comparison.
         """
 
         def wanted(entry: Entry) -> bool:
@@ -192,10 +196,10 @@ class Leaderboard:
         return Leaderboard(tuple(filter(wanted, self.entries)))
 
     def sections(self) -> tuple[Section, ...]:
-        """What is compared with what, in order of first appearance.
+        """Sections in order of first appearance.
 
-        A cited figure of no device stands in the section of its task's device where there is one
-        alone; a figure over several devices is compared with none of them.
+        A cited figure without a device is listed in the section of its task's device where that is
+        the only one; otherwise it has a section of its own.
         """
         groups: dict[tuple[str, str, str | None, str], list[Entry]] = {}
         for entry in self.entries:
@@ -219,7 +223,7 @@ class Leaderboard:
         """The leaderboard that `to_json` wrote.
 
         Raises:
-            BadTable: it is none, or of another version.
+            BadTable: the content is not a leaderboard, or has another format version.
         """
         if not isinstance(content, Mapping) or content.get("format") != FORMAT:
             raise BadTable(f"No leaderboard of format {FORMAT}.")
@@ -227,12 +231,12 @@ class Leaderboard:
 
 
 def cited(dataset: str) -> tuple[Entry, ...]:
-    """Figures that others report on a dataset, and floors of ours, as entries without a command."""
+    """Published results on a dataset, and our own baselines, as entries without a command."""
     return tuple(_cited(figure) for figure in PUBLISHED if figure.dataset == dataset)
 
 
 def score_text(score: str, value: float | None) -> str:
-    """A score as people read it: percent, three digits, or a dash where it was not measured."""
+    """A score as text: percent, or three decimals; a dash where it was not measured."""
     if value is None:
         return NOT_MEASURED
     if score in _PERCENT:
@@ -241,7 +245,7 @@ def score_text(score: str, value: float | None) -> str:
 
 
 def value_text(entry: Entry) -> str:
-    """The ranking score with its standard error, which one seed does not have."""
+    """The ranking score as text, with its standard error where there are several seeds."""
     text = score_text(entry.score, entry.value)
     if entry.value is None or entry.standard_error is None:
         return text
@@ -276,15 +280,15 @@ def _protocol(entry: Entry) -> str:
 def _section(
     dataset: str, task: str, device: str | None, metric: str, entries: Sequence[Entry]
 ) -> Section:
-    judged = [entry for entry in entries if not entry.cited]
-    newest = max(judged, key=lambda entry: entry.date or "", default=None)
+    evaluated = [entry for entry in entries if not entry.cited]
+    newest = max(evaluated, key=lambda entry: entry.date or "", default=None)
     score = entries[0].score if newest is None else newest.score
     ranked: list[Ranked] = []
-    for shots in sorted({entry.shots for entry in judged}):
-        mine = sorted((e for e in judged if e.shots == shots), key=_best_first)
-        notes = [_why_unranked(entry, newest, mine) for entry in mine]
-        order = [_best_first(e) for e, note in zip(mine, notes, strict=True) if not note]
-        for entry, note in zip(mine, notes, strict=True):
+    for shots in sorted({entry.shots for entry in evaluated}):
+        same_shots = sorted((e for e in evaluated if e.shots == shots), key=_best_first)
+        notes = [_why_unranked(entry, newest, same_shots) for entry in same_shots]
+        order = [_best_first(e) for e, note in zip(same_shots, notes, strict=True) if not note]
+        for entry, note in zip(same_shots, notes, strict=True):
             rank = None if note else 1 + order.index(_best_first(entry))
             ranked.append(Ranked(entry, rank, note))
     for entry in sorted((e for e in entries if e.cited), key=_best_first):
@@ -292,14 +296,14 @@ def _section(
     return Section(dataset, task, device, metric, score, tuple(ranked))
 
 
-def _why_unranked(entry: Entry, newest: Entry | None, beside: Sequence[Entry]) -> str:
+def _why_unranked(entry: Entry, newest: Entry | None, same_shots: Sequence[Entry]) -> str:
     if newest is None or entry.digest != newest.digest:
         return f"other data, {str(entry.digest)[:8]}"
     if entry.score != newest.score:
         return f"judged by {entry.score}"
     if entry.value is None:
         return "not measured"
-    most = max(other.n or 0 for other in beside if other.digest == newest.digest)
+    most = max(other.n or 0 for other in same_shots if other.digest == newest.digest)
     return f"answered {entry.n:,} of {most:,} rows" if (entry.n or 0) < most else ""
 
 

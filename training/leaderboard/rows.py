@@ -1,4 +1,4 @@
-"""From answers, and from rows of `forerun evaluate`, to entries of the leaderboard."""
+"""Entries of the leaderboard from predictions, and from stored rows of `forerun evaluate`."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.data.datasets import DATASETS
 from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Kind
 from forerun.training.protocols import DATASET_PROTOCOLS
 from forerun.training.published.figures import PUBLISHED, published_for
@@ -23,46 +23,54 @@ _NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered"
 
 
 def entries_of(
-    dataset: str, protocol: str, answered: Sequence[Answered], provenance: Mapping[str, Any]
+    dataset: str,
+    protocol: str,
+    predictions: Sequence[TaskPredictions],
+    provenance: Mapping[str, Any],
 ) -> list[Entry]:
-    """Entries of one sitting, and of the baselines judged on the same rows.
+    """Entries of one evaluation run, and of the baselines on the same rows.
 
     Args:
         dataset: name of the bundle.
-        protocol: exam that was sat.
-        answered: of one predictor at one number of shots, of all folds and seeds.
+        protocol: name of the protocol.
+        predictions: those of one predictor at one number of shots, of all folds and seeds.
         provenance: `seeds`, `date`, `commit` and `digest` of every entry.
     """
-    found = []
-    systems = dict.fromkeys(system for a in answered for system in a.baselines)
+    entries = []
+    systems = dict.fromkeys(system for a in predictions for system in a.baselines)
     for system in (None, *systems):
-        mine = [_as_if_by(a, system) for a in answered if system is None or system in a.baselines]
-        shots = {(a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in mine}
+        of_system = [
+            _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
+        ]
+        shots = {
+            (a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in of_system
+        }
         per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
-        for seed in sorted({a.seed for a in mine}):
-            for one in rows([a for a in mine if a.seed == seed]):
-                per_seed.setdefault((one["task"], one["device"], one["metric"]), []).append(one)
+        for seed in sorted({a.seed for a in of_system}):
+            for score_row in rows([a for a in of_system if a.seed == seed]):
+                key = (score_row["task"], score_row["device"], score_row["metric"])
+                per_seed.setdefault(key, []).append(score_row)
         for task, seeds in per_seed.items():
-            # What has no seed and is judged on the same rows each time has one score, no error.
+            # A deterministic baseline on the same rows has one score, without a standard error.
             same = system is not None and not shots[task]
             row: Row = seeds[0] if same else _averaged(seeds)
             given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
             entry = _entry(dataset, protocol, row, system, given)
             if entry.kind == "published" and not entry.n:
-                continue  # They published no answer to these rows.
-            found.append(replace(entry, command=command(entry, answered[0].predictor)))
-    return found
+                continue  # Nothing was published for these rows.
+            entries.append(replace(entry, command=command(entry, predictions[0].predictor)))
+    return entries
 
 
 def shipped_entries(
     evaluations: Sequence[Row], digests: Mapping[str, str], manifest: Row
 ) -> Iterator[Entry]:
-    """Entries of `scores.json`, which lies beside a saved predictor.
+    """Entries of `scores.json`, which is stored with a saved predictor.
 
     Args:
         evaluations: content of `scores.json`.
-        digests: dataset -> digest of the bundle that taught.
-        manifest: content of `manifest.json`, which knows the day.
+        digests: dataset -> digest of the bundle that was trained on.
+        manifest: content of `manifest.json`, whose date of creation is used.
     """
     names = {cls.dataset: cls().predictor_name for cls in DATASET_PROTOCOLS}
     for evaluation in evaluations:
@@ -77,19 +85,19 @@ def shipped_entries(
                 "digest": evaluation.get("digest") or digests.get(dataset, "unknown"),
             }
             protocol = row.get("protocol")
-            mine = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
-            shown = command(mine, ours)
-            yield replace(mine, command=shown)
+            entry = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
+            command_line = command(entry, ours)
+            yield replace(entry, command=command_line)
             for system, mape in row["baselines"].items():
                 if mape is None:
                     continue
                 score = {name: row[name] for name in ("task", "device", "metric")}
                 theirs = _entry(dataset, protocol, {**score, "mape": mape}, system, given)
-                yield replace(theirs, n=row["n"], seeds=1, command=shown)
+                yield replace(theirs, n=row["n"], seeds=1, command=command_line)
 
 
 def score_of(dataset: str, row: Row) -> str:
-    """The field that ranks a task: what its row says, what others report, or the mean error."""
+    """Name of the score that ranks a task: the row's own, the one others report, or `mape`."""
     named = row.get("score")
     if named:
         return str(named)
@@ -99,11 +107,11 @@ def score_of(dataset: str, row: Row) -> str:
 
 
 def command(entry: Entry, predictor: str) -> str:
-    """What prints this entry again.
+    """The command that prints an entry again.
 
     Args:
-        entry: of ours, or a baseline judged beside `predictor`.
-        predictor: who sat the exam.
+        entry: an entry of `predictor`, or of a baseline in the same evaluation.
+        predictor: name of the predictor that was evaluated.
     """
     words = ["forerun", "evaluate", entry.dataset]
     if entry.protocol:
@@ -116,22 +124,22 @@ def command(entry: Entry, predictor: str) -> str:
     return shlex.join(words)
 
 
-def _as_if_by(answer: Answered, system: str | None) -> Answered:
-    """The same rows, answered by a baseline in place of the predictor."""
+def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPredictions:
+    """The same rows with the predictions of a baseline in place of the predictor's."""
     if system is None:
-        return answer
-    nothing = np.full(len(answer.columns["measured"]), np.nan)
+        return prediction
+    nothing = np.full(len(prediction.columns["measured"]), np.nan)
     columns = {
-        **answer.columns,
-        "predicted": answer.baselines[system],
+        **prediction.columns,
+        "predicted": prediction.baselines[system],
         "low": nothing,
         "high": nothing,
     }
-    return replace(answer, columns=columns, predictor=system)
+    return replace(prediction, columns=columns, predictor=system)
 
 
 def _averaged(seeds: Sequence[Row]) -> Row:
-    """Every score's mean over seeds, and its standard error as `NAME_standard_error`."""
+    """Mean of every score over seeds, and its standard error as `NAME_standard_error`."""
     row = dict(seeds[0])
     for name in [name for name in row if name not in _NO_SCORE]:
         if name.endswith("_standard_error"):
@@ -147,7 +155,7 @@ def _entry(
 ) -> Entry:
     score = score_of(dataset, row)
     kind, name, citation = _who(dataset, row, system)
-    shown: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
+    scores: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
     return Entry(
         dataset=dataset,
         task=row["task"],
@@ -166,7 +174,7 @@ def _entry(
             if field not in {*_NO_SCORE, *FIELDS, f"{score}_standard_error"} and _known(value)
         },
         citation=citation,
-        **shown,
+        **scores,
         **given,
     )
 

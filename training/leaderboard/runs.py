@@ -1,4 +1,4 @@
-"""Judge predictors for the leaderboard, keep each result, and go on where a run was cut off."""
+"""Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.training.evaluation.evaluate import run_fold
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.rows import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
@@ -29,14 +29,14 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to judge.
+    """What to evaluate.
 
     Attributes:
-        datasets: names; all that have an examiner when empty.
-        protocols: names of exams; all when empty.
-        predictors: names; all that take a dataset's exams when empty.
-        shots: numbers of rows to adapt on; 0 is the task's own number.
-        seeds: fits, or draws of shots, to average.
+        datasets: names of datasets; all that have protocols when empty.
+        protocols: names of protocols; all when empty.
+        predictors: names of predictors; all of each dataset when empty.
+        shots: sizes of the support set; 0 is the task's own number.
+        seeds: number of fits (or draws of the support set) to average.
         data: folder of bundles by dataset name; the pulled ones when None.
     """
 
@@ -49,73 +49,76 @@ class Plan:
 
 
 def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) -> list[Entry]:
-    """Judge what the store does not hold yet.
+    """Evaluate what the store does not hold yet.
 
-    Each run is kept as soon as it is finished, so that a run that was cut off goes on with the
-    next one.
+    Each evaluation run is stored as soon as it is finished, so that after an interruption only the
+    unfinished ones are repeated.
 
     Args:
-        plan: what to judge.
-        store: finished sittings; added to.
-        progress: takes a line for people.
+        plan: what to evaluate.
+        store: finished evaluation runs, to which new ones are added.
+        progress: called with a line of text that reports progress.
 
     Returns:
-        Entries of every run of the plan, those of earlier runs too.
+        Entries of all evaluation runs of the plan, including those finished earlier.
 
     Raises:
-        UnknownDataset: no protocol is written for a dataset.
-        MissingData: a dataset that the plan names is not here; one that it does not is left out.
-        InputError: no predictor or protocol of that name.
+        UnknownDataset: a dataset has no protocols.
+        MissingData: a dataset that the plan names is missing; without names, missing ones are
+            left out.
+        InputError: there is no predictor or protocol of that name.
     """
-    judges = [
+    chosen = [
         protocols_of_dataset(name)
         for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
     ]
-    _check(plan, judges)
-    found: list[Entry] = []
-    sat, commit = 0, tracking.code_state() or f"forerun {__version__}"
-    for judge in judges:
-        folder = None if plan.data is None else plan.data / judge.dataset
+    _check(plan, chosen)
+    entries_found: list[Entry] = []
+    count, commit = 0, tracking.code_state() or f"forerun {__version__}"
+    for dataset_protocols in chosen:
+        folder = None if plan.data is None else plan.data / dataset_protocols.dataset
         try:
-            bundle = find(judge.dataset, folder)
+            bundle = find(dataset_protocols.dataset, folder)
         except MissingData as error:
             if plan.datasets:
                 raise
             progress(f"left out: {error}")
             continue
-        for entries in _EvaluationRuns(judge, bundle, plan, store, progress, commit).all():
-            found += entries
-            sat += 1
-    if plan.protocols and not sat:
-        raise InputError(f"No exam of protocol {', '.join(plan.protocols)} in these datasets.")
-    return found
+        for entries in _EvaluationRuns(
+            dataset_protocols, bundle, plan, store, progress, commit
+        ).all():
+            entries_found += entries
+            count += 1
+    if plan.protocols and not count:
+        raise InputError(f"No protocol {', '.join(plan.protocols)} in these datasets.")
+    return entries_found
 
 
 @dataclass
 class _EvaluationRuns:
-    """One dataset's exams, each generated once, sat by everyone who has not finished them."""
+    """Evaluation runs of one dataset; each fold is generated once for all predictors."""
 
-    judge: DatasetProtocols
+    dataset_protocols: DatasetProtocols
     bundle: Bundle
     plan: Plan
     store: ResultStore
     progress: Progress
     commit: str | None
-    answered: dict[EvaluationRun, list[Answered]] = field(default_factory=dict)
+    predictions: dict[EvaluationRun, list[TaskPredictions]] = field(default_factory=dict)
 
     def all(self) -> Iterator[Sequence[Entry]]:
-        """Entries of one run after another, from the store or judged now."""
+        """Entries of each evaluation run, from the store or evaluated now."""
         over: set[str] = set()
-        for fold, last in _with_last(self._exams()):
+        for fold, last in _with_last(self._folds()):
             if fold.protocol in over:
-                raise ValueError(f"exams of {fold.protocol} must follow one another")
+                raise ValueError(f"folds of {fold.protocol} must follow one another")
             if last:
                 over.add(fold.protocol)
             for name, settings in self._predictors().items():
                 pending = []
                 for evaluation_run in self._of(fold.protocol, name, settings):
                     finished = None
-                    if evaluation_run not in self.answered:
+                    if evaluation_run not in self.predictions:
                         finished = self.store.finished(evaluation_run)
                     if finished is None:
                         pending.append(evaluation_run)
@@ -131,43 +134,47 @@ class _EvaluationRuns:
         by_shots = {evaluation_run.shots: evaluation_run for evaluation_run in pending}
         name, seeds = pending[0].predictor, self.plan.seeds
         shots = list(by_shots)
-        for answer in run_fold(self.judge, fold, shots, seeds, [name], self.progress):
-            self.answered.setdefault(by_shots[answer.shots], []).append(answer)
+        for prediction in run_fold(
+            self.dataset_protocols, fold, shots, seeds, [name], self.progress
+        ):
+            self.predictions.setdefault(by_shots[prediction.shots], []).append(prediction)
         for evaluation_run in pending if last else ():
-            entries = self._judged(evaluation_run, self.answered.pop(evaluation_run, []))
+            entries = self._entries(evaluation_run, self.predictions.pop(evaluation_run, []))
             self.store.keep(evaluation_run, entries)
             self.progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
             yield entries
 
-    def _judged(self, evaluation_run: EvaluationRun, answered: Sequence[Answered]) -> list[Entry]:
+    def _entries(
+        self, evaluation_run: EvaluationRun, predictions: Sequence[TaskPredictions]
+    ) -> list[Entry]:
         provenance = {
             "seeds": evaluation_run.seeds,
             "date": datetime.now(UTC).isoformat(timespec="microseconds"),
             "commit": evaluation_run.commit,
             "digest": evaluation_run.digest,
         }
-        if not answered:
+        if not predictions:
             return []
-        return entries_of(evaluation_run.dataset, evaluation_run.protocol, answered, provenance)
+        return entries_of(evaluation_run.dataset, evaluation_run.protocol, predictions, provenance)
 
-    def _exams(self) -> Iterator[Fold]:
-        for fold in self.judge.folds(self.bundle, DeviceCatalog.load()):
+    def _folds(self) -> Iterator[Fold]:
+        for fold in self.dataset_protocols.folds(self.bundle, DeviceCatalog.load()):
             if not self.plan.protocols or fold.protocol in self.plan.protocols:
                 yield fold
 
     def _predictors(self) -> Mapping[str, str]:
-        """Name -> settings of those that sit."""
+        """Name -> settings of the predictors to evaluate."""
         wanted = self.plan.predictors
         return {
             p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p))
-            for p in self.judge.predictors()
+            for p in self.dataset_protocols.predictors()
             if not wanted or p.name in wanted
         }
 
     def _of(self, protocol: str, name: str, settings: str) -> Iterator[EvaluationRun]:
         for shots in dict.fromkeys(self.plan.shots):
             yield EvaluationRun(
-                dataset=self.judge.dataset,
+                dataset=self.dataset_protocols.dataset,
                 protocol=protocol,
                 predictor=name,
                 shots=shots,
@@ -179,7 +186,7 @@ class _EvaluationRuns:
 
 
 def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
-    """Each exam, and whether it is its protocol's last."""
+    """Each fold, and whether it is the last of its protocol."""
     before: Fold | None = None
     for fold in folds:
         if before is not None:
@@ -189,11 +196,11 @@ def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
         yield before, True
 
 
-def _check(plan: Plan, judges: Sequence[DatasetProtocols]) -> None:
-    known = {p.name for judge in judges for p in judge.predictors()}
-    strange = [name for name in plan.predictors if name not in known]
-    if strange:
-        raise InputError(f"No predictor {strange[0]!r} here; there are {', '.join(sorted(known))}.")
+def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:
+    known = {p.name for dataset_protocols in chosen for p in dataset_protocols.predictors()}
+    unknown = [name for name in plan.predictors if name not in known]
+    if unknown:
+        raise InputError(f"No predictor {unknown[0]!r} here; there are {', '.join(sorted(known))}.")
 
 
 def _line(evaluation_run: EvaluationRun) -> str:
@@ -203,12 +210,12 @@ def _line(evaluation_run: EvaluationRun) -> str:
 
 
 def track(board: Leaderboard, files: Sequence[Path], name: str = "leaderboard") -> str:
-    """Log one run in MLflow: entries as metrics, pictures and the page as artifacts.
+    """Log one run in MLflow: entries as metrics, figures and the page as artifacts.
 
     Args:
-        board: what was judged.
-        files: pictures (`.png`) and pages to log.
-        name: of the run.
+        board: the entries.
+        files: figures (`.png`) and pages to log.
+        name: name of the run.
 
     Returns:
         MLflow's run id.

@@ -1,7 +1,7 @@
-"""Where results of the leaderboard are kept: one JSON file a sitting, and what was shipped.
+"""Storage of the leaderboard: one JSON file for each evaluation run, and entries of the package.
 
-A sitting is one predictor in one protocol at one number of shots. Its file names what it was judged
-with; while that is the same, it is not judged again.
+An evaluation run is one predictor under one protocol at one number of shots. Its file records what
+the result depends on (data, settings, code); while that is unchanged, it is not repeated.
 """
 
 import json
@@ -24,17 +24,17 @@ FOLDER = "leaderboard"
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """One predictor that sits one protocol's exams, and what the outcome depends on.
+    """One predictor under one protocol, with everything that the result depends on.
 
     Attributes:
         dataset: name of the bundle.
-        protocol: name of the exams.
-        predictor: who sits.
-        shots: rows asked for to adapt on.
-        seeds: fits that are averaged.
+        protocol: name of the protocol.
+        predictor: name of the predictor.
+        shots: requested size of the support set.
+        seeds: number of fits that are averaged.
         digest: hash of the bundle.
-        settings: the predictor before it is fitted, as text.
-        commit: the code.
+        settings: `repr` of the unfitted predictor.
+        commit: state of the code.
     """
 
     dataset: str
@@ -48,17 +48,17 @@ class EvaluationRun:
 
     @property
     def file(self) -> str:
-        """Name of its file; a later sitting of the same four takes its place."""
+        """Name of its file; a later run of the same four fields replaces it."""
         words = (self.dataset, self.protocol, self.predictor, f"{self.shots}-shots")
         return "--".join(re.sub(r"[^\w.-]", "_", word) for word in words) + ".json"
 
 
 @dataclass(frozen=True)
 class ResultStore:
-    """A folder of finished sittings; each file is whole or not there.
+    """A folder of finished evaluation runs, written atomically.
 
     Attributes:
-        folder: made with the first result.
+        folder: created with the first result.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class ResultStore:
         return cls(home() / FOLDER)
 
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
-        """Entries of exactly this sitting; None where it was not finished."""
+        """Entries of exactly this evaluation run; None where it was not finished."""
         try:
             content = _read(self.folder / run.file)
         except (OSError, BadTable):
@@ -79,7 +79,7 @@ class ResultStore:
         return tuple(Entry.from_json(entry) for entry in content["entries"])
 
     def keep(self, run: EvaluationRun, entries: Sequence[Entry]) -> Path:
-        """Write a finished sitting, all or nothing."""
+        """Write a finished evaluation run atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {
             "format": FORMAT,
@@ -97,7 +97,7 @@ class ResultStore:
         return path
 
     def entries(self) -> tuple[Entry, ...]:
-        """Of every finished sitting, the oldest first; a file that cannot be read is left out."""
+        """Entries of all finished runs, the oldest first; unreadable files are left out."""
         found: list[Entry] = []
         for path in sorted(self.folder.glob("*.json")):
             try:
@@ -108,17 +108,17 @@ class ResultStore:
 
 
 def stored(store: ResultStore) -> Leaderboard:
-    """What was shipped with the package, what was judged here, and what others report."""
+    """Entries that came with the package, entries evaluated here, and published results."""
     board = Leaderboard().with_entries(shipped()).with_entries(store.entries())
     figures = [figure for dataset in board.datasets() for figure in cited(dataset)]
     return board.with_entries(figures)
 
 
 def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
-    """Scores that came with the bundled predictors; nothing where none came.
+    """Entries of the scores that came with the bundled predictors; empty where none came.
 
     Args:
-        folder: of a saved predictor with `scores.json`; the bundled one when None.
+        folder: folder of a saved predictor with `scores.json`; the bundled one when None.
     """
     from forerun.training.leaderboard.rows import shipped_entries
 
@@ -141,7 +141,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise BadTable(f"Cannot read {path}: {error}") from None
     parts: Iterable[str] = ("sitting", "entries")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadTable(f"{path} is no result of format {FORMAT}.")
+        raise BadTable(f"{path} is not a result of format {FORMAT}.")
     if any(part not in content for part in parts):
-        raise BadTable(f"{path} is no result of a sitting.")
+        raise BadTable(f"{path} is not the result of an evaluation run.")
     return content

@@ -1,4 +1,4 @@
-"""Datasets as exams: what may teach, what is judged, what others published."""
+"""Evaluation protocols by dataset: training rows, held-out rows and published predictions."""
 
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
@@ -56,7 +56,7 @@ def all_protocols() -> tuple[type[DatasetProtocols], ...]:
 
 
 def protocols_of_dataset(dataset: str) -> DatasetProtocols:
-    """The examiner of a dataset.
+    """The protocols of a dataset.
 
     Raises:
         UnknownDataset: no protocol is written for a dataset of that name.

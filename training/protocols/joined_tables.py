@@ -1,6 +1,6 @@
-"""Tables that say what a workload is, such as operator graphs, joined by name from a whole bundle.
+"""Tables that describe workloads, such as operator graphs, joined by name from another bundle.
 
-Measurements of one's own rarely come with graphs; the pulled bundle has them by model.
+Your own measurements rarely come with graphs; the pulled bundle has them by model.
 """
 
 import os
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REFERENCE = "FORERUN_REFERENCE"
-"""Environment variable: a folder of bundles by dataset, where the pulled one has no such table."""
+"""Environment variable: folder of bundles by dataset, searched after the pulled one."""
 
 
 def joined_table(bundle: Bundle, name: str, dataset: str, remedy: str = "") -> "pd.DataFrame":
-    """A table of the bundle, else of the pulled or the reference bundle of that dataset.
+    """A table of the bundle, else of the pulled or the reference bundle of another dataset.
 
     Args:
         bundle: rows to evaluate.
-        name: table that describes their workloads.
-        dataset: whose bundle holds it.
-        remedy: how else it is had, a sentence.
+        name: name of the table, which describes their workloads.
+        dataset: dataset whose bundle holds it.
+        remedy: sentence on how else to obtain the table, for the error message.
 
     Raises:
-        MissingData: none of the folders has it; the message names them.
+        MissingData: none of the folders holds the table; the message names them.
     """
     if bundle.has(name):
         return bundle.table(name)
@@ -43,14 +43,14 @@ def joined_table(bundle: Bundle, name: str, dataset: str, remedy: str = "") -> "
 
 
 def companion(bundle: Bundle, dataset: str) -> Bundle | None:
-    """The bundle of another dataset: next to this one's folder, pulled, or of reference.
+    """The bundle of another dataset: in a sibling folder, pulled, or the reference bundle.
 
     Args:
         bundle: rows to evaluate.
-        dataset: whose bundle is sought.
+        dataset: the other dataset.
 
     Returns:
-        None where there is none.
+        The bundle, or None where there is none.
     """
     for folder in (bundle.folder.resolve().parent / dataset, *_folders(dataset)):
         if folder.is_dir() and Bundle(dataset, folder).tables():

@@ -1,4 +1,9 @@
-"""A task: which rows may teach, which are judged, and what others published for the same rows."""
+"""Evaluation protocols: the training rows of each fold and the tasks evaluated after fitting.
+
+A `DatasetProtocols` turns the bundle of one dataset into `Fold`s. A fold has one training set and
+several `Task`s; a task is a set of held-out rows that are scored together, with the baselines and
+the published predictions for the same rows.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,26 +24,32 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Task:
-    """Rows judged together, under one protocol.
+    """Held-out rows that are scored together under one protocol.
 
     Attributes:
         name: `protocol/part`, such as `unseen_device/bmm`.
-        metric: column of `judged.values` that is compared.
-        judged: rows to answer for.
-        device: the one device judged, or None for several.
-        published: other systems' predictions of the same rows, NaN where they give none.
-        baselines: what simple rules answer for the same rows, by name; NaN where nothing.
-        shots: rows that the protocol itself gives to adapt on.
-        pool: rows that shots are drawn from; when None, from `judged`, and not scored.
-        always: rows given to adapt on beside those drawn, whenever any are.
-        bin_width: of the bins whose right one an answer may hit, in the metric's unit; 0 for none.
-        scale: how values are seen where root mean square errors are judged; None: they are not.
-        alternatives: rows of `judged` of which the least is to be chosen; None: nothing is.
-        suggested: whether the predictor's own `suggest` chooses the shots; else a seed draws.
-        offset_by: key of the groups that have a median offset each in the baseline
-            `median_offset`, which adapts on the same rows; empty for no such baseline.
-        repeats: a key for each row, shared by repeats of one run, where shares such as P are
-            judged on their own scale; None: they are not.
+        metric: column of `judged.values` that is predicted and scored.
+        judged: the n held-out rows.
+        device: the only device among them, or None for several.
+        published: system -> its published predictions of these rows, shape (n,), in the metric's
+            unit; NaN where it gives none.
+        baselines: name -> predictions of a simple rule for these rows, shape (n,); NaN for none.
+        shots: size of the support set that the protocol itself adapts on (few-shot adaptation).
+        pool: rows that the support set is drawn from; when None it is drawn from `judged`, and
+            the rows drawn are not scored.
+        always: rows that are added to every support set that is not empty.
+        bin_width: width of the bins that classification accuracy is computed on, in the metric's
+            unit; 0 for no such score.
+        scale: transformation of values before root mean square errors are computed; None for no
+            such score.
+        alternatives: groups of rows of `judged` from each of which the least is to be chosen;
+            None for no such score.
+        suggested: whether the predictor's own `suggest` chooses the support set; otherwise it is
+            drawn at random by seed.
+        offset_by: grouping key of the baseline `median_offset`, which adapts on the same support
+            set with one median offset for each group; empty for no such baseline.
+        repeats: shape (n,), a key that repeated runs of one configuration share, for metrics such
+            as relative speed that are scored by absolute error; None for relative errors.
     """
 
     name: str
@@ -59,18 +70,22 @@ class Task:
 
 
 def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
-    """Reason -> how many rows are left out for it, of masks over the same rows; none absent."""
+    """Reason -> number of rows left out for it; reasons without a row are absent.
+
+    Args:
+        reasons: reason -> mask over the same rows.
+    """
     return {reason: int(rows.sum()) for reason, rows in reasons.items() if rows.any()}
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Tasks that one training set prepares for.
+    """One training set, and the tasks that are evaluated after fitting on it.
 
     Attributes:
         protocol: name of the protocol.
-        train: rows that the predictor under test may be fitted on.
-        tasks: what is judged afterwards.
+        train: training set of the predictor under test.
+        tasks: held-out rows, by task.
     """
 
     protocol: str
@@ -79,21 +94,21 @@ class Fold:
 
 
 class DatasetProtocols(ABC):
-    """Turns one dataset's bundle into exams; one class a dataset."""
+    """The evaluation protocols of one dataset: training rows, folds and tasks of its bundle."""
 
     dataset: ClassVar[str]
     fits_any_folder: ClassVar[bool] = False
-    """Whether each exam fits on a folder that is given, although no predictor in use knows it."""
+    """Whether folds are fitted on any given folder, also one that no bundled predictor knows."""
 
     reads: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Table of measurements -> columns that a folder of one's own rows must have. Documented, and
-    checked before anything is answered; one of the tables is enough."""
+    """Table of measurements -> columns that a folder of your own rows must have. One of the tables
+    is enough. They are documented, and checked before anything is predicted."""
 
     optional: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Table -> column that may be missing -> what is taken for it then."""
+    """Table -> optional column -> description of the default that replaces it."""
 
     joined: ClassVar[Sequence[str]] = ()
-    """Tables that say what the workloads are, taken from a whole bundle where they are missing."""
+    """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
 
     @abstractmethod
     def predictor(self, seed: int = 0) -> Predictor:
@@ -101,20 +116,20 @@ class DatasetProtocols(ABC):
 
     @property
     def predictor_name(self) -> str:
-        """Name of the predictor under test, also where making one is slow."""
+        """Name of the predictor under test; overridden where constructing it is slow."""
         return self.predictor().name
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """All that take this exam, unfitted; the first is `predictor`."""
+        """All predictors that these protocols evaluate, unfitted; the first is `predictor`."""
         return (self.predictor(seed),)
 
     @abstractmethod
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All rows that the predictors in use may learn from."""
+        """All rows that the released predictors may be fitted on."""
 
     @abstractmethod
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """The published and our own protocols on a whole bundle: each fits before it is judged."""
+        """Folds of the published protocols and of our own, on a whole bundle."""
 
     @abstractmethod
     def evaluation_tasks(
@@ -123,16 +138,16 @@ class DatasetProtocols(ABC):
         """Tasks on a bundle that nothing is fitted on.
 
         Args:
-            bundle: rows of devices and workloads that the current predictors may never have met.
-            catalog: spec sheets.
-            seen: grouping key -> values that the current predictors were trained on; rows that
-                they have seen are left out.
+            bundle: rows, some of which the current predictors may have been trained on.
+            catalog: spec sheets of devices.
+            seen: grouping key -> values among the training rows of the current predictors, which
+                decide what is left out.
         """
 
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Reason -> rows of the folder that no task judges for it; those without a reason absent.
+        """Reason -> number of rows of the folder that no task evaluates for that reason.
 
         Args:
             bundle: as given to `evaluation_tasks`.

@@ -1,1 +1,1 @@
-"""Figures that others report on the same data."""
+"""Published results of other systems on the same data."""

@@ -1,7 +1,7 @@
-"""What others report on the same data: cited figures that stand beside ours in every table.
+"""Published results of other systems on the same data, which every table lists for comparison.
 
-Figures of other systems are copied from where they were published. Figures marked `own` are floors
-that we measured with plain methods, so that a learned predictor is never compared with nothing.
+Figures of other systems are copied from the publications cited. Figures marked `own` are results of
+simple methods that we measured ourselves as a baseline.
 """
 
 from dataclasses import dataclass
@@ -23,20 +23,21 @@ _GRAPHS = f"{_TIMM}, with operator graphs traced by timm and torch 2.13 on the m
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One reported figure.
+    """One published result.
 
     Attributes:
-        system: who predicts.
+        system: name of the predictor.
         dataset: name of the bundle.
-        protocol: which rows may teach and which are judged.
-        part: rows judged together; `protocol/part` is a task of `forerun evaluate`.
-        score: field of `forerun.training.scores.errors.Score` that the figure is.
-        value: percent where `score` is an error or a share.
-        over: which rows the figure is a mean of, in the source's words.
-        citation: where the figure stands.
+        protocol: protocol whose training and held-out rows are the same as in the publication.
+        part: held-out rows that are scored together; `protocol/part` is a task of `forerun
+            evaluate`.
+        score: name of the score, a field of `forerun.training.scores.errors.Score`.
+        value: the score, in percent where it is a relative error or a share.
+        over: the rows that the score is averaged over, in the source's words.
+        citation: the publication.
         metric: column of measurements that is predicted.
         n: number of rows, where the source gives it.
-        own: True for a floor of ours; False for another system's figure.
+        own: True for a baseline that we measured; False for another system's result.
     """
 
     system: str
@@ -84,7 +85,7 @@ def _timm(system: str, values: dict[str, float], citation: str) -> tuple[Publish
 
 
 _TIMM_OVER = {
-    "unseen_device": "RTX 3090 and RTX 4090 teach, RTX PRO 6000 Max-Q is judged",
+    "unseen_device": "trained on RTX 3090 and RTX 4090, evaluated on RTX PRO 6000 Max-Q",
     "unseen_family": "families of models that fitting never saw",
 }
 
@@ -186,11 +187,11 @@ PUBLISHED: tuple[Published, ...] = (
         "NeurIPS 2021; README of HELP at 45f70eb9",
     ),
 )
-"""Every figure that we know of, dataset by dataset."""
+"""All published results, by dataset."""
 
 
 def published_for(dataset: str, task: str | None = None) -> tuple[Published, ...]:
-    """Figures on one dataset, of one task `protocol/part` where it is given; may be empty."""
+    """Published results on a dataset, or on one of its tasks `protocol/part`; may be empty."""
     return tuple(
         figure for figure in PUBLISHED if figure.dataset == dataset and task in (None, figure.task)
     )

@@ -1,7 +1,8 @@
-"""The model card that travels with a predictor, as Markdown made from data alone.
+"""The model card that is stored with a predictor, as Markdown.
 
-Mitchell et al.: "Model Cards for Model Reporting", FAT* 2019, arXiv:1810.03993. The same data makes
-the same text, byte for byte, so that a card belongs to the hash of its artifact.
+Model cards follow Mitchell et al.: "Model Cards for Model Reporting", FAT* 2019, arXiv:1810.03993.
+The text is a deterministic function of its data, so that the card can be part of the artifact that
+is hashed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,21 +17,21 @@ from forerun.training.tracking.record import TrainingRecord
 _PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
 _NONE = "–"
 OWN_SCALE = (
-    "Mean absolute errors of a share. `repeats` is what repeats of one question differ by; "
+    "Mean absolute errors of a share. `repeats` is the error between repeated measurements; "
     "baselines stand last."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """A dataset that taught the predictor.
+class TrainingDataset:
+    """A dataset that a predictor was trained on.
 
     Attributes:
         dataset: name of the bundle.
-        rows: rows that were fitted on; None when not known.
+        rows: number of training rows; None when not known.
         digest: hash of the bundle's content.
-        devices: devices among these rows.
-        source: where it is from, and its licence.
+        devices: devices of the training rows.
+        source: citation and licence.
     """
 
     dataset: str
@@ -42,23 +43,23 @@ class Taught:
 
 @dataclass(frozen=True)
 class Card:
-    """What a model card says.
+    """Content of a model card.
 
     Attributes:
         title: heading.
-        answers: what it answers, and for what; one line each.
-        taught: datasets that taught it.
-        evaluations: what `forerun.training.evaluation.evaluate.evaluate` returned, one a dataset.
-        limits: where it must not be trusted; one line each.
-        command: rebuilds the artifact.
-        created: ISO day.
+        answers: metrics and workloads that it predicts; one line each.
+        trained_on: datasets that the predictors were trained on.
+        evaluations: results of `forerun.training.evaluation.evaluate.evaluate`, by dataset.
+        limits: known limitations; one line each.
+        command: shell commands that rebuild the artifact.
+        created: date of creation, ISO 8601.
         commit: git commit of the code; None when not known.
         versions: package -> version.
     """
 
     title: str
     answers: Sequence[str]
-    taught: Sequence[Taught]
+    trained_on: Sequence[TrainingDataset]
     evaluations: Sequence[Mapping[str, Any]]
     limits: Sequence[str]
     command: str
@@ -71,7 +72,7 @@ class Card:
         parts = [
             f"# {self.title}",
             "## What it answers\n\n" + _bullets(self.answers),
-            "## Trained on\n\n" + _taught_table(self.taught),
+            "## Trained on\n\n" + _datasets_table(self.trained_on),
             "## Scores\n\n"
             "Every protocol fits anew on the rows it allows and is judged on rows it never saw. "
             "Errors are absolute percentage errors; MAPE is their mean.",
@@ -92,17 +93,17 @@ class Card:
         yield from (f"{name} {number}" for name, number in sorted(self.versions.items()))
 
 
-def taught_by(
+def training_datasets_of(
     record: TrainingRecord, sources: Mapping[str, str] | None = None
-) -> tuple[Taught, ...]:
-    """Datasets of a training record, in order of their names.
+) -> tuple[TrainingDataset, ...]:
+    """Datasets of a training record, sorted by name.
 
     Args:
         record: digests, grouping keys and number of the training rows.
-        sources: dataset -> where it is from, and its licence.
+        sources: dataset -> its citation and licence.
     """
     return tuple(
-        Taught(
+        TrainingDataset(
             dataset=name,
             rows=record.rows.get(name),
             digest=digest,
@@ -115,16 +116,16 @@ def taught_by(
 
 def package_versions(names: Sequence[str] = _PACKAGES) -> dict[str, str]:
     """Package -> installed version; packages that are not installed are left out."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
-def _taught_table(taught: Sequence[Taught]) -> str:
+def _datasets_table(trained_on: Sequence[TrainingDataset]) -> str:
     return _table(
         ["dataset", "rows", "devices", "digest", "source"],
         [
@@ -135,7 +136,7 @@ def _taught_table(taught: Sequence[Taught]) -> str:
                 f"`{t.digest[:16]}`",
                 t.source,
             ]
-            for t in taught
+            for t in trained_on
         ],
     )
 
@@ -232,21 +233,21 @@ def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _conditional(evaluations: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """Coverage within groups of rows, where evaluations hold it; no part of the card elsewhere."""
+    """The card's section on conditional coverage; empty where no evaluation has it."""
     rows = [
         [
             str(evaluation["dataset"]),
-            found["task"],
-            found["device"] or "all",
-            found["by"],
-            f"{found['groups']:,}",
-            _percent(found["coverage_90"]),
-            f"**{_percent(found['coverage'])}**",
-            ", ".join((found["coverage_group"] or {}).values()),
-            _percent(found["mape"]),
+            entry["task"],
+            entry["device"] or "all",
+            entry["by"],
+            f"{entry['groups']:,}",
+            _percent(entry["coverage_90"]),
+            f"**{_percent(entry['coverage'])}**",
+            ", ".join((entry["coverage_group"] or {}).values()),
+            _percent(entry["mape"]),
         ]
         for evaluation in evaluations
-        for found in evaluation.get("conditional_coverage", ())
+        for entry in evaluation.get("conditional_coverage", ())
     ]
     if not rows:
         return ()

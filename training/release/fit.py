@@ -59,8 +59,8 @@ class Recipe:
 
     Attributes:
         predictor: unfitted.
-        examiner: of the dataset that it is judged by first.
-        others: of further datasets, whose training rows are added.
+        protocols: the dataset that it is trained on and evaluated by.
+        others: further datasets, whose training rows are added.
     """
 
     predictor: Predictor
@@ -69,7 +69,7 @@ class Recipe:
 
     @property
     def all_protocols(self) -> tuple[DatasetProtocols, ...]:
-        """All, the first one first."""
+        """`protocols`, then `others`."""
         return (self.protocols, *self.others)
 
 
@@ -91,32 +91,33 @@ RECIPES: tuple[Recipe, ...] = (
     Recipe(ServingPower(), MlEnergyProtocols()),
     Recipe(PowerCap(), ZeusPowerCapProtocols()),
 )
-"""In the order of preference in which the fitted predictors are asked.
+"""Recipes in the order of preference in which the router asks the fitted predictors.
 
-The predictors of `COMPOSED` take in those that they are made of, which are fitted before them.
+The predictors of `COMPOSED` contain others, which are fitted before them.
 
-Of deepbench only convolutions train, which NeuSight has of one window alone: its products, of
-libraries of 2015 to 2017, made those of newer GPUs that are left out worse (docs/protocols.md).
+Only the convolutions of deepbench are training rows, since NeuSight's convolutions have a single
+kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017, increased
+the error on matrix products of newer, held-out GPUs (docs/protocols.md).
 """
 
 
 DEVICE_TIMES = (NetworkBoost.name, OperatorBoost.name)
-"""Predictors that `NetworkLatency` is composed of."""
+"""Predictors that `NetworkLatency` contains."""
 COMPOSED: Mapping[str, tuple[str, ...]] = {
     NetworkLatency.name: DEVICE_TIMES,
     CalibratedMemory.name: (Memory.name,),
 }
-"""Predictor -> those that it is composed of."""
+"""Predictor -> predictors that it contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A sealed artifact and what went into it.
+    """A sealed artifact and the record of its training set.
 
     Attributes:
-        folder: the artifact.
+        folder: folder of the artifact.
         manifest: version and hashes.
-        record: digests, keys and numbers of the training rows.
+        record: digests, grouping keys and number of the training rows.
     """
 
     folder: Path
@@ -133,22 +134,21 @@ def train(
     documents: Documents = lambda record: {},
     progress: Progress = lambda line: None,
 ) -> Trained:
-    """Fit, compose, save and seal; what stood in `output` is replaced once all is done.
+    """Fit, compose, save and seal; an existing `output` is replaced only once all is done.
 
     Args:
         output: folder of the artifact.
-        names: predictors to fit; all when empty. The composed artifact holds these alone, and
-            those of `base`.
-        base: artifact whose predictors are kept where they are not fitted anew.
+        names: predictors to fit; all when empty. The artifact holds these and those of `base`.
+        base: artifact whose other predictors are kept.
         data: dataset -> folder of its bundle, in place of the pulled one.
-        documents: from what was taught to further files that are sealed with it: name -> text
-            (model card, scores).
-        progress: takes a line for people.
+        documents: function from the training record to further files that are sealed with the
+            predictors, name -> text (model card, scores).
+        progress: called with a line of text that reports progress.
 
     Raises:
         InputError: an unknown predictor.
         BadArtifact: `base` is damaged.
-        MissingData: a bundle is not here; the message names the command that fetches it.
+        MissingData: a bundle is missing; the message names the command that fetches it.
     """
     recipes = recipes_of(names, composable(base))
     names_of_data = [protocols.dataset for c in recipes for protocols in c.all_protocols]
@@ -166,22 +166,24 @@ def train(
             for protocols in recipe.all_protocols:
                 bundle = bundles[protocols.dataset]
                 rows = protocols.training_rows(bundle, catalog)
-                # Part of a bundle that another predictor is trained on whole changes no record.
+                # Rows of a part of a bundle do not replace the record of the whole bundle.
                 if protocols is recipe.protocols or not record.knows(bundle):
                     record = record.with_rows(bundle, rows)
                 parts_of_rows.append(rows)
-            taught = sum(parts_of_rows[1:], parts_of_rows[0])
+            training_rows = sum(parts_of_rows[1:], parts_of_rows[0])
             sources = " and ".join(protocols.dataset for protocols in recipe.all_protocols)
-            progress(f"{recipe.predictor.name}: fitting on {len(taught):,} rows of {sources}")
+            progress(
+                f"{recipe.predictor.name}: fitting on {len(training_rows):,} rows of {sources}"
+            )
             unfitted, fitted = _composed(recipe.predictor, fitted)
-            fitted.append(unfitted.fit(taught))
+            fitted.append(unfitted.fit(training_rows))
         elif before is not None:
             fitted.append(before)
     return _written(Router(tuple(fitted)), output, record, documents(record))
 
 
 def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
-    """Predictors of `base` that are kept; those fitted anew may be of an earlier version."""
+    """Predictors of `base` that are kept. The others are not loaded: their format may be older."""
     if base is None:
         return []
     check(base)
@@ -198,7 +200,7 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
 
 
 def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor, list[Predictor]]:
-    """A predictor around those that it is composed of, and what else was fitted."""
+    """A predictor with the fitted ones that it contains, and the remaining fitted ones."""
     names = COMPOSED.get(whole.name, ())
     parts = {part.name: part for part in fitted if part.name in names}
     rest = [part for part in fitted if part.name not in names]
@@ -215,7 +217,7 @@ def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor,
 
 
 def composable(base: Path | None) -> frozenset[str]:
-    """Predictors of `COMPOSED` whose parts an artifact holds, alone or composed already."""
+    """Predictors of `COMPOSED` that an artifact contains, or contains all parts of."""
     if base is None:
         return frozenset()
     check(base)
@@ -232,20 +234,20 @@ def _is_chosen(folder: Path) -> bool:
 
 
 def recipes_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Recipe]:
-    """The courses of these names; what is composed of a predictor is fitted with it.
+    """Recipes of the named predictors and of the predictors that contain them.
 
     Args:
-        names: predictors asked for; all when empty.
-        composed: predictors of `COMPOSED` whose parts an earlier artifact holds, so that those not
-            asked for need not be fitted again.
+        names: predictors to fit; all when empty.
+        composed: predictors of `COMPOSED` whose parts are in an earlier artifact, so that parts
+            that are not named need not be fitted again.
 
     Raises:
         InputError: an unknown predictor.
     """
     known = [c.predictor.name for c in RECIPES]
-    strange = [name for name in names if name not in known]
-    if strange:
-        raise InputError(f"No predictor named {strange[0]!r}; there are {', '.join(known)}.")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"No predictor named {unknown[0]!r}; there are {', '.join(known)}.")
     wanted = set(names)
     for whole, parts in COMPOSED.items():
         if set(parts) <= wanted or (whole in composed and wanted & set(parts)):

@@ -1,4 +1,4 @@
-"""From data to an artifact with a model card, tracked: what `forerun train` does."""
+"""`forerun train`: evaluate and fit predictors, seal them as an artifact, track and register it."""
 
 import json
 import tempfile
@@ -14,10 +14,10 @@ from forerun.data.datasets import DATASETS
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import conditional_coverage
 from forerun.training.evaluation.evaluate import rows, run_protocols
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.release import registry
-from forerun.training.release.card import Card, package_versions, taught_by
+from forerun.training.release.card import Card, package_versions, training_datasets_of
 from forerun.training.release.fit import RECIPES, Recipe, Trained, composable, recipes_of, train
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.record import TrainingRecord
@@ -42,8 +42,8 @@ ANSWERS = (
     "results of MLPerf Inference by model, scenario and accelerator, by `benchmark_history`",
 )
 LIMITS = (
-    "Few devices taught each part (see the tables); on others the interval is wider and `limits` "
-    "says what left the training range.",
+    "Each predictor was trained on few devices (see the tables); on others the interval is wider "
+    "and `limits` says what is outside the training range.",
     "Power outside A30 and RTX 2080 Ti is an educated range, not a measurement.",
     "Latency is of a busy device at a fixed shape: no data loading, no queueing, no neighbours.",
     "fp16, bf16 and amp on operators alone are extrapolated from fp32.",
@@ -62,23 +62,23 @@ def release(
     track: bool = True,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
-    """Judge under every protocol, fit on all rows, seal with card and scores, track and register.
+    """Evaluate under every protocol, fit on all rows, seal with card and scores, and register.
 
     Args:
         output: folder of the artifact.
-        names: predictors; all when empty.
+        names: predictors to fit; all when empty.
         base: artifact whose other predictors, and their scores, are kept.
         data: folder that holds bundles by dataset name; the pulled ones when None.
-        judge: run protocols first; without it the card has no scores.
-        protocols: those to run; all when empty.
-        track: log the run in MLflow and register the version (needs the train extra).
-        progress: takes a line for people.
+        judge: whether to run the protocols first; without them the card has no scores.
+        protocols: names of the protocols to run; all when empty.
+        track: whether to log the run in MLflow and register the version (needs the train extra).
+        progress: called with a line of text that reports progress.
 
     Returns:
         `folder`, `version`, `registered` (None when not tracked), and the evaluations.
 
     Raises:
-        MissingData: a bundle is not here.
+        MissingData: a bundle is missing.
         MissingExtra: tracking without the train extra.
     """
     chosen = recipes_of(names, composable(base))
@@ -86,22 +86,12 @@ def release(
         protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
     )
     folders = {name: data / name for name in needed} if data is not None else {}
-    judged = _judged_datasets(chosen) if judge else []
-    answered = {name: _judged(name, folders.get(name), protocols, progress) for name in judged}
-    commit = tracking.git_commit()
-    evaluations = [
-        {
-            "dataset": name,
-            "tasks": rows(found),
-            "conditional_coverage": conditional_coverage(found),
-            "seeds": 1,
-            "shots": 0,
-            "commit": commit,
-        }
-        for name, found in answered.items()
-    ]
-
-    kept = [e for e in _scores_of(base) if e["dataset"] not in answered]
+    datasets = _evaluated_datasets(chosen) if judge else []
+    predictions = {
+        name: _evaluated(name, folders.get(name), protocols, progress) for name in datasets
+    }
+    evaluations = [_evaluation(*pair) for pair in predictions.items()]
+    kept = [e for e in _scores_of(base) if e["dataset"] not in predictions]
 
     def documents(record: TrainingRecord) -> dict[str, str]:
         scored = [*kept, *evaluations]
@@ -111,7 +101,7 @@ def release(
     made = train(
         output, names=names, base=base, data=folders, documents=documents, progress=progress
     )
-    registered = _tracked(made, evaluations, answered) if track else None
+    registered = _tracked(made, evaluations, predictions) if track else None
     return {
         "folder": str(made.folder),
         "version": made.manifest.version,
@@ -120,8 +110,20 @@ def release(
     }
 
 
-def _judged_datasets(chosen: Sequence[Recipe]) -> list[str]:
-    """Datasets of these courses, but for those that another course is judged by."""
+def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
+    """Scores of one dataset, as stored in `scores.json`."""
+    return {
+        "dataset": dataset,
+        "tasks": rows(predictions),
+        "conditional_coverage": conditional_coverage(predictions),
+        "seeds": 1,
+        "shots": 0,
+        "commit": tracking.git_commit(),
+    }
+
+
+def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
+    """Datasets of these recipes, except those that evaluate the predictor of another recipe."""
     elsewhere = {recipe.protocols.dataset for recipe in RECIPES}
     elsewhere -= {recipe.protocols.dataset for recipe in chosen}
     names = dict.fromkeys(
@@ -130,9 +132,9 @@ def _judged_datasets(chosen: Sequence[Recipe]) -> list[str]:
     return [name for name in names if name not in elsewhere]
 
 
-def _judged(
+def _evaluated(
     name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
-) -> list[Answered]:
+) -> list[TaskPredictions]:
     bundle = find(name, folder)
     return list(
         run_protocols(protocols_of_dataset(name), bundle, protocols=protocols, progress=progress)
@@ -143,21 +145,21 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
     file = None if base is None else base / "scores.json"
     if file is None or not file.is_file():
         return []
-    found: list[dict[str, Any]] = json.loads(file.read_text())
-    return found
+    evaluations: list[dict[str, Any]] = json.loads(file.read_text())
+    return evaluations
 
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
     sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
     all_protocols = [protocols for recipe in RECIPES for protocols in recipe.all_protocols]
-    taught = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
+    names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
         title=TITLE,
         answers=ANSWERS,
-        taught=taught_by(record, sources),
+        trained_on=training_datasets_of(record, sources),
         evaluations=evaluations,
         limits=LIMITS,
-        command=f"for name in {taught}; do forerun data pull $name; done\nmake train",
+        command=f"for name in {names}; do forerun data pull $name; done\nmake train",
         created=datetime.now(UTC).date().isoformat(),
         commit=tracking.git_commit(),
         versions=package_versions(),
@@ -167,7 +169,7 @@ def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> C
 def _tracked(
     made: Trained,
     evaluations: Sequence[Mapping[str, Any]],
-    answered: Mapping[str, Sequence[Answered]],
+    predictions: Mapping[str, Sequence[TaskPredictions]],
 ) -> int:
     with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
         run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in RECIPES})
@@ -177,21 +179,21 @@ def _tracked(
             for task in evaluation["tasks"]:
                 label = f"{evaluation['dataset']}/{task['task']}/{task['device'] or 'all'}"
                 run.scores(label, {k: v for k, v in task.items() if _is_number(v)})
-        for picture in _pictures(Path(place), answered):
+        for picture in _pictures(Path(place), predictions):
             run.figure(picture)
         run.card((made.folder / "card.md").read_text())
         return registry.register(run, made.folder)
 
 
-def _pictures(folder: Path, answered: Mapping[str, Sequence[Answered]]) -> list[Path]:
+def _pictures(folder: Path, predictions: Mapping[str, Sequence[TaskPredictions]]) -> list[Path]:
     pictures = []
-    for name, found in answered.items():
-        if not found:
+    for name, of_dataset in predictions.items():
+        if not of_dataset:
             continue
-        measured = np.concatenate([a.columns["measured"] for a in found])
-        predicted = np.concatenate([a.columns["predicted"] for a in found])
-        groups = [a.task.name for a in found for _ in range(len(a.columns["measured"]))]
-        metric = found[0].task.metric
+        measured = np.concatenate([a.columns["measured"] for a in of_dataset])
+        predicted = np.concatenate([a.columns["predicted"] for a in of_dataset])
+        groups = [a.task.name for a in of_dataset for _ in range(len(a.columns["measured"]))]
+        metric = of_dataset[0].task.metric
         title = f"{name}: predicted against measured"
         pictures.append(
             figures.parity(
@@ -203,12 +205,14 @@ def _pictures(folder: Path, answered: Mapping[str, Sequence[Answered]]) -> list[
                 title=title,
             )
         )
-        pictures.append(figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(found))))
+        pictures.append(
+            figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(of_dataset)))
+        )
     return pictures
 
 
 def _errors(tasks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """System -> task -> MAPE; ours first, then the baselines."""
+    """System -> task -> mean absolute percentage error; ours first, then the baselines."""
     ours = {_label(task): task["mape"] for task in tasks}
     systems = dict.fromkeys(system for task in tasks for system in task["baselines"])
     return {"forerun": ours} | {

@@ -1,8 +1,8 @@
-"""Whether a predictor may take the champion's place: what it would lose, score by score.
+"""Comparison of a candidate with the champion: which regressions would its promotion cause?
 
-Lost is a metric or a kind of workload that is no longer answered, a protocol that is no longer
-scored, an error that grew by more than fits with other seeds differ by, and coverage that fell
-below what intervals promise.
+A regression is a metric or kind of workload that is no longer supported, a protocol that is no
+longer scored, an error that increased by more than the variation between seeds, and coverage of
+prediction intervals that fell below the nominal one.
 """
 
 import json
@@ -22,28 +22,28 @@ from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
 
 SEED_NOISE: Final = 0.05
-"""Share of a score that is noise where no standard error over seeds is stored: two standard
-deviations of a difference of two fits, which over three seeds of `torch_op_energy`'s four tasks are
-0.5, 4, 4 and 10 % of the error."""
+"""Noise relative to a score where no standard error over seeds is stored. Two standard deviations
+of the difference of two fits, over three seeds of the four tasks of `torch_op_energy`, are 0.5, 4,
+4 and 10 % of the error."""
 STANDARD_ERRORS: Final = 2.0
-"""Standard errors, of both scores together, within which a difference is noise (about 95 %)."""
+"""A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 90.0
 LINEAR: Final = Operator("linear", "linear", ((256, 512),), ((256, 512),), 512 * 512)
 DEVICES: Final = ("l4", "core-i7-12700h")
-"""A GPU and a CPU of the catalogue, whichever trained."""
+"""A GPU and a CPU of the catalogue that the example queries ask about."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that two predictors differ in.
+    """One difference between the champion and a candidate.
 
     Attributes:
-        what: such as `timm_bench unseen_family/eager latency_ms`.
+        what: what differs, such as `timm_bench unseen_family/eager latency_ms`.
         field: `answers`, `scored`, `coverage_90`, or the score that ranks the task.
-        before: of the champion; None where it has none.
-        after: of the candidate; None where it has none.
-        noise: how much of the difference seeds explain, in the score's own unit.
-        lost: whether it speaks against the candidate.
+        before: value of the champion; None where it has none.
+        after: value of the candidate; None where it has none.
+        noise: difference that seeds alone may cause, in the unit of the score.
+        lost: whether it is a regression.
     """
 
     what: str
@@ -54,32 +54,32 @@ class Difference:
     lost: bool = False
 
     def text(self) -> str:
-        """One line for people."""
+        """The difference as one line of text."""
         before, after = (_figure(value) for value in (self.before, self.after))
         return f"{self.what}, {self.field}: {before} -> {after}"
 
 
 def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
-    """Everything that differs between two sealed predictors, losses first.
+    """All differences between two sealed predictors, regressions first.
 
     Args:
-        champion: folder of the predictor that answers now.
-        candidate: folder of the one that shall take its place.
+        champion: folder of the current predictor.
+        candidate: folder of the predictor that may replace it.
     """
-    found = [*_answers(champion, candidate), *_scores(champion, candidate)]
-    return tuple(sorted(found, key=lambda one: not one.lost))
+    changes = [*_answers(champion, candidate), *_scores(champion, candidate)]
+    return tuple(sorted(changes, key=lambda difference: not difference.lost))
 
 
 def _answers(champion: Path, candidate: Path) -> Iterator[Difference]:
-    """Questions of which one of the two answers a metric and the other does not."""
-    before, after = answered_by(champion), answered_by(candidate)
+    """Metrics and example queries that only one of the two predictors supports."""
+    before, after = supported_by(champion), supported_by(candidate)
     for name in sorted(before ^ after):
         known, now = float(name in before), float(name in after)
         yield Difference(name, "answers", known, now, lost=not now)
 
 
-def answered_by(folder: Path) -> frozenset[str]:
-    """What a sealed predictor answers: its metrics, and those of one question of each kind.
+def supported_by(folder: Path) -> frozenset[str]:
+    """What a sealed predictor supports: its metrics, and those of one query for each workload.
 
     Returns:
         Texts such as `power_w` and `latency_ms of network training fp32 on l4`; none for a folder
@@ -89,10 +89,10 @@ def answered_by(folder: Path) -> frozenset[str]:
         predictor = load_sealed(folder).predictor
     except (BadArtifact, KeyError):
         return frozenset()
-    found = set(predictor.metrics)
+    supported = set(predictor.metrics)
     for name, query in _questions():
-        found |= {f"{metric} of {name}" for metric in _metrics(predictor, query)}
-    return frozenset(found)
+        supported |= {f"{metric} of {name}" for metric in _metrics(predictor, query)}
+    return frozenset(supported)
 
 
 def _questions() -> Iterator[tuple[str, Query]]:
@@ -131,19 +131,19 @@ def _scores(champion: Path, candidate: Path) -> Iterator[Difference]:
 def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str, Any]]]:
     """(dataset, task, device, metric) -> dataset and row of `scores.json`; empty without one.
 
-    Of several predictors that were judged in one task, the best counts.
+    Where several predictors were evaluated in one task, the best one's row is taken.
     """
     file = folder / "scores.json"
     evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    found: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
+    best: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
     for evaluation in evaluations:
         dataset = str(evaluation["dataset"])
         for row in evaluation["tasks"]:
             key = (dataset, row["task"], row["device"] or "", row["metric"])
             field = score_of(dataset, row)
-            if key not in found or _worse_by(field, row.get(field), found[key][1].get(field)) < 0:
-                found[key] = (dataset, row)
-    return found
+            if key not in best or _worse_by(field, row.get(field), best[key][1].get(field)) < 0:
+                best[key] = (dataset, row)
+    return best
 
 
 def _error(
@@ -165,7 +165,10 @@ def _error(
 
 
 def _coverage(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
-    """Coverage above the promise may fall to it; below it, only by what so few rows explain."""
+    """The difference of coverage, a regression where it fell below the champion's and 90 %.
+
+    It must be more than the binomial sampling noise over the smaller number of rows.
+    """
     before, after = old.get("coverage_90"), new.get("coverage_90")
     if before is None or before == after:
         return

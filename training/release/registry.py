@@ -1,7 +1,7 @@
-"""Which predictor answers: versions in MLflow's registry, one of them the champion.
+"""Versions of the predictors in MLflow's model registry; the alias `champion` marks the one in use.
 
-A version is the sealed folder of a predictor that a run logged: text and JSON, no MLflow model, so
-nothing is unpickled. The service asks for the champion in a short-lived process,
+A version is the sealed folder of a predictor that a run logged: text and JSON, not an MLflow model,
+so that nothing is unpickled. The service fetches the champion in a short-lived process,
 `python -m forerun.training.release.registry fetch`, and so never imports mlflow itself.
 """
 
@@ -32,9 +32,9 @@ CHAMPION = "champion"
 _HASH_TAG = "predictor.version"
 _HISTORY_TAG = "champion.history"
 FORCED_TAG = "promotion.forced"
-"""JSON with the reason of a promotion that lost something, and what it lost."""
+"""JSON with the reason for a promotion despite regressions, and the list of them."""
 _LONGEST_TAG = 4500
-"""MLflow keeps tags of versions up to 5,000 characters."""
+"""MLflow stores up to 5,000 characters in a tag of a version."""
 _HASH = re.compile(r"[0-9a-f]{12}")
 _REMEMBERED = 50
 
@@ -74,18 +74,18 @@ def promote(
     """Make a registered version the champion; the one it replaces is remembered for `rollback`.
 
     Args:
-        version: number that `register` gave.
+        version: number returned by `register`.
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
-        reason: why it shall be champion although it loses something; recorded with what it loses
-            as the version's tag `promotion.forced`. Without a reason such a version is refused.
+        reason: why to promote the version despite regressions; recorded with them in the version's
+            tag `promotion.forced`. Without a reason such a version is refused.
 
     Returns:
-        What it changes, losses first.
+        Differences from the previous champion, regressions first.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
-        PromotionRefused: it loses against the champion, and no reason is given; `differences` are
-            what it would have changed.
+        PromotionRefused: the version has regressions and no reason is given; the error carries
+            all differences.
         BadArtifact: what the registry holds is not what was registered.
     """
     client = connect(uri)
@@ -94,28 +94,28 @@ def promote(
     current = _champion_number(client)
     if current == version:
         return ()
-    found = compared(version, uri)
-    lost = [one.text() for one in found if one.lost]
+    changes = compared(version, uri)
+    lost = [change.text() for change in changes if change.lost]
     if lost and not reason:
-        raise PromotionRefused(str(version), lost, found)
+        raise PromotionRefused(str(version), lost, changes)
     if lost:
         forced = json.dumps({"reason": reason, "against": current, "lost": lost})
         client.set_model_version_tag(MODEL, str(version), FORCED_TAG, forced[:_LONGEST_TAG])
     if current is not None:
         _remember(client, [*_history(client), current])
     client.set_registered_model_alias(MODEL, CHAMPION, str(version))
-    return found
+    return changes
 
 
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
-    """What a registered version would change if it were promoted, losses first.
+    """Differences of a registered version from the champion, regressions first.
 
     Args:
-        version: number that `register` gave.
+        version: number returned by `register`.
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
 
     Returns:
-        Nothing where there is no champion yet, or it is this version.
+        The differences; empty where there is no champion yet, or this version is the champion.
 
     Raises:
         UnknownModelVersion: the registry has no such version.

@@ -1,1 +1,1 @@
-"""Tables of figures for documents."""
+"""Result tables for documents."""

@@ -2,9 +2,9 @@
 
     python -m forerun.training.reports.memory_results [--data DIR]
 
-prints errors by source and kind of set-up under each protocol, which rows are not judged and why,
-and how many set-ups that ran are said not to fit their own card (by `Memory`, whose ranges none of
-these set-ups calibrated).
+prints errors by source and kind of set-up under each protocol, the rows that are left out and why,
+and how many set-ups that ran are predicted not to fit their own device (by `Memory`, whose
+intervals were not calibrated on these set-ups).
 """
 
 import argparse
@@ -31,7 +31,7 @@ PROTOCOLS: Final[Mapping[str, str]] = {
     "unseen_source": "estimates as bundled; ranges calibrated on the other sources",
     "unseen_model": "estimates as bundled; ranges calibrated on the other architecture families",
 }
-"""Protocol -> what is asked there."""
+"""Protocol -> description."""
 
 
 def report(evaluation: Mapping[str, Any], ran: FitCounts, failed: FitCounts) -> str:
@@ -40,8 +40,8 @@ def report(evaluation: Mapping[str, Any], ran: FitCounts, failed: FitCounts) -> 
     Args:
         evaluation: of `published_memory`, as `forerun.training.evaluation.evaluate.evaluate`
             returns it.
-        ran: set-ups that ran, on their own cards.
-        failed: set-ups that ran out of memory.
+        ran: counts for set-ups that ran on their own device.
+        failed: counts for set-ups that ran out of memory.
     """
     parts = []
     for protocol, words in PROTOCOLS.items():
@@ -69,7 +69,7 @@ def _fits(ran: FitCounts, failed: FitCounts) -> str:
 
 
 def _bundle(folder: Path | None) -> Bundle:
-    """The folder's or the pulled bundle; pulled from the package where it is not."""
+    """The bundle in the folder, or the pulled one, which is first copied from the package."""
     try:
         return find("published_memory", folder)
     except MissingData:

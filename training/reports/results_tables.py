@@ -1,10 +1,10 @@
-"""Tables of figures in README and docs, written from stored evaluations: `make figures`.
+"""Result tables in README and docs, generated from stored evaluations: `make figures`.
 
-A document holds a table between `<!-- figures: NAME -->` and `<!-- end -->`. What stands between
-them is replaced by the table of that name (`training/reports/table_contents.py`), made from the
-`scores.json` of the bundled predictors; `NAME` may also be `tasks DATASET [PROTOCOL]`, every task
-of a dataset, or those of protocols whose names begin so, as they were scored; a sentence says where
-no evaluation is stored. A test compares every marked table with what this makes.
+A document marks the place of a table by `<!-- figures: NAME -->` and `<!-- end -->`. The text in
+between is replaced by the table of that name (`training/reports/table_contents.py`), made from the
+`scores.json` of the bundled predictors. `NAME` may also be `tasks DATASET [PROTOCOL]`: all tasks of
+a dataset, or of its protocols whose names begin with PROTOCOL; where no evaluation is stored, a
+sentence says so. A test checks that every marked table is up to date.
 """
 
 import argparse
@@ -38,10 +38,10 @@ DOCUMENTS: Final = ("README.md", "docs/*.md", "docs/decisions/*.md")
 
 
 def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
-    """What `scores.json` of a saved predictor holds; of the bundled one when None.
+    """Content of `scores.json` of a saved predictor; of the bundled one when None.
 
     Raises:
-        MissingData: it was saved without scores.
+        MissingData: the predictor was saved without scores.
     """
     bundled = files("forerun.models") / "pretrained" / "scores.json"
     file = bundled if folder is None else folder / "scores.json"
@@ -52,11 +52,11 @@ def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
 
 
 def with_tables(text: str, evaluations: Evaluations) -> str:
-    """A document with every marked table made anew.
+    """A document with all marked tables regenerated.
 
     Raises:
-        InputError: a mark names no table, or has no end.
-        MissingData: a table needs a task that no evaluation holds.
+        InputError: a mark names an unknown table, or has no end.
+        MissingData: a table needs a task that is in no evaluation.
     """
     begun, ended = text.count("<!-- figures:"), len(MARKED.findall(text))
     if begun != ended:
@@ -84,7 +84,7 @@ def table(name: str, evaluations: Evaluations) -> str:
 
 
 def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
-    """A table as Markdown, whether or not a document names it.
+    """A table as Markdown, from its specification.
 
     Raises:
         MissingData: a line's task is in no evaluation.
@@ -98,7 +98,7 @@ def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
 
 
 def _row(dataset: str, line: Line, evaluations: Evaluations) -> Mapping[str, Any]:
-    """The stored row of a line, the first predictor's where several were judged."""
+    """The stored row of a line; the first one where several predictors were evaluated."""
     for evaluation in evaluations:
         for row in evaluation["tasks"] if evaluation["dataset"] == dataset else ():
             place = (row["task"], row["device"], line.metric or row["metric"])
@@ -110,7 +110,7 @@ def _row(dataset: str, line: Line, evaluations: Evaluations) -> Mapping[str, Any
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
-    """Texts of a row's figures; the best of those that compete stands in bold, whoever's it is."""
+    """Figures of a row as text; the best of the competing columns is set in bold."""
     values = [_value(row, column.field) for column in columns]
     rivals = [
         (value, place)
@@ -137,7 +137,7 @@ def _value(row: Mapping[str, Any], field: str) -> float | None:
 
 
 def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) -> str:
-    """A table of a dataset's tasks, with every baseline that one of them has."""
+    """A table of all tasks of a dataset, with every baseline that any of them has."""
     rows = [
         row
         for evaluation in evaluations
@@ -152,7 +152,7 @@ def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) ->
 
 
 def _task_table(dataset: str, rows: Evaluations) -> FigureTable:
-    """Which lines and columns show these rows."""
+    """Specification of a table with one line for each of these rows."""
     names = dict.fromkeys(n for row in rows for n, v in row["baselines"].items() if v is not None)
     score = score_of(dataset, rows[0])
     baselines = [
@@ -187,7 +187,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Renew the tables of the documents named, else of README.md and docs here.
+    """Regenerate the tables of the documents named, by default of README.md and docs.
 
     Returns:
         Exit code: 0, or 2 with one line on standard error.

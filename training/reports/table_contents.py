@@ -1,6 +1,6 @@
-"""What stands in the tables of figures of README and docs: which tasks, in which words.
+"""Layout of the result tables in README and docs: which tasks and scores, with which headings.
 
-Figures themselves are never written here; `results_tables` takes them from stored evaluations.
+The figures themselves are not written here; `results_tables` takes them from stored evaluations.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of figures.
+    """A column of scores.
 
     Attributes:
-        heading: above it.
-        field: of a stored row, such as `mape` or `baselines.roofline`.
-        unit: behind each figure.
-        decimals: shown.
-        competes: whether the best of these columns stands in bold.
+        heading: heading of the column.
+        field: field of a stored row, such as `mape` or `baselines.roofline`.
+        unit: unit that follows each figure.
+        decimals: number of decimals.
+        competes: whether the best of these columns is set in bold.
     """
 
     heading: str
@@ -27,7 +27,7 @@ class Column:
     competes: bool = False
 
     def text(self, value: float | None) -> str:
-        """A figure for people; nothing where there is none."""
+        """The value as text; empty for None."""
         if value is None:
             return ""
         decimals = 0 if abs(value) >= 1000 else self.decimals
@@ -36,13 +36,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a table.
+    """A line of a table: one task.
 
     Attributes:
-        text: what is judged, in words.
+        text: description of the held-out rows.
         task: `protocol/part`.
-        device: the one device judged; None for several.
-        metric: where a task has several; None for its only one.
+        device: the only device of the rows; None for several.
+        metric: the metric, for tasks with several; None for the only one.
     """
 
     text: str
@@ -56,10 +56,10 @@ class FigureTable:
     """One table.
 
     Attributes:
-        dataset: of the evaluations.
-        heading: of the first column.
-        lines: in order.
-        columns: in order.
+        dataset: dataset whose evaluation the table presents.
+        heading: heading of the first column.
+        lines: the tasks, in order.
+        columns: the scores, in order.
     """
 
     dataset: str
@@ -76,14 +76,14 @@ HELD: Final = (
     Column("measured <= high", "below_high"),
     Column("over-allocated", "over_allocation"),
 )
-"""Of what must fit: how often the upper end is enough, and how much too much it is on average."""
+"""For capacities: how often the upper end suffices, and its mean excess over the measured value."""
 ROWS: Final = Column("n", "n", "", 0)
 ERROR: Final = Column("forerun", "mape", competes=True)
 MEDIAN: Final = Column("its median", "median_ape")
 
 
 def _against(**baselines: str) -> tuple[Column, ...]:
-    """Rows, our error, those of baselines by their headings, and our intervals."""
+    """Columns: number of rows, our error, errors of baselines (name -> heading), our intervals."""
     others = (
         Column(heading.replace("_", " "), f"baselines.{name}", competes=True)
         for name, heading in baselines.items()

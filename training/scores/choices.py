@@ -1,4 +1,4 @@
-"""How good a choice is when the alternative with the least predicted value is taken."""
+"""Scores of the choice that a predictor makes: the alternative with the least predicted value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,17 +8,18 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 FEWEST = 3
-"""Alternatives from which on there is something to choose."""
+"""Fewest alternatives of a group that is scored."""
 WITHIN = 0.02
+"""Relative excess over the best alternative up to which a choice counts as good."""
 
 
 @dataclass(frozen=True)
 class Alternatives:
-    """Rows among which one is to be chosen.
+    """Groups of rows, from each of which one row is to be chosen.
 
     Attributes:
-        groups: n labels; rows of one label are alternatives of each other.
-        rivals: simple rule -> n values; it takes the alternative with the least.
+        groups: shape (n,); rows with the same label are alternatives to each other.
+        rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
     """
 
     groups: NDArray[np.str_]
@@ -33,17 +34,17 @@ class Alternatives:
 def choice_scores(
     measured: Column, predicted: Column, alternatives: Alternatives
 ) -> dict[str, float | int | dict[str, float] | None]:
-    """Scores of choosing the least, over groups of at least three alternatives.
+    """Scores of choosing the least predicted value, over groups of at least `FEWEST` alternatives.
 
     Args:
-        measured: n values.
-        predicted: n values; not finite where the predictor gave no answer.
-        alternatives: what may be chosen among.
+        measured: shape (n,).
+        predicted: shape (n,); not finite where there is no prediction.
+        alternatives: groups of the n rows, and rules to compare with.
 
     Returns:
-        `choices`: groups judged; `chosen_within_2pct`: share of groups, in percent, whose choice
-        measures at most 2 % more than the best; `chosen_excess`: mean of what a choice measures
-        above the best, percent; `chosen_by_rule`: rule -> its share within 2 %.
+        `choices`: number of groups; `chosen_within_2pct`: percent of the groups in which the
+        measured value of the choice exceeds that of the best by at most 2 %; `chosen_excess`: mean
+        relative excess over the best, percent; `chosen_by_rule`: rule -> its `chosen_within_2pct`.
     """
     excess = _excess(measured, predicted, alternatives.groups)
     rules = {
@@ -59,15 +60,15 @@ def choice_scores(
 
 
 def _excess(measured: Column, predicted: Column, groups: NDArray[np.str_]) -> Column:
-    """What each group's choice measures above the best, as a share."""
+    """Relative excess of each group's choice over its best alternative, shape (groups,)."""
     known = np.isfinite(measured) & np.isfinite(predicted)
-    found = []
+    excess = []
     for group in np.unique(groups[known]):
-        mine = np.flatnonzero(known & (groups == group))
-        if len(mine) >= FEWEST:
-            chosen = mine[np.argmin(predicted[mine])]
-            found.append(measured[chosen] / measured[mine].min() - 1.0)
-    return np.array(found)
+        rows = np.flatnonzero(known & (groups == group))
+        if len(rows) >= FEWEST:
+            chosen = rows[np.argmin(predicted[rows])]
+            excess.append(measured[chosen] / measured[rows].min() - 1.0)
+    return np.array(excess)
 
 
 def _share(excess: Column) -> float:

@@ -1,7 +1,7 @@
-"""How good answers are: pure functions from measured and predicted columns to scores.
+"""Scores of predictions: pure functions of measured and predicted values.
 
-Shares and errors are in percent, so that a table reads as people say it. A score that does not
-apply to the rows at hand is None, never NaN.
+Relative errors, coverage and other shares are in percent. A score that is not defined for the given
+rows is None, never NaN.
 """
 
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ _WITHIN = 10.0 * (1.0 + 1e-9)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Scores of n answers against what was measured.
+    """Scores of predictions against measured values.
 
     Attributes:
-        n: rows judged: measured, and answered.
-        unanswered: measured rows that the predictor gave no answer for; they are in no score.
+        n: number of rows that are scored: those with a measured value and a prediction.
+        unanswered: number of measured rows without a prediction; they enter no score.
         mape: mean absolute percentage error, percent of the measured value.
         median_ape: median absolute percentage error, percent.
-        within_10pct: share of answers at most 10 % off, percent.
+        within_10pct: share of predictions with a relative error of at most 10 %, percent.
         spearman: rank correlation, -1 to 1; None for fewer than two rows or a constant column.
-        coverage_90: share of measured values inside their interval, percent; intervals are meant
-            to hold 90. None without intervals.
+        coverage_90: coverage of the prediction intervals, percent, nominally 90; None without
+            intervals.
         mean_interval_ratio: mean of high / low, 1 for an interval of no width; None without
             intervals, or where a lower end is not positive.
-        r2: share of the measured variance that the answers explain, 1 at best; None where the
-            measured column is constant.
+        r2: coefficient of determination, at most 1; None where the measured column is constant.
         smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
             it also applies to counts of zero.
 
-    Percentage errors are None where a measured value is not positive (a utilisation of zero).
+    `mape`, `median_ape` and `within_10pct` are None where a measured value is not positive (such as
+    a utilisation of zero).
     """
 
     n: int
@@ -57,13 +57,14 @@ class Score:
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
     ) -> "Score":
-        """The scores of these columns.
+        """Score n predictions.
 
         Args:
-            measured: n values; not finite where nothing was measured (the row is left out).
-            predicted: n values; not finite where the predictor gave no answer.
-            low: n lower ends, given together with `high`; not finite where there is no interval.
-            high: n upper ends.
+            measured: shape (n,); not finite where nothing was measured (the row is left out).
+            predicted: shape (n,), same unit; not finite where there is no prediction.
+            low: lower ends of 90 % prediction intervals, shape (n,), given together with `high`;
+                not finite where there is no interval.
+            high: upper ends, shape (n,).
 
         Raises:
             ValueError: columns differ in length, or only one bound is given.
@@ -103,7 +104,7 @@ def score(
     low: ArrayLike | None = None,
     high: ArrayLike | None = None,
 ) -> dict[str, float | int | None]:
-    """`Score.of(...)` as a plain mapping, the row of `forerun evaluate --json`.
+    """`Score.of(...)` as a dictionary, as in the rows of `forerun evaluate --json`.
 
     Raises:
         ValueError: columns differ in length, or only one bound is given.
@@ -114,19 +115,19 @@ def score(
 def capacity_scores(
     measured: ArrayLike, predicted: ArrayLike, high: ArrayLike, bin_width: float
 ) -> dict[str, float | None]:
-    """Scores of answers that decide whether something fits: memory.
+    """Scores of predictions of a capacity that must suffice, such as memory.
 
     Args:
-        measured: n values.
-        predicted: n values.
-        high: n upper ends of 90 % intervals, so that 95 % should stay below; NaN where there is
-            none.
-        bin_width: of bins from zero on.
+        measured: shape (n,).
+        predicted: shape (n,).
+        high: upper ends of central 90 % prediction intervals, shape (n,), which 95 % of the
+            measured values should not exceed; NaN where there is none.
+        bin_width: width of the bins, the first of which begins at zero.
 
     Returns:
-        `bin_accuracy`: answers in the right bin; `under_predicted`: answers below what was
-        measured; `below_high`: measured values that `high` holds; `over_allocation`: mean of
-        high / measured - 1; all in percent.
+        `bin_accuracy`: share of predictions in the bin of the measured value; `under_predicted`:
+        share of predictions below the measured value; `below_high`: share of measured values up to
+        `high`; `over_allocation`: mean of high / measured - 1; all in percent.
 
     Raises:
         ValueError: columns differ in length, or `bin_width` is not positive.
@@ -158,7 +159,7 @@ def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Col
 
 
 def percentile(values: ArrayLike, percent: float) -> float | None:
-    """The value that `percent` of the values do not exceed (linear between ranks); None if empty.
+    """Percentile with linear interpolation between ranks; None if `values` is empty.
 
     Raises:
         ValueError: `percent` is outside 0 to 100.
@@ -170,7 +171,7 @@ def percentile(values: ArrayLike, percent: float) -> float | None:
 
 
 def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
-    """Spearman's rank correlation, equal values sharing their mean rank.
+    """Spearman's rank correlation; tied values have their mean rank.
 
     Returns:
         -1 to 1, or None for fewer than two rows or a column that is constant.
@@ -195,12 +196,12 @@ def r2(measured: ArrayLike, predicted: ArrayLike) -> float | None:
     if len(truth) < 2 or (truth == truth[0]).all():
         return None
     with np.errstate(all="ignore"):
-        total, missed = ((truth - truth.mean()) ** 2).sum(), ((truth - answer) ** 2).sum()
-        return _number(float(1.0 - missed / total))
+        total, residual = ((truth - truth.mean()) ** 2).sum(), ((truth - answer) ** 2).sum()
+        return _number(float(1.0 - residual / total))
 
 
 def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
-    """Symmetric mean absolute percentage error, 0 to 200; two zeros agree. None if empty.
+    """Symmetric mean absolute percentage error, 0 to 200, None if empty; 0 for a pair of zeros.
 
     Raises:
         ValueError: the columns differ in length.
@@ -212,13 +213,13 @@ def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
 
 
 def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Mean over seeds, and its standard error s / sqrt(n) with the sample deviation s.
+    """Mean over seeds and its standard error s / sqrt(n), with the sample standard deviation s.
 
     Args:
-        values: one score a seed; None where it did not apply.
+        values: one score for each seed; None where it is not defined.
 
     Returns:
-        None for the mean when no seed has a score, None for the error when fewer than two have.
+        The mean, None when no seed has a score, and its standard error, None for fewer than two.
     """
     column = np.array([v for v in values if v is not None], dtype=np.float64)
     if len(column) < 2:

@@ -1,4 +1,7 @@
-"""How good predictions of P are: errors on its own scale, and slowed runs told from others."""
+"""Scores of relative speeds P of co-located programs: absolute errors, and detection of slowdowns.
+
+P is the time of a program when isolated over its time when co-located; below 1 it is slowed.
+"""
 
 from collections.abc import Mapping
 
@@ -9,9 +12,10 @@ from forerun.models.colocation.slowed_class import SLOWED_BELOW
 
 Column = NDArray[np.float64]
 MOST = 1.2
-"""P above which `mae_to_1.2` makes no difference: what gains from neighbours needs no protection,
-and a few runs that wait for a disk gain twentyfold."""
+"""P at which `mae_to_1.2` clips measured and predicted values: a program that gains from neighbours
+needs no protection, and a few runs that wait for a disk gain twentyfold."""
 SLOWED = (0.95, 0.9, 0.8)
+"""Thresholds of P for the area under the ROC curve of slowed against other runs."""
 
 
 def contention_scores(
@@ -21,53 +25,57 @@ def contention_scores(
     baselines: Mapping[str, Column],
     low: Column | None = None,
 ) -> dict[str, float | None]:
-    """Scores of n answers beside those of baselines and of the repeat noise.
+    """Scores of predicted relative speeds, of baselines and of the measurement noise.
 
     Args:
-        measured: n values of P; NaN where it was not measured.
-        predicted: n answers.
-        repeats: n keys; rows of one key are repeats of one another.
-        baselines: name -> n answers.
-        low: n lower ends of intervals; NaN where a class is given in place of the interval, None
-            where nothing is known of intervals.
+        measured: P, shape (n,); NaN where it was not measured.
+        predicted: predictions of P, shape (n,).
+        repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
+        baselines: name -> predictions of P, shape (n,).
+        low: lower ends of prediction intervals, shape (n,); NaN where the predictor reports a class
+            instead of an interval; None where intervals are not scored.
 
     Returns:
-        `mae`, `rmse`, `mae_to_1.2` (both sides cut at 1.2), `auc_below_0.9` and further levels
-        (None where all or none are below), `mae_of_repeats` (what an answer would miss that knew
-        the mean of a run's repeats: the noise floor; None without repeats), `repeated_rows` (on how
-        many rows that rests), `mae_NAME` of each baseline, and for the class `slowed` the shares
-        `false_alarms` of the runs that were not slowed and `misses` of those that were; with `low`
-        also `share_with_interval`, and both shares over the rows without an interval
-        (`false_alarms_of_class`, `misses_of_class`).
+        `mae`, `rmse` and `mae_to_1.2` (measured and predicted values clipped at 1.2);
+        `auc_below_0.9` and further thresholds (None where all or no values are below);
+        `mae_of_repeats`, the noise floor, which is the error of a prediction by the mean of all
+        repeats (None without repeats), and `repeated_rows`, the number of rows it is computed from;
+        `mae_NAME` of each baseline; for the class `slowed` the false positive rate `false_alarms`
+        and the false negative rate `misses`, percent. With `low` also `share_with_interval`, and
+        both rates over the rows without an interval (`false_alarms_of_class`, `misses_of_class`).
     """
     known = np.isfinite(measured) & np.isfinite(predicted)
     truth, answer = measured[known], predicted[known]
     if not len(truth):
         return {}
-    missed = answer - truth
-    found: dict[str, float | None] = {
-        "mae": float(np.abs(missed).mean()),
-        "rmse": float(np.sqrt((missed**2).mean())),
+    errors = answer - truth
+    scores: dict[str, float | None] = {
+        "mae": float(np.abs(errors).mean()),
+        "rmse": float(np.sqrt((errors**2).mean())),
         "mae_to_1.2": _cut(truth, answer),
     }
-    found |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
-    found["mae_of_repeats"] = noise(truth, repeats[known])
-    found["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
-    found["repeated_rows"] = float(repeated(repeats[known]).sum())
-    found["false_alarms"], found["misses"] = class_errors(truth, answer)
+    scores |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
+    scores["mae_of_repeats"] = noise(truth, repeats[known])
+    scores["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
+    scores["repeated_rows"] = float(repeated(repeats[known]).sum())
+    scores["false_alarms"], scores["misses"] = class_errors(truth, answer)
     if low is not None:
         withheld = np.isnan(low[known])
-        found["share_with_interval"] = 100.0 * float((~withheld).mean())
+        scores["share_with_interval"] = 100.0 * float((~withheld).mean())
         rates = class_errors(truth[withheld], answer[withheld])
-        found["false_alarms_of_class"], found["misses_of_class"] = rates
+        scores["false_alarms_of_class"], scores["misses_of_class"] = rates
     for name, column in baselines.items():
-        found[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
-        found[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
-    return found
+        scores[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
+        scores[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
+    return scores
 
 
 def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
-    """Chance that a positive row scores above a negative one, ties half; None without both."""
+    """Area under the ROC curve of `score` for the class `positive`; None unless both classes occur.
+
+    It is the probability that a positive row has a higher score than a negative one, with ties
+    counted half (the Mann-Whitney statistic).
+    """
     count = int(positive.sum())
     if not 0 < count < len(positive):
         return None
@@ -78,11 +86,11 @@ def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
 
 
 def class_errors(measured: Column, predicted: Column) -> tuple[float | None, float | None]:
-    """How often the class `slowed`, a relative speed below SLOWED_BELOW, is wrong, percent.
+    """Error rates of the class `slowed`, a relative speed below `SLOWED_BELOW`, percent.
 
     Returns:
-        Share of the runs that were not slowed which are called slowed, and of the slowed runs which
-        are not; None without such runs.
+        False positive rate (among runs that were not slowed) and false negative rate (among slowed
+        runs); None without such runs.
     """
     slowed, called = measured < SLOWED_BELOW, predicted < SLOWED_BELOW
     false_alarms = 100.0 * float(called[~slowed].mean()) if (~slowed).any() else None
@@ -91,21 +99,21 @@ def class_errors(measured: Column, predicted: Column) -> tuple[float | None, flo
 
 
 def repeated(repeats: NDArray[np.str_]) -> NDArray[np.bool_]:
-    """Which of n rows share their key with another, shape (n,)."""
+    """True for rows that share their key with another row, shape (n,)."""
     _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
     again: NDArray[np.bool_] = counts[place] > 1
     return again
 
 
 def noise(values: Column, repeats: NDArray[np.str_]) -> float | None:
-    """Mean distance of repeats to their true mean; None where no run was repeated.
+    """Mean absolute deviation of repeated runs from their mean; None where no run was repeated.
 
-    Runs that were not repeated tell nothing about it. The mean of n repeats lies nearer to them
-    than the true one does, by the root of (n - 1) / n, which is made good.
+    Rows without a repeat are ignored. Deviations from the mean of n repeats are multiplied by
+    sqrt(n / (n - 1)), because they underestimate those from the true mean.
 
     Args:
-        values: n values of P.
-        repeats: n keys; rows of one key are repeats of one another.
+        values: P, shape (n,).
+        repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
     """
     _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
     middle = (np.bincount(place, weights=values) / counts)[place]

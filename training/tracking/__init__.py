@@ -1,1 +1,1 @@
-"""What a training run was made of, and its record in MLflow."""
+"""Records of training sets, and training runs in MLflow."""

@@ -1,4 +1,4 @@
-"""What a set of predictors was trained on: bundles by digest, and the values of grouping keys."""
+"""Record of the training set of predictors: digests of bundles and values of grouping keys."""
 
 import gzip
 import json
@@ -18,14 +18,14 @@ FORMER_FILE = "training.json"
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """Kept beside saved predictors, so that evaluation can leave out what they have seen.
+    """Stored with saved predictors, so that evaluation can leave out rows of their training set.
 
     Attributes:
         digests: dataset -> digest of the bundle.
-        keys: dataset -> grouping key -> values that stood in the training rows.
-        rows: dataset -> number of training rows, where it was noted.
+        keys: dataset -> grouping key -> values among the training rows.
+        rows: dataset -> number of training rows, where it was recorded.
         medians: dataset -> metric -> median of the training rows, in the metric's unit, where it
-            was noted: the baseline of a folder that nothing is fitted on.
+            was recorded; the baseline for folders that nothing is fitted on.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -34,15 +34,15 @@ class TrainingRecord:
     medians: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
-        """True when exactly this bundle was trained on."""
+        """True when the training set comes from exactly this bundle, by its digest."""
         return self.digests.get(bundle.name) == bundle.digest
 
     def seen(self, dataset: str) -> Mapping[str, Sequence[str]]:
-        """Grouping key -> values that training saw; empty for a dataset that did not teach."""
+        """Grouping key -> values among the training rows; empty for a dataset not trained on."""
         return self.keys.get(dataset, {})
 
     def with_rows(self, bundle: Bundle, rows: Measurements) -> "TrainingRecord":
-        """A record that also holds these rows of a bundle."""
+        """A copy of the record with the training rows of one more bundle."""
         keys = {key: sorted(set(map(str, values))) for key, values in rows.groups.items()}
         return TrainingRecord(
             {**self.digests, bundle.name: bundle.digest},
@@ -64,7 +64,7 @@ class TrainingRecord:
 
     @classmethod
     def read(cls, folder: Path) -> "TrainingRecord":
-        """The record in a predictor's folder; empty where there is none."""
+        """The record in a predictor's folder; an empty record where there is none."""
         if (folder / FILE).is_file():
             content = json.loads(gzip.decompress((folder / FILE).read_bytes()))
         elif (folder / FORMER_FILE).is_file():

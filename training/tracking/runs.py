@@ -1,9 +1,10 @@
-"""Training runs in MLflow: what went in, what came out, and the files to look at.
+"""Training runs in MLflow: parameters, datasets, scores and artifacts.
 
-The one file that writes MLflow runs. Without settings, runs go to an SQLite file in FORERUN_HOME
-with artifacts beside it; FORERUN_TRACKING_URI, else MLFLOW_TRACKING_URI, names another store. The
-native text and JSON of a predictor are logged, never a pickle: an MLflow model that has to be
-unpickled runs code at load, and answers a thousand times slower (12 ms a row against 0.02).
+This is the only file that writes MLflow runs. By default runs are stored in an SQLite file in
+FORERUN_HOME with their artifacts next to it; FORERUN_TRACKING_URI, else MLFLOW_TRACKING_URI, names
+another store. Predictors are logged as their own text and JSON files, never as a pickle: an MLflow
+model that has to be unpickled runs code when it is loaded, and predicts a thousand times slower
+(12 ms a row instead of 0.02).
 """
 
 import hashlib
@@ -130,13 +131,13 @@ class Run:
         self.metrics({f"{task}/{field}": value for field, value in score.items()})
 
     def dataset(self, name: str, digest: str, rows: int, source: str = "") -> None:
-        """Log a dataset that taught this run.
+        """Log a dataset that this run was trained on.
 
         Args:
             name: name of the bundle.
             digest: hash of its content; its first 36 characters are MLflow's digest.
-            rows: rows used.
-            source: where it is from, such as a repository and commit.
+            rows: number of training rows.
+            source: origin of the data, such as a repository and commit.
         """
         from mlflow.entities import Dataset, DatasetInput
 
@@ -172,7 +173,7 @@ def tracked(name: str, uri: str | None = None) -> Iterator[Run]:
     The checked-out git commit is recorded with it.
 
     Args:
-        name: shown in MLflow's list of runs.
+        name: name in MLflow's list of runs.
         uri: as in `tracking_uri`.
 
     Raises:
@@ -197,10 +198,10 @@ def _experiment(client: Any, uri: str) -> str:
     if found is not None:
         return str(found.experiment_id)
     file = database_file(uri)
-    # A server decides itself where artifacts go; beside a file they would else land in the
-    # working directory.
-    beside = None if file is None else (file.parent / "mlartifacts").absolute().as_uri()
-    return str(client.create_experiment(EXPERIMENT, artifact_location=beside))
+    # A server decides itself where artifacts go; with a file as the store they would otherwise be
+    # written to the working directory.
+    location = None if file is None else (file.parent / "mlartifacts").absolute().as_uri()
+    return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -19,7 +19,7 @@ from forerun.training.evaluation.breakdown import (
     worst_decile,
     write_answers,
 )
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols.protocol import Task
 
 GRAPH = OperatorGraph((Operator("elementwise", "relu", ((8, 8),), ((8, 8),)),))
@@ -33,7 +33,7 @@ def rows(families, batches=None) -> Measurements:
     return Measurements(queries, {"latency_ms": measured}, {"family": np.array(families)})
 
 
-def answered(judged, predicted, half_width=0.5, name="unseen/x") -> Answered:
+def task_predictions(judged, predicted, half_width=0.5, name="unseen/x") -> TaskPredictions:
     predicted = np.asarray(predicted, float)
     columns = {
         "measured": judged.values["latency_ms"],
@@ -43,7 +43,7 @@ def answered(judged, predicted, half_width=0.5, name="unseen/x") -> Answered:
     }
     flags = np.ones(len(judged), dtype=np.bool_)
     task = Task(name, "latency_ms", judged)
-    return Answered(task, 0, columns, {}, "mine", judged=judged, in_domain=flags)
+    return TaskPredictions(task, 0, columns, {}, "mine", judged=judged, in_domain=flags)
 
 
 def test_a_row_has_the_keys_of_its_dataset_and_of_its_query():
@@ -58,7 +58,7 @@ def test_a_row_has_the_keys_of_its_dataset_and_of_its_query():
 
 def test_every_answer_is_a_row_of_the_file(tmp_path):
     judged = rows(["vit", "resnet"])
-    one = answered(judged, [1.1, np.nan])
+    one = task_predictions(judged, [1.1, np.nan])
     write_answers(tmp_path / "new" / "rows.parquet", [one])
     table = pd.read_parquet(tmp_path / "new" / "rows.parquet")
     expected = {"task", "device", "family", "measured", "predicted", "low", "high", "in_domain"}
@@ -72,7 +72,7 @@ def test_every_answer_is_a_row_of_the_file(tmp_path):
 
 def test_scores_of_a_group_are_those_of_its_rows_alone():
     judged = rows(["vit"] * 3 + ["resnet"])
-    (task,) = broken_down([answered(judged, [1.2, 1.2, 1.2, 4.0])], ["family"])
+    (task,) = broken_down([task_predictions(judged, [1.2, 1.2, 1.2, 4.0])], ["family"])
     groups = {group["group"]["family"]: group for group in task["groups"]}
     assert groups["vit"]["mape"] == pytest.approx(20.0)
     assert groups["vit"]["coverage_90"] == pytest.approx(100.0)
@@ -84,19 +84,21 @@ def test_scores_of_a_group_are_those_of_its_rows_alone():
 
 def test_folds_of_one_task_are_pooled_and_two_keys_make_pairs():
     one, two = rows(["vit", "vit"], [1, 2]), rows(["vit"], [1])
-    (task,) = broken_down([answered(one, [1, 1]), answered(two, [1])], ["family", "batch"])
+    (task,) = broken_down(
+        [task_predictions(one, [1, 1]), task_predictions(two, [1])], ["family", "batch"]
+    )
     assert [(g["group"]["batch"], g["n"]) for g in task["groups"]] == [("1", 2), ("2-3", 1)]
 
 
 def test_a_key_that_no_row_has_is_refused_with_those_there_are():
     with pytest.raises(InputError, match=r"'colour'; there are .*family"):
-        broken_down([answered(rows(["vit"]), [1.0])], ["colour"])
+        broken_down([task_predictions(rows(["vit"]), [1.0])], ["colour"])
 
 
 def test_rows_without_an_interval_cannot_be_grouped_by_it():
     judged = rows(["vit"])
-    one = answered(judged, [1.0])
-    one = Answered(
+    one = task_predictions(judged, [1.0])
+    one = TaskPredictions(
         one.task, 0, one.columns | {"low": np.array([np.nan])}, {}, "mine", judged=judged
     )
     with pytest.raises(InputError, match="No answer has an interval"):
@@ -120,7 +122,7 @@ def test_the_worst_decile_is_the_least_covered_tenth_of_groups_with_enough_rows(
 
 def test_conditional_coverage_sees_a_family_that_the_mean_hides():
     good, bad = ["vit"] * 90, ["odd"] * 20
-    one = answered(rows(good + bad), [1.0] * 90 + [9.0] * 20)
+    one = task_predictions(rows(good + bad), [1.0] * 90 + [9.0] * 20)
     found = {row["by"]: row for row in conditional_coverage([one])}
     assert found["family"]["coverage_90"] == pytest.approx(100 * 90 / 110)
     assert found["family"]["coverage"] == pytest.approx(0.0)
@@ -130,12 +132,12 @@ def test_conditional_coverage_sees_a_family_that_the_mean_hides():
 
 def test_intervals_of_different_sizes_are_groups_of_their_own():
     judged = rows(["vit"] * 200)
-    narrow = answered(judged.take(np.arange(200) < 100), [1.0] * 100, 0.1)
-    wide = answered(judged.take(np.arange(200) >= 100), [1.3] * 100, 0.2)
+    narrow = task_predictions(judged.take(np.arange(200) < 100), [1.0] * 100, 0.1)
+    wide = task_predictions(judged.take(np.arange(200) >= 100), [1.3] * 100, 0.2)
     (task,) = broken_down([narrow, wide], ["interval"])
     assert sorted(group["coverage_90"] for group in task["groups"]) == [0.0, 100.0]
 
 
 def test_answers_in_a_table_keep_their_order():
-    one = answered(rows(["b", "a", "c"]), [1.0, 2.0, 3.0])
+    one = task_predictions(rows(["b", "a", "c"]), [1.0, 2.0, 3.0])
     assert answer_table([one])["predicted"].tolist() == [1.0, 2.0, 3.0]

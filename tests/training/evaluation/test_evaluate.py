@@ -33,7 +33,7 @@ def measured(values, device="a10") -> Measurements:
 
 @dataclass(frozen=True)
 class Toy(DatasetProtocols):
-    """Two folds taught 1 ms and 2 ms, each judged on 2 ms; one device that nobody saw."""
+    """Two folds trained on 1 ms and 2 ms and evaluated on 2 ms; one unseen device."""
 
     dataset = "toy"
 
@@ -44,9 +44,9 @@ class Toy(DatasetProtocols):
         return measured([1.0, 2.0])
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:
-        for taught in (1.0, 2.0):
+        for train_ms in (1.0, 2.0):
             task = Task("folds/x", "latency_ms", measured([2.0]), published={"them": np.ones(1)})
-            yield Fold("folds", measured([taught]), [task])
+            yield Fold("folds", measured([train_ms]), [task])
 
     def evaluation_tasks(self, bundle, catalog, seen):
         rows = [("a10", [1.0]), ("t4", [4.0] * 10)]
@@ -68,7 +68,7 @@ def run(toy, record=None, **options):
     )
 
 
-def test_folds_are_pooled_and_baselines_stand_beside(toy):
+def test_folds_are_pooled_and_have_baselines(toy):
     record = TrainingRecord({"toy": toy.digest})
     result = run(toy, record)
     (task,) = result["tasks"]
@@ -94,7 +94,7 @@ def test_an_unknown_folder_is_judged_by_the_predictor_in_use(toy):
     assert errors == {"a10": pytest.approx(100.0), "t4": pytest.approx(50.0)}
 
 
-def test_rows_that_taught_the_predictor_in_use_are_left_out(toy):
+def test_training_rows_of_the_current_predictor_are_left_out(toy):
     record = TrainingRecord(keys={"toy": {"device": ["a10"]}})
     assert [task["device"] for task in run(toy, record)["tasks"]] == ["t4"]
 

@@ -103,7 +103,7 @@ def test_what_no_predictor_answers_is_counted_by_task(tmp_path):
 
 
 @pytest.mark.usefixtures("pulled")
-def test_the_median_of_the_training_set_and_the_roofline_stand_beside(tmp_path):
+def test_the_median_of_the_training_set_and_the_roofline_are_baselines(tmp_path):
     record = TrainingRecord(medians={"timm_bench": {"latency_ms": 0.02}})
     (task,) = run(own(tmp_path / "mine"), record)["tasks"]
     assert task["baselines"]["training_median"] == pytest.approx(50.0)

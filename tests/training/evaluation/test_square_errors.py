@@ -5,23 +5,23 @@ import pytest
 
 from forerun.data.measurements import Measurements
 from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.protocols.protocol import Task
 
 NOTHING = Measurements([], {})
 
 
-def answered(measured, missed, metric="a", seed=0, scale=np.asarray):
+def task_predictions(measured, error, metric="a", seed=0, scale=np.asarray):
     task = Task("protocol/part", metric, NOTHING, scale=scale)
     truth = np.array(measured, dtype=float)
     nothing = np.full(len(truth), np.nan)
-    columns = {"measured": truth, "predicted": truth + missed, "low": nothing, "high": nothing}
-    return Answered(task, seed, columns, {"constant": truth + 2 * missed}, "mine", 0)
+    columns = {"measured": truth, "predicted": truth + error, "low": nothing, "high": nothing}
+    return TaskPredictions(task, seed, columns, {"constant": truth + 2 * error}, "mine", 0)
 
 
 def test_a_large_part_weighs_more_when_rows_are_pooled():
-    parts = [answered([1.0] * 9, 0.0), answered([1.0], 1.0)]
+    parts = [task_predictions([1.0] * 9, 0.0), task_predictions([1.0], 1.0)]
     found = root_mean_squares(parts)
     assert found["rmse"] == pytest.approx(np.sqrt(0.1))
     assert found["rmse_part_mean"] == pytest.approx(0.5)
@@ -29,23 +29,23 @@ def test_a_large_part_weighs_more_when_rows_are_pooled():
 
 
 def test_errors_are_taken_on_the_tasks_scale():
-    (found,) = (root_mean_squares([answered([100.0], 900.0, scale=np.log10)]),)
+    (found,) = (root_mean_squares([task_predictions([100.0], 900.0, scale=np.log10)]),)
     assert found["rmse"] == pytest.approx(1.0)
 
 
 def test_a_task_without_a_scale_has_no_such_fields():
-    assert root_mean_squares([answered([1.0], 1.0, scale=None)]) == {}
-    (row,) = rows([answered([1.0], 1.0, scale=None)])
+    assert root_mean_squares([task_predictions([1.0], 1.0, scale=None)]) == {}
+    (row,) = rows([task_predictions([1.0], 1.0, scale=None)])
     assert "rmse" not in row
 
 
 def test_targets_add_up_and_seeds_are_averaged():
-    sittings = [
-        answered([1.0, 2.0], missed, metric, seed)
+    predictions = [
+        task_predictions([1.0, 2.0], error, metric, seed)
         for seed, more in ((0, 0.0), (1, 2.0))
-        for metric, missed in (("a", 1.0 + more), ("b", 3.0 + more))
+        for metric, error in (("a", 1.0 + more), ("b", 3.0 + more))
     ]
-    (total,) = summed_rows(sittings)
+    (total,) = summed_rows(predictions)
     assert total["rmse_sum"] == pytest.approx((4.0 + 8.0) / 2)
     assert total["rmse_sum_standard_error"] == pytest.approx(2.0)
     assert (total["metric"], total["n"]) == ("sum", 2)
@@ -53,4 +53,4 @@ def test_targets_add_up_and_seeds_are_averaged():
 
 
 def test_one_target_alone_has_no_sum():
-    assert summed_rows([answered([1.0], 1.0)]) == []
+    assert summed_rows([task_predictions([1.0], 1.0)]) == []

@@ -71,7 +71,7 @@ def test_what_was_not_measured_has_no_rank_and_stands_behind():
     ]
 
 
-def test_a_cited_figure_stands_beside_the_one_device_of_its_task_without_a_rank():
+def test_a_cited_figure_joins_the_only_device_of_its_task_without_a_rank():
     figure = named("them", 1.0, kind="published", digest=None, seeds=None, citation="paper")
     (section,) = board(replace(ENTRY, device="t4"), figure).sections()
     assert [(r.entry.predictor, r.rank) for r in section.rows] == [("ours", 1), ("them", None)]
@@ -149,8 +149,8 @@ def test_a_leaderboard_survives_json_and_every_entry_is_in_a_section(found):
     text = json.dumps(leaderboard.to_json(), allow_nan=False)
     again = Leaderboard.from_json(json.loads(text))
     assert {e.key: e for e in again.entries} == {e.key: e for e in leaderboard.entries}
-    shown = {row.entry.key for section in leaderboard.sections() for row in section.rows}
-    assert shown == {entry.key for entry in leaderboard.entries}
+    listed = {row.entry.key for section in leaderboard.sections() for row in section.rows}
+    assert listed == {entry.key for entry in leaderboard.entries}
 
 
 @pytest.mark.parametrize("content", [{}, [], {"format": 0}, {"format": 1, "entries": [{}]}])

@@ -41,7 +41,7 @@ def of(entries, predictor, task="folds/x", shots=0):
     return found
 
 
-def test_every_predictor_stands_beside_the_baselines_and_the_published(data, results):
+def test_every_predictor_is_listed_with_baselines_and_published_systems(data, results):
     found = run(Plan(data=data), results)
     kinds = {entry.predictor: entry.kind for entry in found}
     assert kinds == {
@@ -134,7 +134,7 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
         words = shlex.split(entry.command)
         assert words[:3] == ["forerun", "evaluate", "toy"]
         given = dict(zip(words[3::2], words[4::2], strict=True))
-        answered = run_protocols(
+        predictions = run_protocols(
             ToyProtocols(),
             bundle,
             int(given.get("--shots", 0)),
@@ -142,16 +142,16 @@ def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
             [given["--protocol"]],
             [given["--predictor"]],
         )
-        (row,) = (r for r in rows(list(answered)) if r["task"] == entry.task)
-        shown = {**row["baselines"], "them": row["baselines"]["published_them"]}
-        value = row["mape"] if entry.kind == "ours" else shown[entry.predictor]
+        (row,) = (r for r in rows(list(predictions)) if r["task"] == entry.task)
+        others = {**row["baselines"], "them": row["baselines"]["published_them"]}
+        value = row["mape"] if entry.kind == "ours" else others[entry.predictor]
         assert value == pytest.approx(entry.value, nan_ok=True)
 
 
 def test_wrong_names_are_said_and_absent_datasets_left_out(data, results, tmp_path):
     with pytest.raises(InputError, match=r"No predictor 'oracle'.* mean, seeded"):
         run(Plan(data=data, predictors=["oracle"]), results)
-    with pytest.raises(InputError, match="No exam of protocol other"):
+    with pytest.raises(InputError, match="No protocol other in"):
         run(Plan(data=data, protocols=["other"]), results)
     with pytest.raises(MissingData):
         run(Plan(data=tmp_path / "nowhere", datasets=["toy"]), results)
@@ -168,12 +168,12 @@ def test_a_damaged_result_is_left_out(data, results):
     assert "toy" in stored(results).datasets()
 
 
-def test_evaluation_still_sits_the_exams_as_before(data, monkeypatch):
+def test_evaluation_runs_the_protocols_as_before(data, monkeypatch):
     monkeypatch.setattr(evaluation, "protocols_of_dataset", lambda name: ToyProtocols())
-    answered = list(
+    predictions = list(
         run_protocols(ToyProtocols(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2)
     )
-    assert {a.shots for a in answered} == {3} and {a.seed for a in answered} == {0, 1}
+    assert {a.shots for a in predictions} == {3} and {a.seed for a in predictions} == {0, 1}
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ class Seeded(Mean):
 
 
 class ToyProtocols(DatasetProtocols):
-    """`whole` is taught 2 ms in one exam; `folds` 1 ms and 2 ms in two; all are judged on 2 ms."""
+    """`whole` trains on 2 ms in one fold, `folds` on 1 ms and 2 ms in two; evaluated on 2 ms."""
 
     dataset = "toy"
 
@@ -67,11 +67,11 @@ class ToyProtocols(DatasetProtocols):
         return measured([2.0])
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:
-        for protocol, taught in (("whole", 2.0), ("folds", 1.0), ("folds", 2.0)):
+        for protocol, train_ms in (("whole", 2.0), ("folds", 1.0), ("folds", 2.0)):
             published = {"them": np.ones(8)}
             judged = measured([2.0] * 8)
             task = Task(f"{protocol}/x", "latency_ms", judged, published=published)
-            yield Fold(protocol, measured([taught, taught]), [task])
+            yield Fold(protocol, measured([train_ms, train_ms]), [task])
 
     def evaluation_tasks(self, bundle, catalog, seen):
         yield from ()

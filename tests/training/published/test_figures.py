@@ -67,7 +67,7 @@ def test_an_unknown_task_has_no_figures():
     assert published_for("neusight", "no_such/task") == ()
 
 
-def test_nas_figures_stand_beside_the_tasks_of_the_same_name():
+def test_nas_figures_belong_to_the_tasks_of_the_same_name():
     figures = {(f.system, f.task): f.value for f in published_for("nas_latency")}
     assert figures["NASFLAT", "nasflat_nb201/N2"] == 0.857
     assert figures["HELP", "help_fbnet/raspi4"] == 0.887

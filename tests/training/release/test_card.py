@@ -5,7 +5,12 @@ from dataclasses import replace
 import pytest
 
 from forerun.training.published.figures import published_for
-from forerun.training.release.card import Card, Taught, package_versions, taught_by
+from forerun.training.release.card import (
+    Card,
+    TrainingDataset,
+    package_versions,
+    training_datasets_of,
+)
 from forerun.training.scores.errors import score
 from forerun.training.tracking.record import TrainingRecord
 
@@ -22,7 +27,9 @@ TASKS = [
 CARD = Card(
     title="forerun predictors",
     answers=["latency of networks", "power of kernels"],
-    taught=[Taught("neusight", 327_919, "d" * 64, ("t4", "v100"), "sitar-lab/NeuSight, MIT")],
+    trained_on=[
+        TrainingDataset("neusight", 327_919, "d" * 64, ("t4", "v100"), "sitar-lab/NeuSight, MIT")
+    ],
     evaluations=[{"dataset": "neusight", "tasks": TASKS}],
     limits=["no multi-GPU runs"],
     command="forerun train --output models/pretrained",
@@ -52,7 +59,7 @@ def test_a_card_says_what_its_data_holds(said):
     assert said in CARD.markdown()
 
 
-def test_our_scores_stand_beside_every_baseline():
+def test_our_scores_are_listed_with_every_baseline():
     (table,) = (t for t in tables(CARD.markdown()) if "within 10 %" in t[0])
     bmm = dict(zip(table[0], table[2], strict=True))
     assert bmm["MAPE"] == "**6.7 %**"
@@ -92,7 +99,7 @@ def test_calibration_is_shown_where_there_are_intervals():
 
 
 def test_every_table_is_a_table_whatever_its_cells_hold():
-    odd = replace(CARD, taught=[Taught("a|b", 1, "d", (), "two\nlines")])
+    odd = replace(CARD, trained_on=[TrainingDataset("a|b", 1, "d", (), "two\nlines")])
     for table in tables(odd.markdown().replace("\\|", "/")):
         assert {len(row) for row in table} == {len(table[0])}
 
@@ -109,9 +116,9 @@ def test_datasets_are_read_from_the_training_record():
         {"neusight": {"device": ["p4", "t4"]}},
         {"neusight": 5},
     )
-    first, second = taught_by(record, {"neusight": "MIT"})
-    assert first == Taught("neusight", 5, "a", ("p4", "t4"), "MIT")
-    assert second == Taught("timm_bench", None, "b")
+    first, second = training_datasets_of(record, {"neusight": "MIT"})
+    assert first == TrainingDataset("neusight", 5, "a", ("p4", "t4"), "MIT")
+    assert second == TrainingDataset("timm_bench", None, "b")
 
 
 def test_versions_of_packages_that_are_not_there_are_left_out():

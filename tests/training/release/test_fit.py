@@ -1,4 +1,4 @@
-"""Predictors are sealed together; some can be fitted anew beside others that stay as they are."""
+"""Predictors are sealed together; some can be fitted again while others are kept."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def data(bundles):
 
 
 @pytest.mark.slow
-def test_what_was_taught_is_on_record(artifact):
+def test_the_training_set_is_recorded(artifact):
     record = TrainingRecord.read(artifact)
     assert set(record.digests) == set(record.rows) == {"wa_hls4ml", "ncpp"}
     assert record.rows["wa_hls4ml"] == 15

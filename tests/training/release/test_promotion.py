@@ -177,8 +177,8 @@ def forerun(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
         with pytest.raises(SystemExit) as left:
             cli.main()
-        shown = capsys.readouterr()
-        return int(left.value.code or 0), shown.out, shown.err
+        printed = capsys.readouterr()
+        return int(left.value.code or 0), printed.out, printed.err
 
     return call
 

@@ -1,4 +1,4 @@
-"""Tables of published_memory: every part of the evaluation has a line, and the counts are shown."""
+"""Tables of published_memory: every part of the evaluation has a line, and so have the counts."""
 
 from dataclasses import replace
 

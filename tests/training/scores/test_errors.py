@@ -1,4 +1,4 @@
-"""Laws of the scores: what they must do for any columns, beside figures worked by hand."""
+"""Scores: properties that hold for any columns, and values computed by hand."""
 
 import json
 
@@ -191,7 +191,7 @@ def test_more_equal_seeds_shrink_the_error(values):
 
 
 def test_r2_and_smape_by_hand():
-    """1 - 2/2 for a constant answer at the mean; two zeros agree, a zero missed counts 200."""
+    """1 - 2/2 for a constant prediction at the mean; (0, 0) counts 0 and (0, 1) counts 200."""
     assert r2([1.0, 3.0], [2.0, 2.0]) == pytest.approx(0.0)
     assert r2([1.0, 3.0], [1.0, 3.0]) == 1.0
     assert r2([2.0, 2.0], [1.0, 3.0]) is None

@@ -79,7 +79,7 @@ def test_a_run_holds_what_went_in_and_what_came_out(store, tmp_path):
     }
 
 
-def test_artifacts_stand_beside_the_database(store):
+def test_artifacts_are_stored_next_to_the_database(store):
     with tracked("run") as run:
         run.card("text")
     assert connect().get_experiment_by_name(EXPERIMENT) is not None

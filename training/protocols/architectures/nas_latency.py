@@ -1,4 +1,4 @@
-"""nas_latency: architectures of three search spaces on devices known by a few measurements."""
+"""nas_latency: few-shot prediction of architectures in three search spaces on unseen devices."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,15 @@ from forerun.models.architectures.latency import ArchitectureLatency
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
-Places = NDArray[np.intp]
+Ids = NDArray[np.intp]
 SHOTS: Final = 20
-FEWEST_TAUGHT: Final = 400
+"""Size of the support set, as in NASFLAT."""
+FEWEST_TRAINING_IDS: Final = 400
 _KINDS: Final[tuple[DeviceKind, ...]] = ("gpu", "cpu", "fpga")
 
 
 class NasLatencyProtocols(DatasetProtocols):
-    """Latency of architectures, by device: each device is unseen but for its shots."""
+    """Latency of architectures by device; of a held-out device only the support set is known."""
 
     dataset = "nas_latency"
 
@@ -41,16 +42,16 @@ class NasLatencyProtocols(DatasetProtocols):
         return ArchitectureLatency(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Architectures with ids below 900 of every device and space; at least 400 of each."""
+        """Architectures with ids below 900 of every device and space, at least 400 of each."""
         parts = [
-            space.rows(device, _taught(space.measured(device)))
+            space.rows(device, _training_ids(space.measured(device)))
             for space in spaces(bundle)
             for device in space.devices
         ]
         return _joined(parts)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """NASFLAT's and HELP's device splits, then every device with all others as sources."""
+        """NASFLAT's and HELP's device splits, then each device held out from all others."""
         published = protocols_of(bundle)
         found = {space.space: space for space in spaces(bundle)}
         for name, space in found.items():
@@ -59,25 +60,25 @@ class NasLatencyProtocols(DatasetProtocols):
                     _task(f"nasflat_{name}/{part}", space, device)
                     for device in space.known(devices["test"])
                 ]
-                yield from _exam(f"nasflat_{name}", space, devices["train"], tasks)
+                yield from _folds_of(f"nasflat_{name}", space, devices["train"], tasks)
         for name, space in found.items():
             if help_ := published["help"].get(name):
                 tasks = [_help(space, d, help_) for d in space.known(help_["meta_test"])]
-                yield from _exam(f"help_{name}", space, help_["meta_train"], tasks)
+                yield from _folds_of(f"help_{name}", space, help_["meta_train"], tasks)
         for name, space in found.items():
             whole = space.of_table(LATENCIES[name][0])
             for device in whole:
                 others = [other for other in whole if other != device]
                 task = _task(f"every_other_device/{name}", space, device)
-                yield from _exam("every_other_device", space, others, [task])
+                yield from _folds_of("every_other_device", space, others, [task])
             boards = [device for device in space.devices if device not in whole]
             tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
-            yield from _exam("every_other_device", space, whole, tasks)
+            yield from _folds_of("every_other_device", space, whole, tasks)
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Every device that training did not see in that space."""
+        """Devices without training rows in a search space."""
         known = set(seen.get("space_device", ()))
         for space in spaces(bundle):
             for device in space.devices:
@@ -90,11 +91,11 @@ class SpaceRows:
     """One search space of a bundle.
 
     Attributes:
-        space: which.
-        architectures: all of it, by id.
-        times: device -> milliseconds by id, NaN where not measured.
-        tables: device -> table of the bundle that its times stand in.
-        classes: device -> what the bundle says it is.
+        space: name of the search space.
+        architectures: all architectures, by id.
+        times: device -> latency in ms by id, NaN where not measured.
+        tables: device -> table of the bundle that holds its latencies.
+        classes: device -> its class in the bundle.
     """
 
     space: Space
@@ -105,7 +106,7 @@ class SpaceRows:
 
     @property
     def devices(self) -> list[str]:
-        """Names in the bundle's words, sorted."""
+        """Names of devices as in the bundle, sorted."""
         return sorted(self.times)
 
     def of_table(self, table: str) -> list[str]:
@@ -113,25 +114,25 @@ class SpaceRows:
         return [device for device in self.devices if self.tables[device] == table]
 
     def known(self, names: Collection[str]) -> list[str]:
-        """Those of these devices that the bundle has."""
+        """The given devices, without those that are not in the bundle."""
         return [name for name in names if name in self.times]
 
     def key(self, device: str) -> str:
-        """A device is met once in each space."""
+        """Grouping key of a device in this search space."""
         return f"{self.space}/{device_slug(device)}"
 
-    def measured(self, device: str) -> Places:
-        """Ids with a time, ascending."""
+    def measured(self, device: str) -> Ids:
+        """Ids of the architectures measured on a device, ascending."""
         return np.flatnonzero(self.times[device] > 0)
 
-    def rows(self, device: str, ids: Places) -> Measurements:
+    def rows(self, device: str, ids: Ids) -> Measurements:
         """Measured architectures of one device; groups `device` and `space_device`."""
         label = f"{self.classes.get(device, '')} {device}"
         kind = next((kind for kind in _KINDS if kind in label), "npu")
-        # Runtime, batch and precision are part of what is measured, so nothing is looked up.
+        # A device here includes runtime, batch size and precision, so no spec sheet describes it.
         sheet = Device(name=device_slug(device), title=device, vendor="unknown", kind=kind)
         return Measurements(
-            queries=[Query(self.architectures[place], sheet) for place in ids],
+            queries=[Query(self.architectures[index], sheet) for index in ids],
             values={"latency_ms": self.times[device][ids]},
             groups={
                 "device": np.full(len(ids), sheet.name),
@@ -141,7 +142,7 @@ class SpaceRows:
 
 
 def spaces(bundle: Bundle) -> list[SpaceRows]:
-    """The search spaces that a bundle has times of."""
+    """The search spaces that a bundle has latencies of."""
     classes: dict[str, str] = {}
     if bundle.has("devices"):
         table = bundle.table("devices")
@@ -171,9 +172,10 @@ def _task(name: str, space: SpaceRows, device: str, shots: int = SHOTS) -> Task:
 
 
 def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
-    """Ten rows drawn from the middle of the pool, and the reference architectures.
+    """HELP's task: support set from the middle of the pool, plus the reference architectures.
 
-    References that stand among the judged rows are not judged, since they have been seen.
+    Reference architectures among the held-out rows are not scored, since they are in the support
+    set.
     """
     references = np.array(protocol["reference_arch_ids"], dtype=np.intp)
     first, last = protocol["n_pool"], protocol["n_pool"] + protocol.get("n_query", 1000)
@@ -191,13 +193,13 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
     )
 
 
-def _exam(
-    protocol: str, space: SpaceRows, teachers: Collection[str], tasks: Sequence[Task]
+def _folds_of(
+    protocol: str, space: SpaceRows, source_devices: Collection[str], tasks: Sequence[Task]
 ) -> Iterator[Fold]:
-    """Teachers give the architectures with ids below 900; nothing where one side is empty."""
+    """A fold trained on architectures with low ids of the source devices; none where empty."""
     parts = [
         space.rows(device, ids[ids < TAUGHT])
-        for device in space.known(teachers)
+        for device in space.known(source_devices)
         for ids in [space.measured(device)]
         if (ids < TAUGHT).any()
     ]
@@ -205,9 +207,9 @@ def _exam(
         yield Fold(protocol, _joined(parts), tasks)
 
 
-def _taught(ids: Places) -> Places:
-    """The same architectures on all devices as far as may be: the pool is smaller for it."""
-    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TAUGHT)]
+def _training_ids(ids: Ids) -> Ids:
+    """Ids of the training rows: as far as possible the same architectures on all devices."""
+    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TRAINING_IDS)]
 
 
 def _joined(parts: Sequence[Measurements]) -> Measurements:

@@ -1,4 +1,4 @@
-"""What earlier rounds say by themselves: the median of the same question, and the nearest row."""
+"""Baselines from earlier rounds: the median of the same configuration, and the nearest row."""
 
 from collections import defaultdict
 
@@ -13,11 +13,11 @@ NEAREST_KEYS = ("scenario", "base", "device", "model", "part", "kind")
 
 
 def earlier_rounds(train: Measurements, judged: Measurements, metric: str) -> dict[str, Column]:
-    """Baselines: name -> answers to the judged rows, NaN where there is none.
+    """Baselines of n held-out rows: name -> predictions, shape (n,), NaN where there is none.
 
-    `median`: of the same model, scenario and accelerator, a device (latency and energy: as they
-    are); `median_as_reported`: likewise, tokens not turned into samples; `nearest`: the row that
-    shares most keys, scaled by the number of devices.
+    `median` is the median of the same model, scenario and accelerator, scaled by the number of
+    devices (latency and energy are not scaled). `median_as_reported` is the same without converting
+    tokens to samples. `nearest` is the row that shares most keys, scaled in the same way.
     """
     theirs = _scale(judged, metric)
     values = train.values[metric] / _scale(train, metric)
@@ -53,7 +53,7 @@ def _nearest(train: Measurements, judged: Measurements, values: Column) -> Colum
 
 
 def _scale(rows: Measurements, metric: str) -> Column:
-    """What a metric is divided by to be comparable between systems: the number of devices."""
+    """Divisor that makes a metric comparable between systems: number of devices or 1, (n,)."""
     if metric not in ("samples_per_s", "wall_power_w"):
         return np.ones(len(rows))
     streams = np.array([is_stream(query) for query in rows.queries], dtype=np.bool_)

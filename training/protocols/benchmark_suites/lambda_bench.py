@@ -1,8 +1,8 @@
-"""lambda_bench: throughput of training jobs, one GPU left out in every number and host.
+"""lambda_bench: throughput of training jobs, with a GPU held out in every number and host.
 
-A task is a precision and a device; `throughput_1_*` are systems of one GPU, `throughput_many_*`
-the others. Rows of several nodes are repeats of one question, so that a device with many nodes
-counts by its questions: a task judges the median of a question's rows.
+A task is a precision and a device; `throughput_1_*` are systems with one GPU, `throughput_many_*`
+those with several. Rows of different nodes with the same configuration are repeats. Only their
+median is evaluated, so that devices with many nodes have no more weight.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
 
 class LambdaBenchProtocols(DatasetProtocols):
-    """Throughput as benchmarks; steps of single GPUs as networks where graphs are given.
+    """Throughput as benchmarks; training steps on one GPU as networks where graphs are given.
 
     Args:
         graphs: name -> operator graph, as in `forerun.features.tables.lambda_bench.GRAPHS`.
@@ -41,7 +41,7 @@ class LambdaBenchProtocols(DatasetProtocols):
         return BenchmarkHistory(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Throughput of each question: the median of its nodes."""
+        """Throughput of each configuration: the median over nodes."""
         return benchmark_measurements(bundle.table(THROUGHPUT), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
@@ -57,7 +57,7 @@ class LambdaBenchProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """GPUs of no training row: steps of networks, and benchmarks where this suite trained."""
+        """Unseen GPUs: training steps, and throughput where this suite is in the training set."""
         if not bundle.has(THROUGHPUT):
             return
         table = bundle.table(THROUGHPUT)
@@ -72,7 +72,7 @@ class LambdaBenchProtocols(DatasetProtocols):
 
 
 def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Questions of the `throughput` table as benchmarks; those without a spec sheet are left out.
+    """Configurations of the table `throughput` as benchmarks; only GPUs with a spec sheet.
 
     Returns:
         `samples_per_s` of the whole system in the model's own unit, with the groups `device`,
@@ -117,7 +117,7 @@ def step_measurements(
 
 
 def _tasks(judged: Measurements, train: Measurements | None) -> Iterator[Task]:
-    """Systems of one GPU and of several, each precision and device by itself."""
+    """Tasks by precision and device, separately for systems with one GPU and with several."""
     several = np.array([q.operation.device_count > 1 for q in judged.queries], dtype=np.bool_)
     baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, judged)}
     for device in np.unique(judged.groups["device"]):
@@ -133,10 +133,10 @@ def _tasks(judged: Measurements, train: Measurements | None) -> Iterator[Task]:
 
 
 def scaled_by_peak(train: Measurements, judged: Measurements) -> NDArray[np.float64]:
-    """A simple rule: the model's median throughput a GPU and TFLOP/s, times the judged GPU's.
+    """Baseline: the model's median throughput per peak TFLOP/s, times the peak of each system.
 
     Returns:
-        (n,) samples a second of the whole system; NaN for a model of no training row.
+        Samples per second of the whole system, shape (n,); NaN for models without training rows.
     """
     rate = np.log(train.values["samples_per_s"]) - np.log(_peaks(train))
     keys = _questions(train)

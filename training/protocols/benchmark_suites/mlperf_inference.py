@@ -1,8 +1,8 @@
-"""mlperf_inference: systems of later rounds by those of earlier ones, and accelerators unseen.
+"""mlperf_inference: later rounds predicted from earlier ones, and held-out accelerators.
 
-Throughput is judged an accelerator: relative errors are those of the whole system, which is what a
-row holds. `throughput` are rows whose model, scenario and accelerator stood in an earlier round,
-`throughput_new` those without such a history, `throughput_cpu*` systems without an accelerator.
+Throughput is that of the whole system; its relative error equals that of the throughput of one
+accelerator. `throughput` has the rows whose model, scenario and accelerator occur in an earlier
+round, `throughput_new` those without such a history, `throughput_cpu*` systems without accelerator.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +26,11 @@ METRICS: Mapping[str, str] = {
     "wall_power": "wall_power_w",
     "energy_per_sample": "wall_energy_per_sample_j",
 }
-"""Part of a task's name -> metric, beside throughput."""
+"""Part of a task's name -> metric, for metrics other than throughput."""
 
 
 class MlperfInferenceProtocols(DatasetProtocols):
-    """Each later round, pooled; accelerators in five folds."""
+    """Later rounds, pooled over rounds; accelerators in five folds."""
 
     dataset = "mlperf_inference"
     reads = MappingProxyType({CLOSED: ASKED})
@@ -55,7 +55,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Rounds never seen; what has a history is told by the questions that taught."""
+        """Rounds that are not in the training set, with and without a history in it."""
         rows = self.training_rows(bundle, catalog)
         new = ~np.isin(rows.groups["round"], list(seen.get("round", ())))
         rows = rows.take(new)
@@ -65,7 +65,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Rounds that training saw, and results in tokens of a model whose length is not known."""
+        """Rounds of the training set, and results in tokens for models of unknown output length."""
         rows = self.training_rows(bundle, catalog)
         same = np.isin(rows.groups["round"], list(seen.get("round", ())))
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
@@ -84,7 +84,7 @@ def _tasks(protocol: str, train: Measurements, judged: Measurements) -> Iterator
 
 
 def _has_history(train: Measurements, judged: Measurements) -> NDArray[np.bool_]:
-    """Rows that the median of the same question answers."""
+    """True for held-out rows with a training row of the same configuration, shape (n,)."""
     return np.isin(judged.groups["question"], train.groups["question"])
 
 

@@ -1,4 +1,4 @@
-"""Rows of MLPerf Inference as measurements: what was known before a run, and what came out."""
+"""Rows of MLPerf Inference as measurements: configurations as queries, results as values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -34,9 +34,9 @@ TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = {
     "llama3.1-8b": 128.0,
     "deepseek-r1": 3886.2274,
 }
-"""Tokens that the reference writes for one sample, on average: results that count tokens become
-samples by it. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1 as in MLCommons' rules (the
-submission checker's TOKENS_PER_SAMPLE), GPT-J as NVIDIA reports it; Llama 3.1 8B is where its
+"""Mean number of tokens that the reference implementation generates for a sample; it converts
+results in tokens to samples. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1: TOKENS_PER_SAMPLE of
+MLCommons' submission checker. GPT-J: as NVIDIA reports it. Llama 3.1 8B: the length at which its
 summaries are cut (`max_new_tokens` of the reference), an upper bound."""
 
 ASKED: Final = (
@@ -44,18 +44,18 @@ ASKED: Final = (
     *("accelerators_per_node", "cpu", "cpus_per_node", "cores_per_cpu", "framework", "model"),
     *("scenario", "result", "result_units", "power_result"),
 )
-"""Columns that are read."""
+"""Columns that a table must have."""
 
 SAMPLES_PER_QUERY: Final = 8
-"""Of MultiStream."""
+"""Samples of a query in the scenario MultiStream."""
 
 PORTABLE: Final = (
     *("vllm", "onnx", "tflite", "armnn", "ncnn", "tensorflow", "pytorch", "flax", "jax"),
 )
-"""Words for implementations that run on hardware of several vendors, the first that is found."""
+"""Names of implementations for hardware of several vendors; the first one found is used."""
 
 VENDORS: Final = ("tensorrt", "jetpack", "cuda", "ngc", "sdk", "openvino", "neuron", "imaigine")
-"""Words for stacks of the hardware's own vendor, which go before."""
+"""Names of software stacks of the hardware vendor, which take precedence over `PORTABLE`."""
 
 GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = {
     "resnet50": 8.2,
@@ -74,8 +74,8 @@ GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = {
     "deepseek-r1": 350e3,
     "whisper": 2e3,
 }
-"""Arithmetic of one sample, 1e9 operations, to within a factor of two or three: parameters times
-tokens, or the papers' counts. It is all that is known of a model before its first round."""
+"""Arithmetic of one sample in 1e9 operations, to within a factor of two or three: parameters times
+tokens, or counts from papers. It is the only feature of a model before its first round."""
 
 _REFERENCE: Final = re.compile("-reference-|reference implementation", re.IGNORECASE)
 _NAMED_NODES: Final = re.compile(r"(?:.*[_-])?([1-9])-node-", re.IGNORECASE)
@@ -84,12 +84,11 @@ _EFFICIENT: Final = re.compile(r"max-?q|\bee\b|_ee\b|low power", re.IGNORECASE)
 
 
 def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Rows of `closed_division` as measured benchmarks.
+    """Rows of the table `closed_division` as measured benchmarks.
 
-    `samples_per_s` is of the whole system; results in tokens are turned into samples. Groups:
-    `round`, `device` (the part), `accelerator` (the submitter's text), `submitter`, `question`
-    (model, scenario and accelerator), `counted_in` (what a result was divided by to become
-    samples).
+    `samples_per_s` is that of the whole system, with tokens converted to samples. Groups: `round`,
+    `device` (the part), `accelerator` (the submitter's text), `submitter`, `question` (model,
+    scenario and accelerator), `counted_in` (divisor that converts a result to samples).
     """
     keys = device_keys(rows)
     records: list[dict[str, Any]] = [
@@ -109,11 +108,11 @@ def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
 
 
 def tokens_per_unit(rows: pd.DataFrame) -> NDArray[np.float64]:
-    """What a row's result is divided by to become samples; 1 where it counts samples.
+    """Divisor that converts each row's result to samples, shape (n,); 1 for results in samples.
 
-    Language models are counted in tokens since v4.1, Llama 2 offline since v4.0, whatever unit
-    their rows name; where `result_units` itself says tokens, they are tokens in any round, and a
-    model that is not listed has NaN: it is not known how many make a sample.
+    Results of language models are in tokens since v4.1 (Llama 2 offline since v4.0), whatever unit
+    their rows state. Where `result_units` states tokens they are tokens in any round; for models
+    that are not in `TOKENS_PER_SAMPLE` the divisor is then NaN.
     """
     found = np.ones(len(rows))
     number = round_numbers(rows["round"])
@@ -130,14 +129,14 @@ def tokens_per_unit(rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def framework_family(text: Any) -> str:
-    """`vendor` for the stack of the hardware's maker, else the portable framework's name."""
+    """`vendor` for software of the hardware vendor, else the name of the portable framework."""
     lower = str(text).lower()
     portable = next((word for word in PORTABLE if word in lower), "vendor")
     return "vendor" if any(word in lower for word in VENDORS) else portable
 
 
 def gflop_per_sample(model: str) -> float:
-    """Arithmetic of one sample, 1e9 operations; NaN for a model that is not listed."""
+    """Arithmetic of one sample in 1e9 operations; NaN for a model that is not listed."""
     names = [name for name in GFLOP_PER_SAMPLE if model.startswith(name)]
     return GFLOP_PER_SAMPLE[max(names, key=len)] if names else float("nan")
 
@@ -178,13 +177,13 @@ def _named(what: re.Pattern[str], row: Mapping[str, Any]) -> bool:
 
 
 def _nodes(row: Mapping[str, Any]) -> int:
-    """Nodes of a system; some that are called `1-node-2S` list their two sockets as nodes."""
+    """Number of nodes; some systems named `1-node-2S` list their two sockets as nodes."""
     named = _NAMED_NODES.match(str(row["platform"]))
     return int(named[1]) if named else max(1, int(row["nodes"]))
 
 
 def _cores(row: Mapping[str, Any]) -> float:
-    """Cores of all CPUs of a node; NaN where the text gives no number."""
+    """Number of cores of all CPUs of a node; NaN where the text gives no number."""
     found = re.match(r"\s*(\d+)", str(row["cores_per_cpu"]))
     return float(found[1]) * float(row["cpus_per_node"]) if found else float("nan")
 

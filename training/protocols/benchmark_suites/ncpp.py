@@ -1,6 +1,6 @@
-"""ncpp: scores of benchmark suites on CPU parts unseen. A check of sanity, no ranking.
+"""ncpp: scores of benchmark suites on unseen CPUs; a sanity check rather than a ranking.
 
-Each suite that teaches was run on one part, so the best answer is what that part scored.
+Each suite in the training set was run on one CPU, whose score is therefore the best prediction.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ NUMBERS: Mapping[str, str] = {
     "SVR.CPU.L3 Cache": "L3 cache",
     "SVR.Power.TDP": "thermal design power",
 }
-"""Column -> setting."""
+"""Column -> name of the setting in queries."""
 
 CHOICES: Mapping[str, str] = {TEST[1]: "preset", TEST[2]: "test"}
 
 
 class NcppProtocols(DatasetProtocols):
-    """Scores by suite; a suite that nothing teaches is not judged."""
+    """Scores by suite; a suite without training rows is not evaluated."""
 
     dataset = "ncpp"
     reads = MappingProxyType(dict.fromkeys(("train", "test"), (SUITE, PART, SCORE, *CHOICES)))
@@ -46,9 +46,9 @@ class NcppProtocols(DatasetProtocols):
         return run_measurements(bundle.table("train"))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each part of each table in turn, taught by rows of `train` from other parts.
+        """Each CPU of each table held out, trained on rows of the table `train` from other CPUs.
 
-        A part of `train` left out takes all that teaches its suites along: no exam comes of it.
+        A CPU of `train` is the only one with training rows of its suites, so it gives no fold.
         """
         for split in Ncpp().splits(bundle):
             if not bundle.has("train"):
@@ -65,7 +65,7 @@ class NcppProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Runs on parts never seen."""
+        """Runs on CPUs that are not in the training set."""
         for table in ("train", "test"):
             if bundle.has(table):
                 rows = run_measurements(bundle.table(table))
@@ -74,7 +74,7 @@ class NcppProtocols(DatasetProtocols):
 
 
 def run_measurements(runs: pd.DataFrame) -> Measurements:
-    """Rows of `train` or `test` as measured tests; tests are held out whole."""
+    """Rows of the table `train` or `test` as measured tests; a test is a held-out group."""
     queries = []
     for row in runs.to_dict("records"):
         settings: dict[str, float | str] = {

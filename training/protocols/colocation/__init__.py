@@ -1,1 +1,1 @@
-"""Protocols of programs that share a host."""
+"""Protocols of co-located programs, which share a host."""

@@ -1,4 +1,4 @@
-"""cloudprophet_runs: applications on virtual machines, an experiment or an application left out."""
+"""cloudprophet_runs: applications on virtual machines; an experiment or application held out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -33,16 +33,15 @@ from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
-"""The table says nothing of the server."""
+"""Device without a spec sheet: the dataset does not describe the server."""
 NOBODY: Final = "nobody"
-"""In place of the application that runs next to a run, where none does."""
+"""Main neighbour of a run without neighbours."""
 SHARES: Final = np.linspace(0.0, 1.0, 201)
-"""Shares of a machine that a busy neighbour may take, among which the rule chooses; 1 is a machine
-of which everybody gets an equal part."""
+"""Grid for the share parameter of `fair_share`; with 1 all busy machines get equal parts."""
 
 
 class CloudProphetProtocols(DatasetProtocols):
-    """Relative speed next to neighbours that change during a run."""
+    """Relative speed of runs whose neighbours change during the run."""
 
     dataset = "cloudprophet_runs"
     fits_any_folder = True
@@ -61,11 +60,11 @@ class CloudProphetProtocols(DatasetProtocols):
         return run_measurements(runs, known).take(known)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each experiment, then each application left out.
+        """Each experiment held out, then each application.
 
-        Experiments of a folder that the package does not hold are judged by a fit on the package.
-        Ideal speeds are those of the training experiments; of an application left out, which has
-        none, those of all its runs, so that its labels rest on its own best runs.
+        Experiments of a folder that are not in the packaged table are evaluated by a fit on that
+        table. The reference speeds of relative speeds come from the training experiments; those of
+        a held-out application, which has no training rows, from all its own runs.
         """
         runs = bundle.table(RUNS)
         packaged = CloudProphetRuns().tidy(CloudProphetRuns().packaged())[RUNS]
@@ -74,45 +73,48 @@ class CloudProphetProtocols(DatasetProtocols):
             both = pd.concat([packaged, runs[new]], ignore_index=True)
             known = np.asarray(np.isfinite(speeds(both)), dtype=np.bool_)
             judged = known & (np.arange(len(both)) >= len(packaged))
-            yield from _exams("leave_one_experiment_out", both, known & ~judged, judged, known)
+            yield from _folds_of("leave_one_experiment_out", both, known & ~judged, judged, known)
             return
         for split in CloudProphetRuns().splits(bundle):
             protocol = split.protocol.partition("/")[0]
-            yield from _exams(protocol, runs, split.train, split.judged, split.train | split.judged)
+            yield from _folds_of(
+                protocol, runs, split.train, split.judged, split.train | split.judged
+            )
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Nothing: every folder is examined with fits of its own."""
+        """No tasks: on every folder, all folds are fitted from scratch."""
         return iter(())
 
 
-def _exams(
+def _folds_of(
     protocol: str, runs: pd.DataFrame, train: Mask, judged: Mask, known: Mask
 ) -> Iterator[Fold]:
     by_application = protocol == "leave_one_application_out"
     rows = run_measurements(runs, known if by_application else train)
     usable = np.isfinite(rows.values[METRIC])
-    teaches, asked = rows.take(train & usable), rows.take(judged & usable)
-    if len(teaches) and len(asked):
+    train_rows, judged_rows = rows.take(train & usable), rows.take(judged & usable)
+    if len(train_rows) and len(judged_rows):
         task = Task(
             f"{protocol}/{METRIC}",
             METRIC,
-            asked,
-            baselines=rules(teaches, asked),
-            repeats=asked.groups["run"],
+            judged_rows,
+            baselines=rules(train_rows, judged_rows),
+            repeats=judged_rows.groups["run"],
         )
-        yield Fold(protocol, teaches, [task])
+        yield Fold(protocol, train_rows, [task])
 
 
 def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
-    """Runs as queries about fractions of time, in the order of the table.
+    """Runs as measured queries, in the order of the table.
 
-    Nothing that is known only after a run is part of its query.
+    The features of a query are the fractions of the run during which each neighbour was active, and
+    the load. Nothing that is known only after a run is part of its query.
 
     Args:
         runs: n rows.
-        reference: n flags; rows that ideal speeds are taken from.
+        reference: shape (n,), True for rows that reference speeds are computed from.
     """
     queries = []
     loads = runs["load_param"].to_numpy(dtype=np.float64)
@@ -123,7 +125,7 @@ def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
         if np.isfinite(load):
             settings["log_load"] = float(np.log(load))
         queries.append(Query(Benchmark(SUITE, tuple(sorted(settings.items()))), SERVER))
-    # No run was repeated: each is a key of its own.
+    # No run was repeated, so each has its own key.
     started = runs["exp"] + " " + runs["vm"].astype(str) + " " + runs["start_unix_s"].astype(str)
     groups = {
         "run": started.to_numpy(dtype=np.str_),
@@ -136,14 +138,14 @@ def run_measurements(runs: pd.DataFrame, reference: Mask) -> Measurements:
 
 
 def main_neighbour(runs: pd.DataFrame) -> NDArray[np.str_]:
-    """Application that ran longest next to each run, shape (n,)."""
+    """Application that ran longest as a neighbour of each run, shape (n,)."""
     fractions = runs[list(NEIGHBOURS)].to_numpy(dtype=np.float64)
     names = np.array([name.removeprefix("co_") for name in NEIGHBOURS])
     return np.where(fractions.max(axis=1) > 0.0, names[fractions.argmax(axis=1)], NOBODY)
 
 
 def rules(train: Measurements, judged: Measurements) -> dict[str, Column]:
-    """Name of each rule -> relative speed of n judged runs, fitted on the training rows alone."""
+    """Rule -> relative speed of the n held-out runs, (n,), fitted on the training rows alone."""
     return {
         "rule_unslowed": np.ones(len(judged)),
         "rule_fair_share": fair_share(train, judged),
@@ -153,9 +155,9 @@ def rules(train: Measurements, judged: Measurements) -> dict[str, Column]:
 
 
 def fair_share(train: Measurements, judged: Measurements) -> Column:
-    """1 / (1 + s b) next to b busy machines, shape (n,).
+    """1 / (1 + s b) with b busy neighbours, shape (n,).
 
-    The share s that a busy neighbour takes is the one that misses the training rows least.
+    The share s that a busy neighbour takes has the least mean absolute error on the training rows.
     """
     busy, values = _busy(train), train.values[METRIC]
     errors = [np.abs(1.0 / (1.0 + share * busy) - values).mean() for share in SHARES]
@@ -164,7 +166,7 @@ def fair_share(train: Measurements, judged: Measurements) -> Column:
 
 
 def neighbour_median(train: Measurements, judged: Measurements) -> Column:
-    """Median by application and main neighbour, else by main neighbour, else of all; (n,)."""
+    """Median by application and main neighbour, else by main neighbour, else of all rows; (n,)."""
     values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
     by_neighbour = _medians(train.groups["neighbour"], values)
     both = _medians(_pairs(train), values)
@@ -173,7 +175,7 @@ def neighbour_median(train: Measurements, judged: Measurements) -> Column:
 
 
 def application_median(train: Measurements, judged: Measurements) -> Column:
-    """Median of the application whatever runs next to it, else of all; shape (n,)."""
+    """Median of the application whatever its neighbours, else of all rows; shape (n,)."""
     values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
     known = _medians(train.groups[KEY], values)
     return np.array([known.get(name, usual) for name in judged.groups[KEY]])

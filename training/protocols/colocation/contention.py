@@ -1,4 +1,7 @@
-"""contention: P beside neighbours, of families of programs, neighbours and dynamics unseen."""
+"""contention: relative speed P of co-located programs; unseen programs, neighbours and dynamics.
+
+P is the time of a program when isolated over its time when co-located.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,17 +30,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GUEST: Final = Device(name="guest", vendor="unknown", kind="vm")
-"""What is known of a guest is measured on it; it has no spec sheet."""
+"""Device without a spec sheet: the virtual machine is described by measurements on it."""
 STEADY: Final = "isolated_times"
 """Grouping key: `steady` or `unsteady`, by MOST_VARIATION."""
 MOST_VARIATION: Final = 0.4
-"""Standard deviation over mean of a program's isolated CPU times above which its tasks are also
-given without it. Two of 18 programs exceed it (0.63 and 0.49, memory that just fits a cache shared
-with other guests); the next has 0.22, so any value between selects the same."""
+"""Coefficient of variation of a program's isolated CPU times above which it is `unsteady`; every
+protocol is also evaluated without such programs. Two of 18 programs exceed it (0.63 and 0.49, whose
+memory just fits a cache shared with other guests); the next has 0.22, so any value in between
+selects the same programs."""
 
 
 class ContentionProtocols(DatasetProtocols):
-    """P in CPU and in wall time; each family, or each neighbour, is left out in turn."""
+    """P in CPU and in wall time, with families, neighbours or dynamics held out."""
 
     dataset = "contention"
     reads = MappingProxyType(
@@ -49,20 +53,21 @@ class ContentionProtocols(DatasetProtocols):
         return ColocationBoost(seed=seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """Boosters, the network, and the baseline."""
+        """Boosters, the neural network, and the mean of the program."""
         return (self.predictor(seed), ColocationNetwork(seed=seed), ProgramMean())
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All runs with a reference."""
+        """All runs with isolated reference runs."""
         rows = contention_measurements(bundle, profiled=True)
         return rows.take(np.isfinite(rows.values[TARGETS[0]]))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a split; what is left out in turn is pooled.
+        """One fold for each split; held-out groups are pooled.
 
-        The fits of two protocols answer more: `leave_one_family_out_profiled` are runs of programs
-        that were run beside one load before (those runs are not judged), `pairs_ahead` runs of
-        measured programs beside one that was measured alone, asked before they met.
+        The fits of two protocols have further tasks. `leave_one_family_out_profiled` evaluates
+        programs that were profiled with a load as the neighbour (the profiling runs are not
+        scored). `pairs_ahead` evaluates pairs of programs, each measured on its own, before they
+        were co-located.
         """
         plain = contention_measurements(bundle)
         profiled = contention_measurements(bundle, profiled=True)
@@ -70,16 +75,16 @@ class ContentionProtocols(DatasetProtocols):
         for split in Contention().splits(bundle):
             protocol = split.protocol.partition("/")[0]
             families = protocol == "leave_one_family_out"
-            # Beside a neighbour left out, profiles would hold what is judged.
+            # With a neighbour held out, profiles would contain held-out runs.
             train = (profiled if families else plain).take(split.train)
-            asked = {protocol: plain.take(split.judged)}
+            held_out = {protocol: plain.take(split.judged)}
             if families:
-                asked[f"{protocol}_profiled"] = profiled.take(split.judged & free)
+                held_out[f"{protocol}_profiled"] = profiled.take(split.judged & free)
             elif protocol == "leave_one_corunner_out":
-                asked["pairs_ahead"] = ahead(asked[protocol], train, plain)
+                held_out["pairs_ahead"] = ahead(held_out[protocol], train, plain)
             tasks = [
                 task
-                for name, judged in with_steady(asked).items()
+                for name, judged in with_steady(held_out).items()
                 if len(judged)
                 for task in contention_tasks(name, train, judged)
             ]
@@ -89,7 +94,7 @@ class ContentionProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Runs of families never seen, else of neighbours never seen, else of other sessions."""
+        """Runs of unseen families, else of unseen neighbours, else of other sessions."""
         rows = contention_measurements(bundle)
         rows = rows.take(np.isfinite(rows.values[TARGETS[0]]))
         left = rows.groups["neighbour"] != "none"
@@ -105,7 +110,7 @@ class ContentionProtocols(DatasetProtocols):
 
 
 def with_steady(judged: Mapping[str, Measurements]) -> dict[str, Measurements]:
-    """The judged rows of each protocol, and as PROTOCOL_steady those of steady programs alone."""
+    """Held-out rows by protocol, and as `PROTOCOL_steady` those of steady programs alone."""
     found = dict(judged)
     for name, rows in judged.items():
         found[f"{name}_steady"] = rows.take(rows.groups[STEADY] == "steady")
@@ -115,7 +120,7 @@ def with_steady(judged: Mapping[str, Measurements]) -> dict[str, Measurements]:
 def contention_tasks(
     protocol: str, train: Measurements | None, judged: Measurements
 ) -> Iterator[Task]:
-    """One task a metric, with rules and with baselines that know the program alone."""
+    """One task for each metric, with rules and with baselines by program."""
     for metric in TARGETS:
         if not np.isfinite(judged.values[metric]).any():
             continue
@@ -130,12 +135,12 @@ def contention_tasks(
 
 
 def program_median(train: Measurements, judged: Measurements, metric: str) -> Column:
-    """The median of a program's runs, of all runs where it has none; shape (n,).
+    """Median of the program's training rows, of all training rows where it has none; shape (n,).
 
     Args:
-        train: teaches.
-        judged: n runs.
-        metric: of both.
+        train: training rows.
+        judged: n held-out runs.
+        metric: `p_cpu` or `p_wall`.
     """
     values, programs = train.values[metric], train.groups["program"]
     known = {name: float(np.nanmedian(values[programs == name])) for name in np.unique(programs)}
@@ -144,34 +149,36 @@ def program_median(train: Measurements, judged: Measurements, metric: str) -> Co
 
 
 def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> Measurements:
-    """Runs beside other programs, with hosts put together as what was taught says.
+    """Runs with other programs as neighbours, with host metrics forecast from both profiles.
 
     Args:
-        judged: runs; those beside loads that are no programs are left out.
-        train: teaches what adds up, and what an idle host shows.
-        measured: where profiles are found.
+        judged: held-out runs; those with neighbours that are no measured program are left
+            out.
+        train: training rows, on which the combination of host metrics and the metrics of an idle
+            host are fitted.
+        measured: rows that hold the profiles of programs.
     """
-    taught = [colocation_of(query) for query in train.queries]
+    train_workloads = [colocation_of(query) for query in train.queries]
     idle = idle_window(train.queries)
-    mixing = mixing_of(taught, train.groups["neighbour"], idle)
-    asked = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
+    mixing = mixing_of(train_workloads, train.groups["neighbour"], idle)
+    workloads = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
     others = np.full(len(measured), "none")
     neighbours = np.concatenate([judged.groups["neighbour"], others])
     cpus = judged.groups["cpus_shared"].astype(np.float64)
-    rows, found = put_together(asked, neighbours, cpus, idle, mixing)
+    rows, found = put_together(workloads, neighbours, cpus, idle, mixing)
     return replace(judged.take(rows), queries=[Query(one, GUEST) for one in found])
 
 
 def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measurements:
-    """Runs as measured programs beside neighbours, in the order of the table.
+    """Runs as measured co-located programs, in the order of the table.
 
     Args:
-        bundle: with `runs` and `samples`.
-        profiled: whether programs come with what one load did to them.
+        bundle: bundle with the tables `runs` and `samples`.
+        profiled: whether profiles of programs include their relative speed next to one load.
     """
     runs = bundle.table("runs")
-    beside = colocations(runs, bundle.table("samples"), profiled=profiled)
-    queries = [Query(one, GUEST) for one in beside]
+    workloads = colocations(runs, bundle.table("samples"), profiled=profiled)
+    queries = [Query(workload, GUEST) for workload in workloads]
     keys = {"victim": "program", "family": "family", "neighbour": "neighbour", "mode": "mode"}
     groups = {new: runs[old].astype(str).to_numpy(dtype=np.str_) for old, new in keys.items()}
     groups["session"] = (runs["session"] + " " + runs["started_at"].str[:10]).to_numpy(np.str_)
@@ -184,9 +191,9 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
 
 
 def steadiness(runs: "pd.DataFrame") -> NDArray[np.str_]:
-    """`steady` or `unsteady` by how much the isolated CPU times of each run's program vary, (n,).
+    """`steady` or `unsteady` by the variation of the program's isolated CPU times, shape (n,).
 
-    A program with fewer than two isolated runs is `steady`: nothing was measured of its variation.
+    A program with fewer than two isolated runs, whose variation is unknown, is `steady`.
     """
     alone = runs[runs["neighbour"] == ISOLATED].groupby("victim")["cpu_s"]
     variation = runs["victim"].map(alone.std() / alone.mean()).to_numpy(dtype=np.float64)

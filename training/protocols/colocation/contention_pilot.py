@@ -1,7 +1,7 @@
-"""contention_pilot: our own noisy pilot, co-runners left out; judged on a folder that is given.
+"""contention_pilot: our own noisy pilot measurements, with co-runners held out.
 
-The pilot was measured before there was a collector: one row a run, with rates over the run. No
-predictor in use learns from it, so each exam fits anew whatever folder it stands in.
+The pilot was measured before there was a collector: one row for each run, with rates over the run.
+No released predictor is trained on it, so every folder is evaluated with folds of its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,18 +42,18 @@ PILOT_METRICS: Final[Mapping[str, tuple[str, float]]] = {
     "probe.evicted": ("probe_ev", 1.0),
     "probe.read_gbs": ("probe_bw", 1.0),
 }
-"""Metric of a host -> column, and what it is divided by. Disk rates stay out although they count
-for the whole system: the io victim's own writes are fixed, and the rest is zero in short runs."""
+"""Host metric -> column and its divisor. Disk rates of the whole system are left out: the writes of
+the victim `io` are fixed, and all others are zero in short runs."""
 
 WORKING_SETS_MIB: Final[Mapping[str, float]] = {
     **{"chase0.5": 0.5, "chase3": 3.0, "chase64": 64.0, "stream": 96.0},
     **{"alu": 0.0, "matmul": 6.0, "sys": 0.06, "io": 0.25},
 }
-"""By the programs' own description."""
+"""Working set of each victim in MiB, from the description of the program."""
 
 
 class ContentionPilotProtocols(ContentionProtocols):
-    """P in CPU and wall time beside a co-runner that taught nothing."""
+    """P in CPU and wall time with a co-runner that is not in the training set."""
 
     dataset = "contention_pilot"
     fits_any_folder = True
@@ -64,7 +64,7 @@ class ContentionPilotProtocols(ContentionProtocols):
         return pilot_measurements(bundle.table(TABLE))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a co-runner; that without one is a co-runner too."""
+        """One fold for each held-out co-runner, including `none`."""
         rows = pilot_measurements(bundle.table(TABLE))
         neighbours = rows.groups["neighbour"]
         for name in np.unique(neighbours):
@@ -76,12 +76,12 @@ class ContentionPilotProtocols(ContentionProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Nothing: every folder is examined with fits of its own."""
+        """No tasks: on every folder, all folds are fitted from scratch."""
         return iter(())
 
 
 def pilot_measurements(runs: pd.DataFrame) -> Measurements:
-    """Runs of the pilot, each with P over the median of its victim's isolated ones."""
+    """Runs of the pilot with P, the median time of the victim's isolated runs over their time."""
     alone = runs[runs["co"] == "none"].groupby("victim")
     profiles = {str(name): _profile(str(name), mine) for name, mine in alone}
     queries = []

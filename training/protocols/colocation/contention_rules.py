@@ -1,7 +1,6 @@
-"""Rules for the relative speed of co-located programs that need no trained model.
+"""Simple rules for the relative speed of co-located programs, as baselines.
 
-A predictor is worth its cost only where it beats the best of them. Each is fitted, where there is
-anything to fit, on the training rows of a fold alone.
+Rules with parameters are fitted on the training rows of a fold alone.
 """
 
 from collections.abc import Mapping
@@ -19,15 +18,15 @@ PLACEMENT: Final = "cpus_shared"
 """Grouping key: how many CPUs a program and its neighbour share, `1` or `2`."""
 ISOLATED: Final = "none"
 RUNNABLE: Final = 2
-"""Programs on a shared CPU in every co-located run: the judged one and its neighbour."""
+"""Programs on a shared CPU in every co-located run: the victim and its neighbour."""
 
 
 def rules(train: Measurements, judged: Measurements, metric: str) -> Mapping[str, Column]:
-    """Name of each rule -> relative speed of n judged runs, shape (n,).
+    """Rule -> relative speed of the n held-out runs, shape (n,).
 
     Args:
-        train: training rows, isolated ones among them.
-        judged: n co-located rows with the groups `neighbour` and `cpus_shared`.
+        train: training rows, including isolated ones.
+        judged: n held-out co-located rows with the groups `neighbour` and `cpus_shared`.
         metric: `p_cpu` or `p_wall`.
     """
     return {
@@ -41,9 +40,9 @@ def rules(train: Measurements, judged: Measurements, metric: str) -> Mapping[str
 def fair_share(judged: Measurements, metric: str) -> Column:
     """Relative speed where programs that share one CPU get equal parts of it, shape (n,).
 
-    By the wall, a program that alone wants the share c of a CPU gets min(c, 1/k) of the one that it
-    shares with k - 1 others, so its relative speed is min(c, 1/k) / c. On a CPU of its own, and in
-    CPU time, nothing slows it.
+    In wall time, a program that uses the share c of a CPU when isolated gets min(c, 1/k) of a CPU
+    that it shares with k - 1 others, so its relative speed is min(c, 1/k) / c. On a CPU of its own,
+    and in CPU time, it is 1.
     """
     if metric != "p_wall":
         return np.ones(len(judged))
@@ -53,7 +52,10 @@ def fair_share(judged: Measurements, metric: str) -> Column:
 
 
 def reference_ratio(judged: Measurements) -> Column:
-    """CPU time of each run's isolated reference over the program's usual one, 1 unknown, (n,)."""
+    """CPU time of each run's isolated reference runs over the program's median; shape (n,).
+
+    It is 1 where it is unknown.
+    """
     known = [colocation_of(query).reference_ratio for query in judged.queries]
     return np.array([1.0 if ratio is None else ratio for ratio in known])
 

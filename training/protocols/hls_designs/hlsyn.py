@@ -1,4 +1,4 @@
-"""hlsyn: cycles and area of hardware designs, of programs unseen and of programs that teach."""
+"""hlsyn: cycles and area of hardware designs, of unseen programs and of programs in training."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ SHOTS = 20
 
 
 class HLSynProtocols(DatasetProtocols):
-    """Five targets a design; the published score is the sum of their RMSE."""
+    """Five targets for each design; the published score is the sum of their RMSE."""
 
     dataset = "hlsyn"
     joined = ("graph_nodes", "graph_edges")
@@ -41,9 +41,9 @@ class HLSynProtocols(DatasetProtocols):
         return DesignBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Designs with a label, of programs that neither tool's protocol holds out.
+        """Designs with a label, without the programs that the protocol of either tool holds out.
 
-        So a folder of held-out programs is judged as the protocol has it.
+        A folder of held-out programs is therefore evaluated as in the published protocol.
         """
         designs = bundle.table("designs")
         out = {kernel for kernels in INDUCTIVE.values() for kernel in kernels}
@@ -51,7 +51,7 @@ class HLSynProtocols(DatasetProtocols):
         return design_measurements(designs[kept], bundle)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each published split; the inductive one before and after 20 designs of each program."""
+        """The published splits; the inductive one without and with 20 designs of each program."""
         designs = bundle.table("designs")
         for split in HLSyn().splits(bundle):
             if not split.train.any():
@@ -63,7 +63,7 @@ class HLSynProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Designs of programs never seen."""
+        """Designs of programs that are not in the training set."""
         designs = bundle.table("designs")
         new = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(
             list(seen.get("kernel", ()))
@@ -78,12 +78,12 @@ def performance(cycles: Column) -> Column:
 
 
 def share(used: Column) -> Column:
-    """Shares of the chip are judged as they are."""
+    """Identity: resource shares of the chip are scored on their own scale."""
     return used
 
 
 def program_graphs(bundle: Bundle) -> dict[str, ProgramGraph]:
-    """Program -> its graph, from `graph_nodes` and `graph_edges`."""
+    """Program -> its graph, from the tables `graph_nodes` and `graph_edges`."""
     edges = {
         str(kernel): tuple(map(tuple, rows[["src", "dst", "flow", "position"]].to_numpy().tolist()))
         for kernel, rows in joined_table(bundle, "graph_edges", "hlsyn").groupby("kernel")
@@ -103,7 +103,7 @@ def program_graphs(bundle: Bundle) -> dict[str, ProgramGraph]:
 
 
 def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
-    """Rows of `designs` as measured designs, with the group `kernel`."""
+    """Rows of the table `designs` as measured designs, with the groups `kernel` and `tool`."""
     programs = program_graphs(bundle)
     queries = []
     for kernel, tool, text in zip(rows["kernel"], rows["tool"], rows["pragmas_json"], strict=True):
@@ -119,7 +119,7 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
 
 
 def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
-    """One task a metric and program: parts of one row, pooled there."""
+    """One task for each metric and program; tasks of the same name are pooled."""
     part, tool = protocol.split("/")
     for metric in METRICS:
         scale = performance if metric == "latency_cycles" else share

@@ -1,7 +1,7 @@
-"""wa_hls4ml: cycles and area of dense layers, of output widths unseen and of settings unseen.
+"""wa_hls4ml: cycles and area of dense layers, with output widths or settings held out.
 
-No figure is published for this grid. The full benchmark and rule4ml report R2 of 0.8 to 0.98 and
-SMAPE of 10 to 30 % by target, on other rows: they stand in the protocols' text, not in a table.
+Nothing is published for this grid. The full benchmark and rule4ml report R2 of 0.8 to 0.98 and
+SMAPE of 10 to 30 % by target on other rows, which docs/protocols.md mentions without a table.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 SUITE = "hls4ml dense layer"
 DEVICE = Device(name="xilinx-vu13p", vendor="amd", kind="fpga")
-"""The part that has what the `Available*` columns say."""
+"""The FPGA whose resources match the `Available*` columns."""
 
 LABELS: Mapping[str, str] = {
     "latency_cycles": "WorstLatency",
@@ -36,7 +36,7 @@ LABELS: Mapping[str, str] = {
 
 
 class WaHls4mlProtocols(DatasetProtocols):
-    """Five targets a layer; layers that failed to synthesise take no part."""
+    """Five targets for each layer; layers whose synthesis failed are left out."""
 
     dataset = "wa_hls4ml"
     reads = MappingProxyType({TABLE: (*ASKED, *LABELS.values())})
@@ -51,7 +51,7 @@ class WaHls4mlProtocols(DatasetProtocols):
         return layer_measurements(grid[grid["LUT"].notna()])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a split; widths and folds are pooled."""
+        """One fold for each split; widths, and folds of settings, are pooled."""
         grid = bundle.table(TABLE)
         for split in WaHls4ml().splits(bundle):
             protocol = split.protocol.partition("/")[0]
@@ -64,7 +64,7 @@ class WaHls4mlProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Layers of output widths never seen."""
+        """Layers with output widths that are not in the training set."""
         rows = self.training_rows(bundle, catalog)
         new = ~np.isin(rows.groups["d_out"], list(seen.get("d_out", ())))
         if new.any():
@@ -76,13 +76,13 @@ def layer_measurements(grid: pd.DataFrame, group: str = "d_out") -> Measurements
 
     Args:
         grid: rows with a label.
-        group: `d_out` or `setting`, what is held out together where intervals are measured.
+        group: `d_out` or `setting`, the key of held-out groups when intervals are calibrated.
     """
     queries = []
     for d_in, d_out, bits, reuse, strategy in grid[list(ASKED)].itertuples(index=False):
         numbers = {"d_in": d_in, "d_out": d_out, "precision_bits": bits, "reuse_factor": reuse}
         settings: dict[str, float | str] = {name: float(v) for name, v in numbers.items()}
-        # A multiplier is used as often as the reuse factor says.
+        # The reuse factor is the number of times that each multiplier is used.
         settings |= {"multipliers": d_in * d_out / reuse, "strategy": str(strategy)}
         workload = Benchmark(SUITE, tuple(sorted(settings.items())))
         queries.append(Query(workload, DEVICE, Software(framework="hls4ml")))

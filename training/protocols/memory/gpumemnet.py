@@ -1,7 +1,7 @@
-"""gpumemnet: peak memory of training, of random perceptrons and of vision models left out.
+"""gpumemnet: peak memory of training, of random perceptrons and of held-out vision models.
 
-The vision models' operator graphs stand in the timm_bench bundle: the one beside this bundle, or
-the pulled one. Without it the perceptrons alone are examined.
+The operator graphs of the vision models are in the bundle `timm_bench`, in a sibling folder or
+pulled. Without it only the perceptrons are evaluated.
 """
 
 import re
@@ -34,12 +34,12 @@ FAKETENSOR: Final = "faketensor_after_forward_mib"
 MLP_BIN_MIB, VISION_BIN_MIB = 1000.0, 8000.0
 MLP_SETUP: Final = TrainingSetup("adam")
 VISION_SETUP: Final = TrainingSetup("momentum")
-"""The source names Adam for perceptrons and nothing for timm: SGD with momentum is what timm's own
-script takes; one slot a weight fits (a free coefficient of further weights comes out at -0.1)."""
+"""The source names Adam for perceptrons and no optimizer for timm, whose own script uses SGD with
+momentum. One state per weight fits (a free coefficient of further weights is fitted to -0.1)."""
 
 
 class GpuMemNetProtocols(DatasetProtocols):
-    """Device-level training peaks."""
+    """Peak memory of training, as seen by the device."""
 
     dataset = "gpumemnet"
     joined = (f"graphs of {GRAPHS}",)
@@ -57,7 +57,7 @@ class GpuMemNetProtocols(DatasetProtocols):
         return Memory(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Vision models and perceptrons, clean rows and lower bounds."""
+        """Vision models and perceptrons, with unsuspicious peaks and lower bounds."""
         vision, _ = vision_peaks(bundle, catalog)
         found = [vision.take(_usable(vision))] if len(vision) else []
         found += [
@@ -73,7 +73,7 @@ class GpuMemNetProtocols(DatasetProtocols):
         return whole
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Folds of each protocol, then one kind of network judged by what another taught."""
+        """Folds of each protocol, then one kind of network predicted from another."""
         vision, place = vision_peaks(bundle, catalog)
         mlp = mlp_peaks(bundle.table("mlp_step2"), catalog) if bundle.has("mlp_step2") else None
         for split in GpuMemNet().splits(bundle):
@@ -92,7 +92,7 @@ class GpuMemNetProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Clean rows of vision models never seen, apart by whether their family was."""
+        """Vision models that are not in the training set, by whether their family is."""
         vision, _ = vision_peaks(bundle, catalog)
         if not len(vision):
             return
@@ -109,7 +109,7 @@ class GpuMemNetProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Rows without a graph, suspect ones, and models that training saw."""
+        """Rows without a graph, suspicious rows, and models in the training set."""
         vision, place = vision_peaks(bundle, catalog)
         here = place >= 0
         suspect, same = np.zeros(len(place), dtype=np.bool_), np.zeros(len(place), dtype=np.bool_)
@@ -125,7 +125,7 @@ class GpuMemNetProtocols(DatasetProtocols):
 
 
 def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Rows of an `mlp` table as measured networks."""
+    """Rows of a table `mlp_step1` or `mlp_step2` as measured networks."""
     device = catalog.get(DEVICE)
     queries = []
     for row in table.to_dict("records"):
@@ -139,10 +139,10 @@ def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of `timm_training_peak` that have a graph, and each row's position among them (or -1).
+    """Rows of `timm_training_peak` with a graph, and the index of each row among them (or -1).
 
-    Rows that ended for want of memory hold a lower bound in place of a peak; other suspect rows
-    hold neither.
+    Rows that reached the memory of the device have a lower bound instead of a peak (a censored
+    value); other suspicious rows have neither.
     """
     if not bundle.has("timm_training_peak"):
         return _measurements([], *([np.array([])] * 2), *([np.array([], dtype=np.str_)] * 2)), (
@@ -196,12 +196,12 @@ def _measurements(
 def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
     """Model -> graph at the image size that fits the published FakeTensor estimate best.
 
-    Both are facts about the workload; what was measured does not enter.
+    Both describe the workload; measured peaks are not used.
     """
-    beside = bundle.folder.parent / GRAPHS
+    sibling = bundle.folder.parent / GRAPHS
     try:
         rows = joined_table(
-            Bundle(GRAPHS, beside if beside.is_dir() else bundle.folder), "graphs", GRAPHS
+            Bundle(GRAPHS, sibling if sibling.is_dir() else bundle.folder), "graphs", GRAPHS
         )
     except MissingData:
         return {}
@@ -233,7 +233,7 @@ def _vision_task(protocol: str, judged: Measurements) -> Task:
 
 
 def _accelerate_mib(network: object) -> float:
-    """What `accelerate estimate-memory` says of training in fp32, MiB: weights four times.
+    """Estimate of `accelerate estimate-memory` for training in fp32, MiB: four times the weights.
 
     Weights, gradients and two moments, at any batch size (accelerate 1.15,
     `estimate_training_usage`).
@@ -244,24 +244,27 @@ def _accelerate_mib(network: object) -> float:
 
 
 def _across_kinds(vision: Measurements) -> Iterator[Fold]:
-    """Convolutional networks teach and transformers are judged, and the other way round."""
+    """Trained on convolutional networks and evaluated on transformers, and vice versa."""
     if not len(vision):
         return
     kinds = [_kind(q.run) for q in vision.queries]
     clean = ~np.isnan(vision.values[PEAK])
     convolutional = np.array([k == "convolutional" for k in kinds], dtype=np.bool_)
     transformer = np.array([k == "transformer" for k in kinds], dtype=np.bool_)
-    for protocol, teaches, judged in (
+    for protocol, train_mask, judged in (
         ("convolutional_teaches", convolutional, transformer),
         ("transformer_teaches", transformer, convolutional),
     ):
-        train, rows = vision.take(teaches & _usable(vision)), vision.take(judged & clean)
+        train, rows = vision.take(train_mask & _usable(vision)), vision.take(judged & clean)
         if len(train) and len(rows):
             yield Fold(protocol, train, [_vision_task(protocol, rows)])
 
 
 def _kind(network: object) -> str:
-    """`transformer`: attention without batch norm; `convolutional`: neither attention nor LN."""
+    """Kind of a network by its operators.
+
+    `transformer` has attention and no batch norm, `convolutional` neither attention nor layer norm.
+    """
     assert isinstance(network, Network)
     kinds = {op.kind for op in network.graph.operators}
     if "attention" in kinds and "batch_norm" not in kinds:

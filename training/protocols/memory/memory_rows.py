@@ -1,4 +1,4 @@
-"""Rows of published memory tables as measured networks, and why the others are none."""
+"""Rows of published memory tables as measured networks, and reasons why others are left out."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,24 +39,26 @@ BOARDS: Final[Mapping[str, str]] = {
     "a100-80gb?": "a100-sxm-80gb",
     "a100": "a100-sxm-40gb",
 }
-"""Board of GPUs that a table names in other words. Those that have no sheet are represented by one
-of their generation with as much memory, the only property that counts here."""
+"""Name of a GPU in a table -> board. GPUs without a spec sheet are represented by one of the same
+generation and memory size, the only property that matters here."""
 UNNAMED: Final = "v100-sxm2-16gb"
-"""Board of the rows that name none: all are of the single-GPU guide, which shows its nvidia-smi."""
+"""Board of rows that name none: all are from the single-GPU guide, which prints its nvidia-smi."""
 
 
 def memory_measurements(
     table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
 ) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of `table` as measured networks, and their positions.
-
-    Values: the peak under the metric that was measured, MiB; NaN under the two others. Groups:
-    those of `GROUPS`; `part` is what is judged together.
+    """Rows of `table` as measured networks.
 
     Args:
-        table: `table` of the bundle, n rows.
-        graphs: graphs at batch 1 by name.
-        catalog: spec sheets.
+        table: table `table` of the bundle.
+        graphs: name -> operator graph at batch size 1.
+        catalog: spec sheets of devices.
+
+    Returns:
+        m rows, and their indices in `table`, shape (m,). Values are peaks in MiB under the metric
+        that was measured, and NaN under the two others. Groups are those of `GROUPS`; rows with
+        the same `part` are scored together.
     """
     found = questions(table, graphs)
     kept = [row for row, one in enumerate(found) if isinstance(one, Described)]
@@ -84,7 +86,7 @@ def memory_measurements(
 
 
 def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list["Described | str"]:
-    """The question of each of n rows, or why it is not judged."""
+    """The set-up of each of n rows, or the reason why it is left out."""
     found: list[Described | str] = []
     columns = (reasons(table), sources(table), table.to_dict("records"))
     for why, source, row in zip(*columns, strict=True):
@@ -96,7 +98,7 @@ def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list[
 
 
 def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[str, int]:
-    """Reason -> rows that no task judges for it."""
+    """Reason -> number of rows that are left out for it."""
     why = [one for one in questions(table, graphs) if isinstance(one, str)]
     return {reason: why.count(reason) for reason in dict.fromkeys(why)}
 
@@ -104,12 +106,12 @@ def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[s
 def out_of_memory(
     table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
 ) -> list[Query]:
-    """Runs that found too little memory on their board, those whose set-up can be asked.
+    """Runs that ran out of memory, where a query can express their set-up.
 
     Args:
-        table: `table` of the bundle.
-        graphs: graphs at batch 1 by name.
-        catalog: spec sheets.
+        table: table `table` of the bundle.
+        graphs: name -> operator graph at batch size 1.
+        catalog: spec sheets of devices.
     """
     failed = table[table["kind"] == "oom"]
     found = []
@@ -123,7 +125,7 @@ def out_of_memory(
 def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
     phase: Phase = "inference" if one.training is None else "training"
     if one.stored_bytes and graph.parameter_elements is not None:
-        # The plan keeps weights that no operator reads as they are stored.
+        # The memory plan keeps weights that no operator reads in their stored precision.
         unread = int(one.stored_bytes / ELEMENT_BYTES[one.precision])
         graph = replace(graph, parameter_elements=graph.parameter_elements + unread)
     run = (graph, one.batch_size, one.precision, phase, one.training, one.inference)

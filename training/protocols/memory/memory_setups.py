@@ -1,8 +1,8 @@
-"""Rows of published memory tables as set-ups: which network, batch, precision and options.
+"""Set-ups of the rows of published memory tables: network, batch size, precision and options.
 
-Each source has a function here, which gives a `Described` row, or says in words why the row cannot
-be asked. What a table leaves out and its repository states elsewhere (a script's default, a
-configuration file) stands beside the rule that uses it.
+Each source has a function here that returns the set-up of a row (`Described`), or the reason why no
+query can express it. Facts that a table omits and its repository states elsewhere (a script's
+default, a configuration file) are documented at the rule that uses them.
 """
 
 import re
@@ -27,36 +27,36 @@ NO_METHOD: Final = "adapter method is not modelled"
 NO_TARGETS: Final = "adapters on layers that no option names"
 
 BATCHES: Final[Mapping[str, int]] = {"timm/vit_huge_patch14_224": 8}
-"""Images a step where the text above the table says it (torchao/optim/README.md)."""
+"""Model -> images per step, from the text above the table (torchao/optim/README.md)."""
 
 TORCHTUNE_CHUNKS: Final = 8
-"""Parts of torchtune's `CEWithChunkedOutputLoss` by default."""
+"""Default number of chunks of torchtune's `CEWithChunkedOutputLoss`."""
 
 TORCHTITAN_BATCH: Final = 1
-"""Samples of a device where torchao's float8 table, made with torchtitan, names none: `batch_size`
+"""Samples per device where torchao's float8 table, made with torchtitan, states none: `batch_size`
 of torchtitan's train_configs/llama3_8b.toml."""
 
 LOW_RANK: Final = ("ADALORA", "DELORA", "GRALORA", "PVERA", "RANDLORA", "UNILORA", "VBLORA", "VERA")
-"""PEFT methods that add two low-rank products to the output of a linear layer, as LoRA does; they
-differ in what of them is trained. They are judged apart, asked as LoRA of their rank."""
+"""PEFT methods that add two low-rank products to the output of a linear layer, as LoRA does, but
+train other parts of them. They are predicted as LoRA of the same rank and scored separately."""
 SAME_AS_LORA: Final = ("rank32", "rank64", "rank64-rslora")
-"""Ends of PEFT's experiments with plain LoRA; others change its arithmetic."""
+"""Suffixes of PEFT's experiments with plain LoRA; others change its arithmetic."""
 NEAR_LORA: Final = ("lorafa", "mica")
-"""Ends of those with LoRA's arithmetic of which less is trained."""
+"""Suffixes of experiments with the arithmetic of LoRA that train fewer weights."""
 
 WITHOUT_LOSS: Final = ("google-bert/bert-base-uncased", "microsoft/biogpt")
-"""Checkpoints whose training tables took the gradient of the logits' sum."""
+"""Checkpoints whose training tables use the sum of the logits as the loss."""
 IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-base")
 """Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
 image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 takes."""
 HEADLESS: Final = "google-bert/bert-base-uncased"
-"""Checkpoint whose head in inference is not said; no one head explains the peaks."""
+"""Checkpoint whose head in inference is not stated; no single head explains the peaks."""
 
 GPT_NEOX_TABLES_BYTES: Final = 24 * (2048 * 2048 + 2 * 2048 * 16 * 2)
-"""What each of the 24 layers of Pythia 410M stored, and later versions do not: a causal mask of
-2,048 by 2,048 truth values and rotary tables of 16 columns in 16 bits (`_init_bias` and
-`GPTNeoXRotaryEmbedding` of modeling_gpt_neox.py). Found on the rows themselves: peaks of generation
-and of training were 100 MiB above the plan at every length and batch size."""
+"""Buffers of the 24 layers of Pythia 410M, which later versions no longer have: a causal mask of
+2,048 by 2,048 booleans and rotary tables of 16 columns in 16 bits (`_init_bias` and
+`GPTNeoXRotaryEmbedding` of modeling_gpt_neox.py). They were discovered on these rows, whose peaks
+in generation and training were 100 MiB above the plan at every length and batch size."""
 
 DIFFUSION: Final[Mapping[str, str]] = {
     "stable_diffusion_1_5": "stable_diffusion_1.5-512",
@@ -73,21 +73,21 @@ OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = (
     (r"Adam", "adamw"),
     (r"none", "none"),
 )
-"""Optimizer as written -> as in `TrainingSetup`; moments in FP8 take what moments in 8 bits do."""
+"""Pattern of an optimizer's name -> name in `TrainingSetup`; FP8 moments count as 8-bit ones."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """A row as a question.
+    """The set-up of a row.
 
     Attributes:
-        part: rows judged together: a table or benchmark of one source.
+        part: table or benchmark of one source, whose rows are scored together.
         graph: name of the network's graph.
-        batch_size: samples of one step of one device, with all micro-batches.
-        precision: of the run.
-        training, inference: how it runs; one of both is None.
+        batch_size: samples per step and device, over all micro-batches.
+        precision: number format of the run.
+        training, inference: options of training or inference; the other one is None.
         runtime: eager or compiled.
-        stored_bytes: of tensors that the network stored and its graph does not show.
+        stored_bytes: size of buffers of the network that are not in its graph.
     """
 
     part: str
@@ -101,11 +101,11 @@ class Described:
 
 
 def described(source: str, row: Row) -> Described | str:
-    """The question that a row answers, or why there is none.
+    """The set-up of a row, or the reason why no query can express it.
 
     Args:
-        source: as `forerun.data.datasets.memory.published_memory.sources` names it.
-        row: the row's values by column.
+        source: name of the source, as in `forerun.data.datasets.memory.published_memory.sources`.
+        row: column -> value.
     """
     rule = _SOURCES.get(source)
     return NO_GRAPH if rule is None else rule(row)

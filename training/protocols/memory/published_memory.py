@@ -1,8 +1,9 @@
-"""published_memory: peaks of published set-ups, no range of which they calibrated.
+"""published_memory: peak memory of published set-ups, with intervals calibrated on other rows.
 
-The bundled ranges were calibrated on these very rows (`CalibratedMemory`), so that the bundled
-predictor as it ships is never judged by them: its estimates are, which no row trained, and its ways
-of calibration, with the source or the family of what is judged left out.
+The prediction intervals of the bundled `CalibratedMemory` were calibrated on these rows, so that
+evaluating it as shipped would be optimistic. The protocols evaluate its estimates, which were not
+fitted on these rows, and intervals calibrated without the source or the family of the held-out
+rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,28 +27,26 @@ from forerun.training.protocols.memory.memory_rows import METRICS, left_out, mem
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 BIN_MIB: Final = 8000.0
-"""Width of the bins of memory that an answer should hit, as of `gpumemnet`."""
+"""Width of the bins of the score `bin_accuracy`, as in `gpumemnet`."""
 
 
 class PublishedMemoryProtocols(DatasetProtocols):
-    """Memory as measured: allocated, reserved or of the device, by source and kind of set-up."""
+    """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
     predictor_name = CalibratedMemory.name
     fits_any_folder = True
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """The bundled `Memory`, which no row of this dataset trained; only ranges are fitted."""
+        """`CalibratedMemory` on the bundled `Memory`; only the intervals are fitted."""
         return CalibratedMemory(bundled_memory())
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All rows that take part and have a graph."""
+        """All usable rows with an operator graph."""
         return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """`published`: ranges of `Memory`, without any of these rows; then those of a bundle that
-        was calibrated without the family, or the source, of what is judged.
-        """
+        """`published` without calibration on these rows, then families and sources held out."""
         table = bundle.table("table")
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
         nothing = measured.take(np.array([], dtype=np.intp))
@@ -65,7 +64,7 @@ class PublishedMemoryProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Rows that no predictor in use was trained on, by what is new in them."""
+        """Rows by what the intervals were not calibrated on: the family, the source, or both."""
         measured, _ = memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)
         new = {
             key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
@@ -83,12 +82,12 @@ class PublishedMemoryProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Rows that are no exact measurement, or whose set-up cannot be asked."""
+        """Rows that are no exact measurement, or whose set-up no query can express."""
         return left_out(bundle.table("table"), graphs_of(bundle))
 
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
-    """The graphs of a bundle; those that come with the package where it has none."""
+    """Operator graphs of a bundle, by name; those of the package where the bundle has none."""
     if bundle.has("graphs"):
         return read_graphs(bundle.table("graphs"))
     dataset = PublishedMemory()
@@ -96,10 +95,10 @@ def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
 
 
 def bundled_memory() -> Memory:
-    """The bundled predictor of memory.
+    """The bundled `Memory`.
 
     Raises:
-        BadArtifact: the installation is damaged, or bundles no such predictor.
+        BadArtifact: the installation is damaged, or contains no such predictor.
     """
     predictor = bundled().predictor
     parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
@@ -112,7 +111,7 @@ def bundled_memory() -> Memory:
 
 
 def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
-    """One task a part, phase and metric."""
+    """One task for each part, phase and metric."""
     for metric in METRICS:
         for part in np.unique(rows.groups["part"]):
             for phase in ("training", "inference"):

@@ -1,8 +1,8 @@
-"""deepbench: kernels of one shape list on several GPUs, one GPU or one architecture left out.
+"""deepbench: operators of fixed shapes on several GPUs, with a GPU or an architecture held out.
 
-A task is a class of kernels in one precision on one device. Rows that cannot be asked are counted
-by `unanswerable`: phones and the Xeon Phi have no spec sheet here, half precision on GPUs without
-tensor cores is no number format, and the gradient of a convolution's weight is no operator kind.
+A task is a class of operators in one precision on one device. Rows that no query can express are
+counted by `unanswerable`: phones and the Xeon Phi have no spec sheet, half precision on GPUs
+without tensor cores is no number format, and the gradient of convolution weights no operator kind.
 """
 
 from collections import Counter
@@ -36,22 +36,22 @@ CLASSES: Mapping[str, tuple[str, str]] = {
     "conv_backward_input": ("conv", "bwd_input_ms"),
     "recurrent": ("rnn", "fwd_ms"),
 }
-"""Class of kernels -> table and column of its time; backward passes of recurrent layers and the
+"""Class of operators -> table and column of its time. Backward passes of recurrent layers and the
 gradient of convolution weights have no operator kind."""
 
 
 CONVOLUTIONS = ("conv_forward", "conv_backward_input")
 KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
-"""All but recurrent layers: to the features of operators such a layer is a linear one of as many
-rows as batch and steps, so its rows would make linear layers slow."""
+"""All classes but recurrent layers. In the operator features a recurrent layer looks like a linear
+layer with batch times steps rows, so that its times would raise predictions of linear layers."""
 
 
 class DeepBenchProtocols(DatasetProtocols):
-    """Matrix products, convolutions and recurrent layers, each precision and device by itself.
+    """Matrix products, convolutions and recurrent layers, by precision and device.
 
     Args:
-        training_classes: kernels whose rows train the predictors in use.
-        training_precisions: number formats whose rows do; all when empty.
+        training_classes: classes of operators that are training rows of the released predictors.
+        training_precisions: number formats that are training rows; all when empty.
     """
 
     dataset = "deepbench"
@@ -76,7 +76,7 @@ class DeepBenchProtocols(DatasetProtocols):
         return rows.take(np.array(kept, dtype=np.bool_))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """`unseen_device` and `unseen_generation`; each trains on the other devices' rows."""
+        """`unseen_device` and `unseen_generation`: trained on the rows of all other devices."""
         rows = kernel_measurements(bundle, catalog)
         for protocol, key in (("unseen_device", "device"), ("unseen_generation", "generation")):
             values = rows.groups[key]
@@ -90,7 +90,7 @@ class DeepBenchProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Kernels of devices whose rows of this dataset did not train the predictor."""
+        """Operators of devices that are not in the training set."""
         rows = kernel_measurements(bundle, catalog)
         new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
         if new.any():
@@ -98,10 +98,10 @@ class DeepBenchProtocols(DatasetProtocols):
 
 
 def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Rows of all tables as measured kernels, with `device`, `generation` and `kernel_class`.
+    """Rows of all tables as measured operators, with `device`, `generation` and `kernel_class`.
 
-    A row of `conv` gives one kernel a measured pass. `generation` is empty where the architecture
-    has no other device to be left out with.
+    A row of `conv` gives one operator for each measured pass. The group `generation` is empty for
+    architectures with a single device, which `unseen_device` already covers.
     """
     parts = [
         _class_measurements(name, bundle.table(table), column, catalog)
@@ -112,7 +112,7 @@ def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
 
 
 def unanswerable(bundle: Bundle, catalog: DeviceCatalog) -> dict[str, int]:
-    """Reason -> number of measured times that are asked of no predictor."""
+    """Reason -> number of measured times that no query can express."""
     counted: Counter[str] = Counter()
     for name, (table, column) in CLASSES.items():
         if bundle.has(table):
@@ -169,7 +169,7 @@ def _operators(name: str, frame: pd.DataFrame) -> list[Operator | None]:
 
 
 def _reasons(name: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> list[str]:
-    """Why each row is asked of no predictor; empty where it is."""
+    """Why no query can express each row; empty where one can."""
     found = {str(device): _sheet(str(device), catalog) for device in frame["device"].unique()}
     rows = zip(_operators(name, frame), deepbench_formats(frame), frame["device"], strict=True)
     reasons = []

@@ -1,4 +1,4 @@
-"""An unseen device of which a few models were measured, each in two execution modes."""
+"""Few-shot adaptation to an unseen device: a few models measured in two execution modes."""
 
 from collections.abc import Iterator
 
@@ -15,17 +15,17 @@ MODELS, DRAWS = 10, 5
 def few_models_tasks(
     rows: Measurements, models: int = MODELS, draws: int = DRAWS
 ) -> Iterator[Task]:
-    """Tasks that adapt on some models in both execution modes and judge all other models.
+    """Tasks that adapt on some models in both execution modes and evaluate all other models.
 
-    Each draw takes one row of each model and mode; its tasks share a name with those of the other
-    draws, so that their rows are pooled. `PROTOCOL/MODE` judges every model that was not drawn,
-    `PROTOCOL_and_families/MODE` only families of which none was.
+    The support set of each draw has one row of each drawn model in each mode. Tasks of all draws
+    share their names, so that their rows are pooled. `PROTOCOL/MODE` evaluates all models that
+    were not drawn, `PROTOCOL_and_families/MODE` only families of which no model was drawn.
 
     Args:
-        rows: of devices that the predictor was not fitted on; groups `device`, `model`, `family`
-            and `part`.
-        models: how many are drawn; devices with fewer in both modes are passed over.
-        draws: how often.
+        rows: rows of devices that the predictor was not fitted on, with the groups `device`,
+            `model`, `family` and `part`.
+        models: number of models drawn; a device needs more than that, measured in both modes.
+        draws: number of draws; the seed of each is its number.
     """
     for device in np.unique(rows.groups["device"]):
         own = rows.take((rows.groups["device"] == device) & np.isin(rows.groups["part"], MODES))

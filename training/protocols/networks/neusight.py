@@ -1,4 +1,4 @@
-"""NeuSight's protocol: operators of five GPUs teach, unseen GPUs and whole networks are judged."""
+"""NeuSight's protocol: trained on operators of five GPUs, evaluated on others and on networks."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ PUBLISHED = ("neusight", "roofline", "habitat", "lietal")
 
 
 class NeuSightProtocols(DatasetProtocols):
-    """Operator level by class, and end to end as the sum of operators."""
+    """Latency of single operators by class, and of networks as the sum of their operators."""
 
     dataset = "neusight"
     reads = MappingProxyType(
@@ -46,20 +46,20 @@ class NeuSightProtocols(DatasetProtocols):
         return OperatorBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All operators of all devices; end-to-end rows never teach."""
-        return _taught(bundle.table("ops"), bundle, catalog)
+        """All operators of all devices; end-to-end rows are never training rows."""
+        return _operator_rows(bundle.table("ops"), bundle, catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each published or leave-one-GPU-out split of the operator table.
+        """The published and the leave-one-GPU-out splits of the operator table.
 
-        End-to-end rows are judged beside the published split, since no end-to-end row teaches;
-        rows of several GPUs at once (options dp4, tp4, pp4) are no question for one device.
+        End-to-end rows, which are never training rows, are evaluated with the published split.
+        Rows that use several GPUs at once (options dp4, tp4, pp4) are not evaluated.
         """
         ops = bundle.table("ops")
         for split in NeuSight().splits(bundle):
             if split.table != "ops" or not split.train.any():
                 continue
-            train = _taught(ops[split.train], bundle, catalog)
+            train = _operator_rows(ops[split.train], bundle, catalog)
             protocol = split.protocol.partition("/")[0]
             tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
             if protocol == "unseen_device":
@@ -72,7 +72,7 @@ class NeuSightProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Operators of devices never seen, and every end-to-end row (none ever teaches)."""
+        """Operators of unseen devices, and all end-to-end rows, which are never training rows."""
         if bundle.has("ops"):
             ops = bundle.table("ops")
             unseen = ~_device_names(ops["device"], catalog).isin(list(seen.get("device", ())))
@@ -83,7 +83,7 @@ class NeuSightProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Operators of devices that training saw, and networks without a graph."""
+        """Operators of devices in the training set, and networks without a graph."""
         reasons = {}
         if bundle.has("ops"):
             names = _device_names(bundle.table("ops")["device"], catalog)
@@ -102,8 +102,8 @@ class NeuSightProtocols(DatasetProtocols):
         return counted(reasons)
 
 
-def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Training rows with weights from the ingestion checks (throttled groups count less)."""
+def _operator_rows(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """Training rows with weights from the ingestion checks (lower for throttled groups)."""
     ops = ops.reset_index(drop=True)
     flags = NeuSight().flags_of(ops, bundle.table("devices"))
     weights = row_weights(flags, len(ops))
@@ -111,7 +111,7 @@ def _taught(ops: pd.DataFrame, bundle: Bundle, catalog: DeviceCatalog) -> Measur
 
 
 def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Rows of the `ops` table as measured kernels, with `device` and `op_class` as groups."""
+    """Rows of the table `ops` as measured operators, with the groups `device` and `op_class`."""
     devices = {name: catalog.get(str(name)) for name in ops["device"].unique()}
     software = {name: _software(str(name)) for name in ops["software"].unique()}
     queries = [
@@ -137,7 +137,9 @@ def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) ->
         yield Task(name, "latency_ms", judged, device=catalog.get(str(device)).name)
 
 
-def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str]) -> list[Task]:
+def _network_tasks(
+    bundle: Bundle, catalog: DeviceCatalog, trained_names: Container[str]
+) -> list[Task]:
     rows = bundle.table("e2e")
     graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
     rows = rows.assign(option=rows["option"].fillna("").astype(str))
@@ -155,13 +157,13 @@ def _network_tasks(bundle: Bundle, catalog: DeviceCatalog, taught: Container[str
     ]
     for device, part in plain.groupby("device_key"):
         name = catalog.get(str(device)).name
-        protocol = "seen_device" if name in taught else "unseen_device"
+        protocol = "seen_device" if name in trained_names else "unseen_device"
         tasks.append(_network_task(f"{protocol}/e2e", part, graphs, catalog, name))
     return tasks
 
 
 def _left_out_networks(bundle: Bundle, catalog: DeviceCatalog, left_out: str) -> list[Task]:
-    """Whole networks of a GPU none of whose operators train."""
+    """End-to-end rows of the held-out GPU."""
     if not (bundle.has("e2e") and bundle.has("opgraphs")):
         return []
     tasks = _network_tasks(bundle, catalog, ())

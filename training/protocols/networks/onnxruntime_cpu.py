@@ -1,4 +1,4 @@
-"""onnxruntime_cpu: latency and memory on processors, of unseen networks and unseen threads."""
+"""onnxruntime_cpu: latency and memory on CPUs, with networks or thread counts held out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,7 +20,7 @@ METRICS = ("latency_ms", "peak_memory_mib")
 
 
 class OnnxruntimeCpuProtocols(DatasetProtocols):
-    """Networks left out in five folds; two threads from one."""
+    """Five folds by network; two threads, predicted from runs on one."""
 
     dataset = "onnxruntime_cpu"
 
@@ -33,7 +33,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
         return processor_measurements(bundle.table("runs"))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a split; folds of one protocol are pooled."""
+        """One fold for each split; folds of a protocol are pooled."""
         rows = self.training_rows(bundle, catalog)
         for split in OnnxruntimeCpu().splits(bundle):
             train, judged = rows.take(split.train), rows.take(split.judged)
@@ -43,7 +43,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Networks of devices never seen."""
+        """Networks on devices that are not in the training set."""
         rows = self.training_rows(bundle, catalog)
         new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
         new &= np.array([query.workload.kind == "network" for query in rows.queries])
@@ -61,7 +61,11 @@ def _tasks(protocol: str, train: Measurements | None, judged: Measurements) -> I
 
 
 def flops_line(train: Measurements, queries: Sequence[Query]) -> Column:
-    """Latency at the median rate of the networks in training, by threads; shape (n,)."""
+    """Baseline: FLOPs over the median FLOP rate of the training networks, by number of threads.
+
+    Returns:
+        Latency in ms, shape (n,).
+    """
     threads = np.array([query.software.threads or 1 for query in train.queries])
     networks = np.array([query.workload.kind == "network" for query in train.queries])
     work = np.array([_flops(query) for query in train.queries])

@@ -1,4 +1,4 @@
-"""published_networks: whole networks of published tables, a family or a GPU left out."""
+"""published_networks: latency of networks in published tables, with a family or a GPU held out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,25 +20,25 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 
 class PublishedNetworksProtocols(DatasetProtocols):
-    """Latency of whole networks, by runtime, phase, precision and batch band; none is mixed."""
+    """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
     predictor_name = NetworkLatency.name
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """`NetworkLatency` with the bundled predictors of the device's time, the rest unfitted.
+        """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.
 
-        Those were trained on other tables. These hold no row of this one, but most of its vision
-        families on other GPUs, and kernels of the V100 and the A100 in fp32.
+        The bundled predictors were trained on other datasets. Those contain no row of this one, but
+        most of its vision families on other GPUs, and fp32 operators of the V100 and the A100.
         """
         return bundled_latency()
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All rows that take part and have a graph."""
+        """All usable rows with an operator graph."""
         return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a family and one a chip left out; tasks of one protocol are pooled by name."""
+        """One fold for each held-out family and chip; tasks of a protocol are pooled by name."""
         table = bundle.table("table")
         measured, kept = published_measurements(table, graphs_of(bundle), catalog)
         place = np.full(len(table), -1)
@@ -54,7 +54,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Rows by what is new in them: the GPU's chip, the architecture family, or both."""
+        """Rows by what is not in the training set: the chip, the architecture family, or both."""
         table = bundle.table("table")
         measured, _ = published_measurements(table, graphs_of(bundle), catalog)
         new = {
@@ -72,7 +72,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
 
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
-    """The graphs of a bundle; those that come with the package where it has none."""
+    """Operator graphs of a bundle, by name; those of the package where the bundle has none."""
     if bundle.has("graphs"):
         return read_graphs(bundle.table("graphs"))
     dataset = PublishedNetworks()
@@ -85,10 +85,10 @@ def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
 
 
 def bundled_latency() -> NetworkLatency:
-    """The bundled predictor of networks without what it knows of published tables.
+    """The bundled `NetworkLatency` without what was fitted on published tables.
 
     Raises:
-        BadArtifact: the installation is damaged, or bundles no predictor of networks.
+        BadArtifact: the installation is damaged, or contains no `NetworkLatency`.
     """
     predictor = bundled().predictor
     parts = predictor.parts if isinstance(predictor, Router) else (predictor,)

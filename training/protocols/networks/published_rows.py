@@ -1,4 +1,4 @@
-"""Rows of published tables as measured networks: which graph, which software, on which board."""
+"""Rows of published tables as measured networks, with operator graph, software and board."""
 
 import json
 import re
@@ -25,10 +25,10 @@ from forerun.data.software import Software
 from forerun.data.workload import Network, NumberFormat
 
 MODELLED: Final = ("eager", "compiled", "reduce-overhead")
-"""Runtimes that the protocols fit and judge, each by itself."""
+"""Runtimes that the protocols use, each scored separately."""
 
 BANDS: Final = ("1-16", "above 16")
-"""Batch bands of reports: up to 16, where the host often decides, and above."""
+"""Bands of batch sizes in reports: up to 16, where host time often dominates, and above."""
 
 GROUPS: Final = (
     *("device", "chip", "model", "family", "graph", "host", "runtime", "precision", "phase"),
@@ -41,8 +41,8 @@ BOARDS: Final[Mapping[str, str]] = {
     "rtx2060": "rtx-2060-super",
     "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
 }
-"""Board of GPUs that a table names by chip alone: those that cloud machines have, and the only ones
-with the memory that the tables of the GeForce boards state (8 and 16 GB)."""
+"""GPU named by chip alone -> board: the one that cloud machines have; for GeForce chips the only
+one with the memory size that the tables state (8 and 16 GB)."""
 
 CONTAINER_TORCH: Final[Mapping[str, str]] = {
     "20.06": "1.6.0",
@@ -74,7 +74,7 @@ CONVOLUTIONAL: Final[Mapping[str, str]] = {
     "EfficientNet-WideSE-B4": "efficientnet_widese_b4-380",
     "SSD300-v1.1-ResNet50": "ssd300_resnet50-300",
 }
-"""Of NVIDIA's examples; their amp configurations run in channels-last, the others do not
+"""Model of NVIDIA's examples -> graph. Their amp configurations use channels-last, others do not
 (`configs.yml` of ConvNets, the scripts of SSD)."""
 
 ENGINES: Final[Mapping[str, str]] = {
@@ -88,7 +88,7 @@ ENGINES: Final[Mapping[str, str]] = {
     "EfficientNet_b2": "efficientnet_b2-224",
     "EfficientNet_b3": "efficientnet_b3-224",
 }
-"""TensorRT engines of NVIDIA's Paddle examples and of YOLOv5's classifiers."""
+"""TensorRT engine of NVIDIA's Paddle examples or of YOLOv5's classifiers -> graph."""
 
 COMPILED_TABLES: Final[Mapping[str, str]] = {
     "google/vit-base-patch16-224": "vit_base-224-eager",
@@ -102,13 +102,14 @@ COMPILED_TABLES: Final[Mapping[str, str]] = {
     "microsoft/conditional-detr-resnet-50": "conditional_detr_resnet50-800x1066",
     "facebook/maskformer-swin-base-ade": "maskformer_swin_base-640x864",
 }
-"""Checkpoints of transformers' tables of torch.compile (2023): attention was not fused then."""
+"""Checkpoint in transformers' tables of torch.compile (2023, without fused attention) -> graph."""
 
 ATTENTION_TABLES: Final[Mapping[str, str]] = {
     "microsoft/beit-base-patch16-224": "beit_base-224",
     "facebook/data2vec-vision-base": "data2vec_base-224",
 }
-"""Checkpoints of transformers' tables of attention; the graph's name ends in the attention."""
+"""Checkpoint in transformers' tables of attention -> graph, whose name ends in the implementation
+of attention."""
 
 SEQUENCE_TABLES: Final[Mapping[tuple[str, str], str]] = {
     ("google-bert/bert-base-uncased", "inference"): "bert_base",
@@ -119,16 +120,16 @@ SEQUENCE_TABLES: Final[Mapping[tuple[str, str], str]] = {
     ("microsoft/biogpt", "training"): "biogpt",
     ("EleutherAI/pythia-410m-deduped", "training"): "pythia_410m",
 }
-"""(checkpoint, phase) -> network; the graph's name goes on with the length and the attention."""
+"""(checkpoint, phase) -> network; the graph's name adds sequence length and attention."""
 
 Row = Mapping[Any, Any]
 
 
 def graph_name(row: Row) -> str:
-    """The graph of one row of `table`; empty where its configuration is not certain.
+    """Name of the graph of one row of `table`; empty where its configuration is not certain.
 
     Args:
-        row: the row's values by column.
+        row: column -> value.
     """
     framework, model = str(row["framework"]), str(row["model"])
     if RUNTIMES.get(str(row["runtime"])) == "tensorrt":
@@ -147,7 +148,7 @@ def graph_name(row: Row) -> str:
     if sequence:
         return f"{sequence}-{side}-{attention}"
     image = ATTENTION_TABLES.get(checkpoint)
-    # Images of another size are those of semantic segmentation, whose head is not said.
+    # Images of another size are for semantic segmentation, whose head is not specified.
     return f"{image}-{attention}" if image and row["phase"] == "inference" else ""
 
 
@@ -157,17 +158,19 @@ def published_measurements(
     catalog: DeviceCatalog,
     runtimes: Collection[str] = MODELLED,
 ) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of `table` as measured networks, and their positions.
-
-    Values: `latency_ms` of a forward pass or of one training step. Groups: those of `GROUPS`;
-    `host` is the table that a row stands in (source, machine, container), whose host's launch
-    overhead its rows share; `source` is its repository, path and line.
+    """Rows of `table` as measured networks.
 
     Args:
-        table: `table` of the bundle, n rows.
-        graphs: graphs at batch 1 by name.
-        catalog: spec sheets.
-        runtimes: those wanted; also `torchscript` and `tensorrt` are there.
+        table: table `table` of the bundle.
+        graphs: name -> operator graph at batch size 1.
+        catalog: spec sheets of devices.
+        runtimes: runtimes to include; `torchscript` and `tensorrt` are available as well.
+
+    Returns:
+        m rows with `latency_ms` of a forward pass or one training step, and the groups of `GROUPS`;
+        and their indices in `table`, shape (m,). The group `host` identifies the published table
+        (source, machine, container), whose rows share the launch overhead of one host; `source` is
+        repository, path and line of a row.
     """
     names = left_out(table, graphs, runtimes)[1]
     kept = np.flatnonzero(names != "")
@@ -187,7 +190,7 @@ def left_out(
     graphs: Mapping[str, OperatorGraph],
     runtimes: Collection[str] = MODELLED,
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-    """Why each of n rows is no measurement (empty where it is one), and its graph (or empty)."""
+    """Reason why each of n rows is left out, and the name of its graph; one of them is empty."""
     why = reasons(table).copy()
     names = np.array([graph_name(row) for row in table.to_dict("records")], dtype="<U64")
     names[~np.isin(names, list(graphs))] = ""
@@ -199,7 +202,7 @@ def left_out(
 
 
 def torch_version(container: object) -> str | None:
-    """Version of torch in an NGC container, or as written; None where nothing is said."""
+    """Version of torch as written, or of an NGC container; None where it is not stated."""
     text = str(container)
     written = _TORCH.search(text)
     if written:
@@ -209,12 +212,12 @@ def torch_version(container: object) -> str | None:
 
 
 def band(batch_size: int) -> str:
-    """The batch band of a report."""
+    """Band of batch sizes, one of `BANDS`."""
     return BANDS[0] if batch_size <= 16 else BANDS[1]
 
 
 def part(query: Query) -> str:
-    """Runtime, phase, precision and batch band: what is judged together."""
+    """Runtime, phase, precision and batch band, whose rows are scored together."""
     network, software = query.workload, query.software
     assert isinstance(network, Network)
     words: list[str] = [software.runtime, network.phase, network.precision]
@@ -224,7 +227,10 @@ def part(query: Query) -> str:
 
 
 def _bert_large(row: Row) -> str:
-    """BERT large of NVIDIA's examples: SQuAD says no length in some rows, its script says 384."""
+    """Graph of BERT large in NVIDIA's examples.
+
+    Some rows of SQuAD do not state the sequence length; the default of its script is 384.
+    """
     if row["model"] != "BERT-large":
         return ""
     if "SQuAD" in str(row["table_label"]):
@@ -246,7 +252,7 @@ def _query(row: Row, graph: OperatorGraph, batch: int, catalog: DeviceCatalog) -
             "layout": "nhwc" if channels_last else "nchw",
         }
     )
-    # An engine has no autocast: what the tables call amp are weights and activations in fp16.
+    # A TensorRT engine has no autocast: the tables' amp means weights and activations in fp16.
     numbers: NumberFormat = "fp16" if engine and precision == "amp" else precision
     network = Network(graph, batch, numbers, row["phase"])
     return Query(network, catalog.get(str(board)), software)

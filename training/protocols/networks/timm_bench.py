@@ -1,4 +1,4 @@
-"""timm_bench: whole vision networks on unseen devices, of unseen families, of unseen models."""
+"""timm_bench: latency of vision networks on held-out devices, families and models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -28,7 +28,7 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, co
 OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
 )
-"""Columns that a table of one's own may leave out, and what is taken for them."""
+"""Columns that your own table may leave out -> their defaults."""
 
 
 class TimmBenchProtocols(DatasetProtocols):
@@ -51,7 +51,7 @@ class TimmBenchProtocols(DatasetProtocols):
         return NetworkBoost(seed=seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """`NetworkBoost`, and the graph network beside it."""
+        """`NetworkBoost` and `GraphNetwork`, unfitted."""
         return (self.predictor(seed), GraphNetwork(seed=seed))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -59,7 +59,7 @@ class TimmBenchProtocols(DatasetProtocols):
         return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)[0]
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a split; folds of one protocol are pooled by their tasks' names."""
+        """One fold for each split; folds of a protocol are pooled by the names of their tasks."""
         bench = bundle.table("bench")
         measured, kept = network_measurements(bench, _graphs(bundle), catalog)
         place = np.full(len(bench), -1)
@@ -78,7 +78,7 @@ class TimmBenchProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Rows by what is new in them: the device, the family, the model, or several of these."""
+        """Rows by what is not in the training set: device, family, model, or several of these."""
         measured, _ = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
         new = {
             key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
@@ -100,7 +100,7 @@ class TimmBenchProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Rows without a graph or a time, and rows like those that training saw."""
+        """Rows without a graph or a time, and models in the training set on the same device."""
         bench, graphs = bundle.table("bench"), _graphs(bundle)
         traced = set(zip(graphs["model"].astype(str), graphs["img_size"].astype(int), strict=True))
         names = bench["model"].astype(str)
@@ -126,12 +126,17 @@ class TimmBenchProtocols(DatasetProtocols):
 def network_measurements(
     bench: pd.DataFrame, graphs: pd.DataFrame, catalog: DeviceCatalog
 ) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of the `bench` table as measured networks, and their positions.
+    """Rows of the table `bench` as measured networks; those without a graph or a time are left out.
 
-    Rows without a graph, a batch size or a time are left out.
+    Args:
+        bench: table of step times.
+        graphs: table of operator graphs.
+        catalog: spec sheets of devices.
 
-    Groups: `device`, `model`, `family`, `part` (runtime, and precision or phase where not the
-    usual one).
+    Returns:
+        n rows with `latency_ms` and the groups `device`, `model`, `family` and `part` (runtime, and
+        phase, precision or layout where it is not the usual one), and their indices in `bench`,
+        shape (n,).
     """
     bench = bench.assign(**{k: v for k, v in OPTIONAL.items() if k not in bench})
     mine = graphs["model"].isin(set(bench["model"].astype(str)))
@@ -163,7 +168,7 @@ def _graphs(bundle: Bundle) -> pd.DataFrame:
 
 
 def part(query: Query) -> str:
-    """`eager` or `compiled` for amp inference in nchw on a GPU; what differs is appended."""
+    """`eager` or `compiled` for amp inference in nchw on a GPU; what deviates is appended."""
     network, software = query.workload, query.software
     assert isinstance(network, Network)
     words: list[str] = [software.runtime]

@@ -1,4 +1,4 @@
-"""mlenergy: power, speed and energy of generative models, of models and of devices left out."""
+"""mlenergy: power, speed and energy of generative models, with models or devices held out."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,13 +46,13 @@ VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
 )
-JUDGED: Final = (
+SCORED_METRICS: Final = (
     *("power_w", "energy_per_token_j", "tokens_per_s", "latency_ms", "energy_per_sample_j"),
 )
 
 
 class MlEnergyProtocols(DatasetProtocols):
-    """Watts a device, joules a token or picture, tokens a second, milliseconds a batch."""
+    """Power of a device (W), energy of a token or sample (J), tokens/s, latency of a batch (ms)."""
 
     dataset = "mlenergy"
     reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
@@ -66,10 +66,10 @@ class MlEnergyProtocols(DatasetProtocols):
         return serving_runs(bundle.table(RUNS), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One exam a split; models of one protocol are pooled.
+        """One fold for each split; models of a protocol are pooled.
 
-        Language models are not taught by diffusion models, nor those by these: a model left out is
-        taught by the others of its kind, and the baselines know those alone.
+        Language and diffusion models are not mixed: the training rows of a held-out model, also
+        those of the baselines, are the other models of its kind.
         """
         runs = serving_runs(bundle.table(RUNS), catalog)
         for split in MlEnergy().splits(bundle):
@@ -88,7 +88,7 @@ class MlEnergyProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Models never seen, on devices seen and on others."""
+        """Unseen models on devices in the training set, and all models on unseen devices."""
         runs = serving_runs(bundle.table(RUNS), catalog)
         new = {k: ~np.isin(runs.groups[k], list(seen.get(k, ()))) for k in ("model", "device")}
         for protocol, rows in (
@@ -100,9 +100,9 @@ class MlEnergyProtocols(DatasetProtocols):
 
 
 def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Rows of `mlenergy_v3_runs` as measured queries, in their order.
+    """Rows of the table `mlenergy_v3_runs` as measured queries, in the same order.
 
-    What came of a run (batch sizes seen, lengths of answers, delays) is no part of its query.
+    Results of a run (observed batch sizes, output lengths, delays) are not part of its query.
     """
     table = table.reindex(columns=list(COLUMNS))
     rows = table.to_dict("records")
@@ -180,8 +180,8 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
 def _tasks(
     rows: Measurements, protocol: str, train: Measurements | None, *, parts: bool = True
 ) -> Iterator[Task]:
-    """Each metric over all rows, then by kind of request, then by architecture."""
-    for metric in JUDGED:
+    """Tasks of each metric: over all rows, by kind of request and by architecture."""
+    for metric in SCORED_METRICS:
         yield from _parts(rows, f"{protocol}/{metric}", metric, train, parts)
 
 
@@ -203,7 +203,7 @@ def _parts(
 
 
 def _baselines(rows: Measurements, metric: str, train: Measurements | None) -> Mapping[str, Column]:
-    """Design power, its median share of the training rows, and the analytic bound."""
+    """Baselines: design power, its median share in the training rows, and the roofline bound."""
     tdp = np.array([q.device.tdp_w or np.nan for q in rows.queries])
     count = np.array([float(q.operation.device_count) for q in rows.queries])
     bound = np.array([cycle_bound(q).seconds for q in rows.queries])

@@ -1,10 +1,10 @@
-"""What a user reads in the public config.json of served models: inputs of a workload, by model.
+"""Architecture of served models, as in their public config.json: inputs of a workload, by model.
 
-The bundle does not hold them; they were written down without the files at hand and are to be
-checked against them. A model that is not here is asked without: every fact has a usual
-value. Keys and values of a token are 2 x layers x key-value heads x head size x 2 bytes; DeepSeek
-keeps one latent of 576 a layer, Nemotron attends in 6 of 62 layers, half of gpt-oss's layers see
-128 tokens (not counted).
+The bundle does not contain these facts. They were written down without the files at hand and remain
+to be checked against them. For models that are not listed, queries omit the facts and defaults are
+used. The keys and values of a token take 2 x layers x key-value heads x head size x 2 bytes;
+DeepSeek stores one latent vector of 576 elements per layer, Nemotron has attention in 6 of 62
+layers, and half of gpt-oss's layers attend to 128 tokens only (not taken into account).
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Final
 
 LlmFacts = tuple[int, int, float | None]
-"""Routed experts of a layer, how many a token takes, bytes of keys and values of a token."""
+"""Routed experts per layer, experts per token, bytes of keys and values per token."""
 DiffusionFacts = tuple[int | None, int | None, int | None]
-"""Pixels along the side of a token, frames of a token, passes a step."""
+"""Side of a token in pixels, frames per token, forward passes per denoising step."""
 
 _QWEN_30B: LlmFacts = (128, 8, 2.0 * 48 * 4 * 128 * 2)
 _QWEN_235B: LlmFacts = (128, 8, 2.0 * 94 * 4 * 128 * 2)
@@ -75,5 +75,5 @@ DIFFUSION_FACTS: Final[Mapping[str, DiffusionFacts]] = MappingProxyType(
         "zai-org/CogVideoX1.5-5B": (16, 8, 2),
     }
 )
-"""SANA's autoencoder compresses by 32 and its patches are single (arXiv 2410.10629); CogVideoX1.5
-has `patch_size_t: 2`; `guidance_embeds: true` means one pass a step."""
+"""SANA's autoencoder compresses by 32 and its patch size is 1 (arXiv 2410.10629); CogVideoX1.5 has
+`patch_size_t: 2`; `guidance_embeds: true` means one forward pass per step."""

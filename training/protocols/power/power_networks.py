@@ -1,9 +1,8 @@
-"""Power of whole runs from several datasets, as questions: training jobs, networks, diffusion.
+"""Average power of runs from several datasets, as measured queries: jobs, networks, diffusion.
 
-What is measured must be comparable: the average power of one GPU (NVML) while it works. Not used
-are MLPerf's figures, which are of whole systems at the wall, language models that serve (their
-batches change and the GPU waits between them) and ML.ENERGY's earlier table, whose A100 may be one
-of two boards.
+The measured quantity must be comparable: the average power of one busy GPU (NVML). Not used are
+MLPerf's figures (wall power of whole systems), served language models (their batch sizes change and
+the GPU waits between batches) and ML.ENERGY's earlier table (its A100 may be one of two boards).
 """
 
 import ast
@@ -40,10 +39,10 @@ JOBS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("cifar100", "shufflenetv2"): CIFAR,
     }
 )
-"""Data set and network of a job of Zeus -> its graph. DeepSpeech2 has inputs of unknown length, NCF
-waits for its input: neither is used."""
+"""Dataset and network of a job of Zeus -> its graph. Not used are DeepSpeech2, whose input lengths
+are unknown, and NCF, which waits for its input."""
 ZEUS_SOFTWARE: Final = Software(version="1.10.0")
-"""PyTorch before 2.0, whose host is slower; it multiplies in TF32 where the GPU has it."""
+"""PyTorch before 2.0, with a longer host time; it multiplies in TF32 where the GPU supports it."""
 DIFFUSION: Final = ("text-to-image", "text-to-video")
 
 
@@ -57,7 +56,7 @@ def power_graphs() -> Mapping[str, OperatorGraph]:
 
 
 def zeus_networks(trace: "pd.DataFrame", catalog: DeviceCatalog) -> Measurements:
-    """Jobs with a known network at the highest limit of each GPU, which is its own."""
+    """Jobs with a known network at the highest limit of each GPU, which is its default limit."""
     highest = trace.groupby("gpu")[LIMIT].transform("max")
     rows = trace[trace[LIMIT] == highest].to_dict("records")
     queries, watts, names = [], [], []
@@ -75,7 +74,7 @@ def zeus_networks(trace: "pd.DataFrame", catalog: DeviceCatalog) -> Measurements
 
 
 def whole_models(table: "pd.DataFrame", catalog: DeviceCatalog) -> Measurements:
-    """Networks of torch_op_energy in inference and training; those without a graph are left out."""
+    """Networks of torch_op_energy in inference and training; only those with a graph."""
     queries, watts, names = [], [], []
     for row in table.to_dict("records"):
         batch, *_, side = ast.literal_eval(str(row["input_shape"]))
@@ -93,14 +92,14 @@ def whole_models(table: "pd.DataFrame", catalog: DeviceCatalog) -> Measurements:
 
 
 def trained_operator(operator: Operator, precision: NumberFormat, device: Device) -> Query:
-    """Forward and backward pass of one operator in a loop."""
+    """Query about the forward and backward pass of one operator, repeated in a loop."""
     batch = operator.input_shapes[0][0]
     graph = OperatorGraph((operator,), batch_size=batch)
     return Query(Network(graph, batch, precision, "training"), device)
 
 
 def diffusion_runs(table: "pd.DataFrame", catalog: DeviceCatalog) -> Measurements:
-    """Diffusion models on one GPU, each at its largest batch, where arithmetic fills the GPU."""
+    """Diffusion models on one GPU, each at its largest batch size, which saturates the GPU."""
     one = table[(table["num_gpus"] == 1) & table["task"].isin(DIFFUSION)]
     largest = one.groupby(["model_id", "gpu_model"])["batch_size"].transform("max")
     rows = one[one["batch_size"] == largest].reset_index(drop=True)
@@ -124,13 +123,13 @@ class ZeusNetworkPower(ZeusPowerCapProtocols):
     """Zeus's jobs as networks at the GPU's own limit: training rows of `OperatorPower`."""
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Jobs whose network is known."""
+        """Jobs of Zeus with a known network."""
         return zeus_networks(bundle.table(TRACE), catalog)
 
 
 class DiffusionPower(MlEnergyProtocols):
-    """Diffusion models that fill one GPU: training rows of `OperatorPower`."""
+    """Diffusion models that saturate one GPU: training rows of `OperatorPower`."""
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Each model's largest batch on one GPU."""
+        """Each model at its largest batch size on one GPU."""
         return diffusion_runs(bundle.table(RUNS), catalog)

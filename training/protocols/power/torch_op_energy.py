@@ -1,7 +1,7 @@
-"""torch_op_energy: power of operators and networks, on seen devices and on unseen ones.
+"""torch_op_energy: power of operators and networks, with operators, networks or devices held out.
 
-A GPU is left out with all its runs, and is judged by a predictor of the others: also those of
-Zeus's traces and of ML.ENERGY, where their bundles are there.
+A GPU is held out with all its runs. Runs of Zeus's traces and of ML.ENERGY are training rows and
+held-out rows as well, where their bundles are available.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +35,11 @@ from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, 
 
 NETWORK_FOLDS: Final = 5
 CONSTANT_SHARE: Final = 0.9
-"""Of the design power: a baseline that knows nothing of the run."""
+"""Share of the design power that the baseline `constant_share` predicts for every run."""
 
 
 class TorchOpEnergyProtocols(DatasetProtocols):
-    """Average power of operators in a loop and of networks."""
+    """Average power of single operators, repeated in a loop, and of networks."""
 
     dataset = "torch_op_energy"
     reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
@@ -49,7 +49,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         return OperatorPower(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Operators whose shapes can be read, alone and with their backward pass; networks."""
+        """Operators with known shapes, forward and with their backward pass, and networks."""
         ops = bundle.table("ops")
         rows = operator_power(ops, catalog)[0] + trained_operators(ops, catalog)
         if bundle.has("full_models"):
@@ -57,9 +57,9 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         return rows
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Operators left out on devices that stay, then each GPU left out; folds are pooled.
+        """Operators held out in folds, then networks, then each GPU; folds are pooled.
 
-        Networks, and runs of other datasets, train as far as their device is not judged.
+        Networks and runs of other datasets are training rows unless they are held out themselves.
         """
         ops = bundle.table("ops")
         measured, place = operator_power(ops, catalog)
@@ -82,7 +82,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """Operators of devices never seen."""
+        """Operators of devices that are not in the training set."""
         measured, _ = operator_power(bundle.table("ops"), catalog)
         new = ~np.isin(measured.groups["device"], list(seen.get("device", ())))
         if new.any():
@@ -91,7 +91,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Operators that cannot be read, and those of devices that training saw."""
+        """Operators that are not recognised, and those of devices in the training set."""
         ops = bundle.table("ops")
         measured, place = operator_power(ops, catalog)
         same = np.zeros(len(ops), dtype=np.bool_)
@@ -103,9 +103,9 @@ class TorchOpEnergyProtocols(DatasetProtocols):
 def operator_power(
     ops: pd.DataFrame, catalog: DeviceCatalog
 ) -> tuple[Measurements, "np.ndarray[tuple[int], np.dtype[np.intp]]"]:
-    """Rows of the `ops` table as measured kernels, and each row's position among them (or -1).
+    """Rows of the table `ops` as measured operators, and the index of each row among them (or -1).
 
-    TF32 is a precision of the A30, not a device of its own.
+    The table's device for TF32 is the A30 with that precision.
     """
     operators = torch_op_energy_kernels(ops)
     place = np.full(len(ops), -1, dtype=np.intp)
@@ -133,7 +133,7 @@ def operator_power(
 
 
 def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Forward and backward passes of operators: columns `train_*`, where they were measured."""
+    """Forward plus backward passes of operators (columns `train_*`), where they were measured."""
     if "train_power_w" not in ops:
         return Measurements([], {"power_w": np.zeros(0)}, {})
     rows = ops[ops["train_power_w"].notna()].reset_index(drop=True)
@@ -148,7 +148,7 @@ def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
 
 
 def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Comparable runs of other datasets whose bundles are there."""
+    """Comparable runs of other datasets, where their bundles are available."""
     rows = Measurements([], {"power_w": np.zeros(0)}, {})
     zeus, mlenergy = (companion(bundle, name) for name in ("zeus_powercap", "mlenergy"))
     if zeus is not None and zeus.has(TRACE):
@@ -159,7 +159,7 @@ def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
 
 
 def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
-    """Networks in folds by name, on devices that stay; operators and other networks train."""
+    """Folds of networks by name; operators and other networks of all devices are training rows."""
     part = np.array([_part(query) for query in rows.queries])
     networks = np.isin(part, ("inference", "training"))
     names = np.where(networks, rows.groups["op_shape"], "")
@@ -174,7 +174,7 @@ def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
 
 
 def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
-    """Each GPU left out whole: its operators, networks and diffusion models."""
+    """Each GPU held out with its operators, networks and diffusion models."""
     part = np.array([_part(query) for query in rows.queries])
     for device in np.unique(rows.groups["device"]):
         here = rows.groups["device"] == device
@@ -193,7 +193,10 @@ def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
 
 
 def _part(query: Query) -> str:
-    """What a row is judged as; backward passes of operators and diffusion models are not."""
+    """Part of the task's name for a query; empty for rows that are training rows only.
+
+    These are backward passes of operators, and diffusion models.
+    """
     run = query.workload
     if isinstance(run, Kernel):
         return "power"
@@ -201,7 +204,7 @@ def _part(query: Query) -> str:
 
 
 def _baselines(judged: Measurements, alike: Measurements) -> dict[str, Column]:
-    """A constant share of the design power, and the median share of other devices' like runs."""
+    """Baselines: a constant share of the design power, and the median share of similar runs."""
     tdp = _tdp_w(judged)
     found = {"constant_share": CONSTANT_SHARE * tdp}
     if len(alike):
@@ -210,9 +213,9 @@ def _baselines(judged: Measurements, alike: Measurements) -> dict[str, Column]:
 
 
 def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Column]]:
-    """Baseline: boosters of forward operators alone, a network as the mean over its operators.
+    """Baseline: boosters fitted on forward operators, for networks averaged over operators.
 
-    This was the predictor before the law of power.
+    It was the predictor before the analytic law of power.
     """
     kernels = train.take(np.array([_part(query) == "power" for query in train.queries]))
     boosters = fit_boosters(kernels, 0, 1, OperatorPower().trees) if kernels else None

@@ -1,4 +1,4 @@
-"""zeus_powercap: training jobs under power limits on a GPU left out."""
+"""zeus_powercap: power, time and energy of training jobs under power limits on a held-out GPU."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -26,13 +26,13 @@ BOARDS: Final[Mapping[str, str]] = {
     "RTX6000": "quadro-rtx-6000",
     "RTX_6000": "quadro-rtx-6000",
 }
-"""GPU of the trace -> board whose highest limit is the highest of the trace; RTX 6000 means the
-Turing board, for the trace is older than the others of that name."""
+"""GPU of the trace -> board with the same highest power limit. RTX 6000 is the Turing board: the
+trace is older than the others of that name."""
 PARTS: Final = {"power": "power_w", "time": "latency_ms", "energy": "energy_j"}
 
 
 class ZeusPowerCapProtocols(DatasetProtocols):
-    """Power, time per epoch and energy of jobs at limits."""
+    """Power, time per epoch and energy of training jobs under power limits."""
 
     dataset = "zeus_powercap"
     reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
@@ -46,7 +46,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
         return runs(bundle.table(TRACE), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each GPU in turn, taught by the others."""
+        """Each GPU held out in turn, trained on the others."""
         for split in ZeusPowerCap().splits(bundle):
             if split.table != TRACE or not split.train.any():
                 continue
@@ -58,7 +58,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """GPUs never seen."""
+        """GPUs that are not in the training set."""
         if not bundle.has(TRACE):
             return
         whole = runs(bundle.table(TRACE), catalog)
@@ -68,7 +68,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
 
 
 def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
-    """Rows of the trace as measured tests at a power limit; one epoch is one run."""
+    """Rows of the trace as measured benchmarks at a power limit; a run is one epoch."""
     boards = {str(gpu): board(str(gpu), catalog) for gpu in trace["gpu"].unique()}
     queries = []
     for row in trace.to_dict("records"):
@@ -91,14 +91,14 @@ def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def board(gpu: str, catalog: DeviceCatalog) -> Device:
-    """The board that a name in the trace means."""
+    """The board of a GPU's name in the trace."""
     return catalog.get(BOARDS.get(gpu.strip().upper().replace(" ", "_"), gpu))
 
 
 def best_share(rows: Measurements) -> float:
-    """Share of the design power at which these jobs take the least energy, each alike.
+    """Share of the design power, rounded to 0.1, at which the mean energy of the jobs is least.
 
-    A job's energy is counted in terms of its least; a limit stands for shares within 5 % of TDP.
+    The energy of a job is relative to its least over all limits, so that jobs have equal weights.
     """
     shares, excess = [], []
     energy, job = rows.values["energy_j"], rows.groups["job"]

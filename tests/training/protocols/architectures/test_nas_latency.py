@@ -1,4 +1,4 @@
-"""Exams of nas_latency: a judged device teaches nothing but its shots, in every protocol."""
+"""Protocols of nas_latency: of a held-out device only its support set is known."""
 
 import numpy as np
 import pandas as pd
@@ -34,25 +34,25 @@ def bundle(tmp_path_factory) -> Bundle:
     return Bundle.write(folder, "nas_latency", tables)
 
 
-def test_no_judged_device_teaches(bundle):
+def test_no_held_out_device_is_in_the_training_set(bundle):
     folds = list(NasLatencyProtocols().folds(bundle, CATALOG))
     assert {e.protocol for e in folds} >= {"nasflat_nb201", "help_nb201", "every_other_device"}
     for fold in folds:
-        taught = set(fold.train.groups["device"])
-        assert taught
+        trained_on = set(fold.train.groups["device"])
+        assert trained_on
         for task in fold.tasks:
             assert set(task.judged.groups["device"]) == {task.device}
-            assert task.device not in taught
+            assert task.device not in trained_on
 
 
-def test_only_the_first_900_architectures_teach(bundle):
+def test_training_rows_are_the_first_900_architectures(bundle):
     (space,) = spaces(bundle)
     for fold in NasLatencyProtocols().folds(bundle, CATALOG):
         names, counts = np.unique(fold.train.groups["device"], return_counts=True)
         assert set(counts) == {900}
         assert fold.train.queries[0].device.name in names
-        taught = [q.workload for q in fold.train.queries[:900]]
-        assert taught == list(space.architectures[:900])
+        train_architectures = [q.workload for q in fold.train.queries[:900]]
+        assert train_architectures == list(space.architectures[:900])
 
 
 def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle):
@@ -65,27 +65,27 @@ def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle)
         assert 600 < len(times) < 760
         judged = {q.workload for q in task.judged.queries}
         assert len(task.judged) <= 100
-        shown = {q.workload for q in task.always.queries}
+        references = {q.workload for q in task.always.queries}
         references = published_protocols()["help"]["nb201"]["reference_arch_ids"]
         assert len(task.always) == sum(r < 1000 for r in references)
-        assert not {id(w) for w in judged} & {id(w) for w in shown}
+        assert not {id(w) for w in judged} & {id(w) for w in references}
 
 
 def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):
-    judge = NasLatencyProtocols()
+    dataset_protocols = NasLatencyProtocols()
     seen = {"space_device": ["nb201/1080ti-1", "fbnet/fpga"]}
-    devices = {t.device for t in judge.evaluation_tasks(bundle, CATALOG, seen)}
+    devices = {t.device for t in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
     assert "1080ti-1" not in devices
     assert len(devices) == 5
-    everything = judge.training_rows(bundle, CATALOG)
+    everything = dataset_protocols.training_rows(bundle, CATALOG)
     assert set(everything.groups["space_device"]) == {f"nb201/{d}" for d in devices} | {
         "nb201/1080ti-1"
     }
 
 
 def test_shots_make_the_answers_good(bundle):
-    answered = run_protocols(NasLatencyProtocols(), bundle, protocols=["nasflat_nb201"])
-    found = [row for row in rows(list(answered)) if row["task"] == "nasflat_nb201/ND"]
+    predictions = run_protocols(NasLatencyProtocols(), bundle, protocols=["nasflat_nb201"])
+    found = [row for row in rows(list(predictions)) if row["task"] == "nasflat_nb201/ND"]
     assert len(found) == 2
     for row in found:
         assert row["n"] == 980

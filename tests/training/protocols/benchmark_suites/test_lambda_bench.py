@@ -1,4 +1,4 @@
-"""lambda_bench as exams: a GPU left out in every number, and graphs where they are given."""
+"""Protocols of lambda_bench: a GPU held out in every number, and graphs where given."""
 
 import numpy as np
 import pytest

@@ -54,10 +54,10 @@ def test_no_protocol_trains_on_what_it_judges(packaged):
 
 def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
     runs = packaged.table("runs")
-    judge = protocols_of_dataset("cloudprophet_runs")
+    dataset_protocols = protocols_of_dataset("cloudprophet_runs")
     before = {
         str(e.tasks[0].judged.groups["experiment"][0]): e
-        for e in judge.folds(packaged, CATALOG)
+        for e in dataset_protocols.folds(packaged, CATALOG)
         if e.protocol == "leave_one_experiment_out"
     }
     out = runs["exp"] == "exp_v10"
@@ -142,14 +142,16 @@ def test_the_evaluation_reports_the_rules(packaged):
 @pytest.mark.slow
 def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
     """The leakage test: what is passed over would answer, so that it is passed over matters."""
-    judge = protocols_of_dataset("cloudprophet_runs")
+    dataset_protocols = protocols_of_dataset("cloudprophet_runs")
     fold = next(
-        e for e in judge.folds(packaged, CATALOG) if e.protocol == "leave_one_experiment_out"
+        e
+        for e in dataset_protocols.folds(packaged, CATALOG)
+        if e.protocol == "leave_one_experiment_out"
     )
 
     def error(smuggle):
         train, judged = (with_answer(part, smuggle) for part in (fold.train, fold.tasks[0].judged))
-        answers = judge.predictor().fit(train).predict(judged.queries).values["p_wall"]
+        answers = dataset_protocols.predictor().fit(train).predict(judged.queries).values["p_wall"]
         return np.abs(answers - judged.values["p_wall"]).mean()
 
     assert error(True) < 0.6 * error(False)

@@ -1,4 +1,4 @@
-"""Exams of P beside neighbours: scores, the pilot, our own table, and the trap of rates."""
+"""Relative speed with neighbours: scores, protocols of the pilot and of our table, leakage."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_the_area_under_the_curve_is_the_chance_to_rank_a_pair_rightly():
     assert auc(np.ones(4, dtype=bool), np.ones(4)) is None
 
 
-def test_scores_of_p_are_on_its_own_scale_beside_noise_and_baselines():
+def test_relative_speed_is_scored_on_its_own_scale_with_noise_and_baselines():
     measured, answers = np.array([0.5, 0.7, 1.0, 3.0]), np.array([0.6, 0.6, 1.0, 1.3])
     repeats = np.array(["a", "a", "b", "c"])
     found = contention_scores(measured, answers, repeats, {"mean": np.ones(4)})
@@ -98,9 +98,9 @@ def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
 
 def test_profiles_are_from_runs_alone(made_up):
     runs, samples = made_up.table("runs"), made_up.table("samples")
-    beside = runs["neighbour"] != "none"
+    colocated = runs["neighbour"] != "none"
     judged = ("cpu_s", "wall_s", "p_cpu", "p_wall")
-    changed = runs.assign(**{name: runs[name].where(~beside, 1e3) for name in judged})
+    changed = runs.assign(**{name: runs[name].where(~colocated, 1e3) for name in judged})
     for one, other in zip(colocations(runs, samples), colocations(changed, samples), strict=True):
         assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
 
@@ -108,15 +108,15 @@ def test_profiles_are_from_runs_alone(made_up):
 def test_how_programs_scatter_is_read_from_runs_alone_and_from_nothing_that_is_judged():
     bundle = Bundle.open(Contention().packaged().folder, "contention")
     runs, samples = bundle.table("runs"), bundle.table("samples")
-    beside = runs["neighbour"] != "none"
+    colocated = runs["neighbour"] != "none"
 
     def spreads(table):
         return {one.profile.program: one.profile.cpu_spread for one in colocations(table, samples)}
 
     known = spreads(runs)
     assert all(spread is not None and spread > 0 for spread in known.values())
-    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(~beside, 1e3))) == known
-    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(beside, runs["p_cpu"] ** 2))) != known
+    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(~colocated, 1e3))) == known
+    assert spreads(runs.assign(p_cpu=runs["p_cpu"].where(colocated, runs["p_cpu"] ** 2))) != known
 
 
 def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
@@ -128,7 +128,7 @@ def test_profiles_tell_what_one_load_did_only_where_asked(made_up):
 
 
 def all_tasks(bundle):
-    """Protocol of each task -> what teaches, and the task."""
+    """Protocol of each task -> training rows, and the task."""
     found = {}
     for fold in protocols_of_dataset("contention").folds(bundle, CATALOG):
         for task in fold.tasks:
@@ -159,7 +159,7 @@ def test_pairs_are_asked_about_before_they_meet(made_up):
             assert query.workload.window not in measured
 
 
-def test_every_protocol_teaches_nothing_of_what_it_judges(made_up):
+def test_no_protocol_trains_on_held_out_rows(made_up):
     keys = {
         "leave_one_family_out": "family",
         "leave_one_family_out_profiled": "family",
@@ -188,7 +188,7 @@ def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
             assert "compute" not in task.judged.groups["family"]
 
 
-def test_profiles_that_teach_hold_no_run_of_a_neighbour_left_out(made_up):
+def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(made_up):
     for protocol, tasks in all_tasks(made_up).items():
         for train, _ in tasks:
             known = [q.workload.profile.p_cpu_beside_cache for q in train.queries]
@@ -196,8 +196,8 @@ def test_profiles_that_teach_hold_no_run_of_a_neighbour_left_out(made_up):
 
 
 @pytest.mark.slow
-def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
-    """By their names they are passed over; smuggled in, they tell P of programs that are known."""
+def test_counts_of_our_own_runs_are_no_features(monkeypatch):
+    """They are ignored by name; as planted features they would reveal P of known programs."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
     bundle = Bundle.open(Contention().packaged().folder, "contention")
@@ -225,8 +225,8 @@ def test_counts_of_our_own_runs_teach_nothing(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def pilot_exam(request):
-    """The exam of the pilot that leaves the cache co-runner out."""
+def pilot_fold(request):
+    """The fold of the pilot with the co-runner `cache` held out."""
     folder = Path(request.getfixturevalue("reference")) / "contention_pilot"
     folds = protocols_of_dataset("contention_pilot").folds(
         Bundle.open(folder, "contention_pilot"), CATALOG
@@ -235,18 +235,20 @@ def pilot_exam(request):
 
 
 def cpu_only(fold):
-    """The exam's task of CPU time alone."""
+    """The fold with its task of CPU time alone."""
     values = {"p_cpu": fold.train.values["p_cpu"]}
     return replace(fold, train=replace(fold.train, values=values), tasks=fold.tasks[:1])
 
 
 @pytest.mark.reference
-def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monkeypatch):
+def test_the_pilot_is_scored_with_its_baseline_and_its_noise(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    judge = protocols_of_dataset("contention_pilot")
-    answered = list(run_fold(judge, cpu_only(pilot_exam), predictors=("colocation_boost",)))
-    (row,) = rows(answered)
+    dataset_protocols = protocols_of_dataset("contention_pilot")
+    predictions = list(
+        run_fold(dataset_protocols, cpu_only(pilot_fold), predictors=("colocation_boost",))
+    )
+    (row,) = rows(predictions)
     assert row["task"] == "leave_one_corunner_out/p_cpu"
     assert row["mae"] < row["mae_program_mean"]
     assert row["mae_of_repeats"] > 0
@@ -254,13 +256,15 @@ def test_the_pilot_is_judged_beside_its_baseline_and_its_noise(pilot_exam, monke
 
 
 @pytest.mark.reference
-def test_shots_of_the_judged_rows_are_not_scored(pilot_exam, monkeypatch):
+def test_shots_of_the_judged_rows_are_not_scored(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 20)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    judge = protocols_of_dataset("contention_pilot")
-    answered = list(run_fold(judge, cpu_only(pilot_exam), (8,), predictors=("colocation_boost",)))
-    (row,) = rows(answered)
-    assert row["n"] == len(pilot_exam.tasks[0].judged) - 8
+    dataset_protocols = protocols_of_dataset("contention_pilot")
+    predictions = list(
+        run_fold(dataset_protocols, cpu_only(pilot_fold), (8,), predictors=("colocation_boost",))
+    )
+    (row,) = rows(predictions)
+    assert row["n"] == len(pilot_fold.tasks[0].judged) - 8
 
 
 def with_windows(measured, columns):
@@ -274,11 +278,11 @@ def with_windows(measured, columns):
 
 
 @pytest.mark.reference
-def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, monkeypatch):
+def test_rates_of_quantities_fixed_in_a_run_are_no_features(pilot_fold, reference, monkeypatch):
     """They give the duration away: by their names they are passed over, smuggled in they win."""
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
-    fold = cpu_only(pilot_exam)
+    fold = cpu_only(pilot_fold)
     judged = fold.tasks[0].judged
     mean = ProgramMean().fit(fold.train).predict(judged.queries).values["p_cpu"]
 
@@ -288,7 +292,7 @@ def test_rates_of_what_is_fixed_in_a_run_teach_nothing(pilot_exam, reference, mo
         return float(np.abs(answers.values["p_cpu"] - judged.values["p_cpu"]).mean())
 
     def trap(part, names):
-        """What a fixed count over the time of a run comes to, beside its noise."""
+        """A fixed count divided by the time of a run, with noise."""
         draw = np.random.default_rng(0)
         noise = np.exp(0.02 * draw.standard_normal((len(part), len(names))))
         rates = 1e4 * part.values["p_cpu"][:, None] * noise
@@ -305,7 +309,7 @@ def test_the_pilot_reads_no_column_that_its_readme_warns_of():
     assert not [c for c in columns if any(word in c for word in words)]
 
 
-def test_the_median_baseline_knows_what_was_taught_alone(made_up):
+def test_the_median_baseline_knows_the_training_rows_alone(made_up):
     for tasks in all_tasks(made_up).values():
         for train, task in tasks:
             values, programs = train.values[task.metric], train.groups["program"]
@@ -323,8 +327,8 @@ def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone():
     assert unsteady == {"chase4", "chase8"}
     renamed = runs.assign(victim=runs["victim"].map(lambda name: f"x{name}"))
     np.testing.assert_array_equal(steadiness(renamed), steadiness(runs))
-    beside = runs["neighbour"] != "none"
-    changed = runs.assign(cpu_s=runs["cpu_s"].where(~beside, 1e3 * runs.index))
+    colocated = runs["neighbour"] != "none"
+    changed = runs.assign(cpu_s=runs["cpu_s"].where(~colocated, 1e3 * runs.index))
     np.testing.assert_array_equal(steadiness(changed), steadiness(runs))
 
 

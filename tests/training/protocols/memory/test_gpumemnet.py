@@ -1,4 +1,4 @@
-"""gpumemnet as exams: what teaches, what is judged, and that the plan alone comes close."""
+"""Protocols of gpumemnet: training and held-out rows; the plan alone comes close."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import Answered
+from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols, mlp_peaks, vision_peaks
 from forerun.training.protocols.protocol import Task
 from forerun.training.scores.errors import capacity_scores
@@ -27,7 +27,7 @@ MODELS = ("cait_m36", "resnet50", "tf_mixnet", "vit_tiny")
 
 @pytest.fixture
 def bundle(tmp_path):
-    """Made-up rows, with graphs of four of their models beside them."""
+    """Made-up rows, and graphs of four of their models."""
     raw = tiny_upstream("gpumemnet", tmp_path / "upstream")
     columns = ("img_size", "idx", "op", "in_shapes", "out_shape", "preds", "flops")
     operator = dict(zip(columns, (8, 0, "relu", "[[1,3,8,8]]", "[1,3,8,8]", "", 0), strict=True))
@@ -57,7 +57,7 @@ def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
     np.testing.assert_array_equal(~np.isnan(found.values[AT_LEAST]), why == "near_40gb_cap")
 
 
-def test_exams_judge_measured_rows_that_did_not_teach(bundle):
+def test_tasks_hold_measured_rows_that_are_not_in_the_training_set(bundle):
     folds = list(GpuMemNetProtocols().folds(bundle, CATALOG))
     assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
     for fold in folds:
@@ -66,13 +66,13 @@ def test_exams_judge_measured_rows_that_did_not_teach(bundle):
             assert not set(task.judged.groups["model"]) & set(fold.train.groups["model"])
 
 
-def test_what_is_taught_is_not_judged_again(bundle):
-    protocols_of_dataset = GpuMemNetProtocols()
-    taught = protocols_of_dataset.training_rows(bundle, CATALOG)
-    seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
-    assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
+def test_training_rows_are_not_evaluated(bundle):
+    dataset_protocols = GpuMemNetProtocols()
+    train = dataset_protocols.training_rows(bundle, CATALOG)
+    seen = {k: sorted(set(v)) for k, v in train.groups.items()}
+    assert not list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]
-    (task,) = protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen)
+    (task,) = dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)
     assert task.name == "unseen_model/training_peak"
     assert set(task.judged.groups["model"]) == {"resnet50"}
 
@@ -92,25 +92,25 @@ def test_tasks_with_bins_report_them():
     column = np.array([900.0, 1900.0])
     task = Task("a/b", PEAK, Measurements([], {}), bin_width=1000.0)
     columns = {"measured": column, "predicted": column, "low": 0.9 * column, "high": 1.1 * column}
-    answered = Answered(task, 0, columns, {}, "memory")
-    (row,) = rows([answered])
+    task_predictions = TaskPredictions(task, 0, columns, {}, "memory")
+    (row,) = rows([task_predictions])
     assert (row["bin_accuracy"], row["over_allocation"]) == (100.0, pytest.approx(10.0))
-    (plain,) = rows([replace(answered, task=replace(task, bin_width=0.0))])
+    (plain,) = rows([replace(task_predictions, task=replace(task, bin_width=0.0))])
     assert "bin_accuracy" not in plain
 
 
 @pytest.mark.reference
 def test_the_plan_and_one_constant_answer_for_perceptrons_within_a_percent(reference):
-    """Published: 97.6 and 98.4 % in the right bin of 1,000 MiB, by networks taught on all."""
+    """Published: 97.6 and 98.4 % in the right bin of 1,000 MiB, by networks trained on all."""
     table = Bundle.open(reference / "gpumemnet").table("mlp_step2").iloc[::6]
     measured = mlp_peaks(table.reset_index(drop=True), CATALOG)
     plans = [memory_plan(q.workload) for q in measured.queries]
     peak = measured.values[PEAK]
-    taught = np.arange(len(peak)) < 50
-    nothing = np.full(taught.sum(), np.nan)
-    found = AffineMap.fit(plans[: taught.sum()], peak[taught], nothing)
-    answer = np.array([found.peak(plan) for plan in plans])[~taught]
-    error = np.abs(answer / peak[~taught] - 1.0)
+    train_mask = np.arange(len(peak)) < 50
+    nothing = np.full(train_mask.sum(), np.nan)
+    found = AffineMap.fit(plans[: train_mask.sum()], peak[train_mask], nothing)
+    answer = np.array([found.peak(plan) for plan in plans])[~train_mask]
+    error = np.abs(answer / peak[~train_mask] - 1.0)
     assert error.mean() < 0.008
-    assert (answer // 1000 == peak[~taught] // 1000).mean() > 0.984
+    assert (answer // 1000 == peak[~train_mask] // 1000).mean() > 0.984
     assert found.reserved == pytest.approx(1.0, abs=0.02)

@@ -1,4 +1,4 @@
-"""published_memory as measurements and exams: the right graph, set-up, metric and task."""
+"""published_memory: rows as measurements, and protocols: graph, set-up, metric and task."""
 
 import numpy as np
 import pytest

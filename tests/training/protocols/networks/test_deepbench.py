@@ -1,4 +1,4 @@
-"""deepbench as exams: a GPU or an architecture left out, and a folder of one new GPU alone."""
+"""Protocols of deepbench: a GPU or an architecture held out, and a folder of one new GPU."""
 
 import numpy as np
 import pytest

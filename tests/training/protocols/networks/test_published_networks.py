@@ -1,4 +1,4 @@
-"""published_networks as measurements and exams: the right graph, software, board and task."""
+"""published_networks: rows as measurements, and protocols: graph, software, board and task."""
 
 import numpy as np
 import pytest
@@ -133,7 +133,7 @@ def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, mea
     assert packaged["graphs"]["operators"].tolist() == [len(g) for g in graphs.values()]
 
 
-def test_a_family_and_a_chip_are_judged_by_what_others_taught(packaged, tmp_path):
+def test_families_and_chips_are_predicted_from_others(packaged, tmp_path):
     bundle = Bundle.write(tmp_path / "all", "published_networks", packaged)
     folds = list(PublishedNetworksProtocols().folds(bundle, CATALOG))
     assert {fold.protocol for fold in folds} == {"unseen_model", "unseen_device"}

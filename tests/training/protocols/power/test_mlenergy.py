@@ -1,4 +1,4 @@
-"""mlenergy as exams: what is asked, what teaches, what is judged."""
+"""Protocols of mlenergy: queries, training rows and held-out rows."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_sizes_of_pictures_and_layouts_are_read(bundle):
     assert Diffusion(0.6e9, 1024, 1024, 1, 50, 1) in drawn
 
 
-def test_models_that_are_judged_do_not_teach(bundle):
+def test_held_out_models_are_no_training_rows(bundle):
     folds = list(MlEnergyProtocols().folds(bundle, CATALOG))
     assert len(folds) == 6 + 2
     for fold in folds:
@@ -61,14 +61,14 @@ def test_models_that_are_judged_do_not_teach(bundle):
 
 
 def test_only_models_or_devices_never_seen_are_judged_without_fitting(bundle):
-    protocols_of_dataset = MlEnergyProtocols()
-    taught = protocols_of_dataset.training_rows(bundle, CATALOG)
-    seen = {k: sorted(set(v)) for k, v in taught.groups.items()}
-    assert not list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
+    dataset_protocols = MlEnergyProtocols()
+    train = dataset_protocols.training_rows(bundle, CATALOG)
+    seen = {k: sorted(set(v)) for k, v in train.groups.items()}
+    assert not list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
     seen["model"].remove("b/Many-12B")
-    tasks = list(protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen))
+    tasks = list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
     assert {t.name for t in tasks} >= {"unseen_model/power_w", "unseen_model/power_w/moe"}
     assert {m for t in tasks for m in t.judged.groups["model"]} == {"b/Many-12B"}
     seen["device"].remove("b200-sxm-180gb")
-    names = {t.name for t in protocols_of_dataset.evaluation_tasks(bundle, CATALOG, seen)}
+    names = {t.name for t in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
     assert "unseen_device/latency_ms" in names

@@ -23,7 +23,7 @@ from forerun.training.protocols.power.torch_op_energy import (
 from forerun.training.release.fit import RECIPES
 
 CATALOG = DeviceCatalog.load()
-EXAMINER = TorchOpEnergyProtocols()
+PROTOCOLS = TorchOpEnergyProtocols()
 
 
 def trace() -> pd.DataFrame:
@@ -72,7 +72,7 @@ def bundle(tmp_path) -> Bundle:
 
 
 def test_a_gpu_is_left_out_with_all_its_runs(bundle):
-    folds = [e for e in EXAMINER.folds(bundle, CATALOG) if e.protocol == "unseen_device"]
+    folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_device"]
     judged = {task.device: {t.name for t in e.tasks} for e in folds for task in e.tasks}
     assert judged["a30"] == {f"unseen_device/{p}" for p in ("power", "training", "inference")}
     assert judged["a40"] == {"unseen_device/training"}
@@ -81,8 +81,8 @@ def test_a_gpu_is_left_out_with_all_its_runs(bundle):
         assert len(fold.train) > 20
 
 
-def test_baselines_stand_beside_every_gpu_left_out(bundle):
-    for fold in EXAMINER.folds(bundle, CATALOG):
+def test_every_held_out_gpu_has_baselines(bundle):
+    for fold in PROTOCOLS.folds(bundle, CATALOG):
         if fold.protocol == "unseen_device":
             for task in fold.tasks:
                 tdp = np.array([q.device.tdp_w for q in task.judged.queries])
@@ -91,7 +91,7 @@ def test_baselines_stand_beside_every_gpu_left_out(bundle):
 
 
 def test_a_network_left_out_does_not_train(bundle):
-    folds = [e for e in EXAMINER.folds(bundle, CATALOG) if e.protocol == "unseen_network"]
+    folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_network"]
     names = set()
     for fold in folds:
         judged = {name for task in fold.tasks for name in task.judged.groups["op_shape"]}
@@ -101,7 +101,7 @@ def test_a_network_left_out_does_not_train(bundle):
 
 
 def test_an_operator_left_out_does_not_train_with_its_backward_pass(bundle):
-    folds = [e for e in EXAMINER.folds(bundle, CATALOG) if e.protocol == "unseen_operator"]
+    folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_operator"]
     assert folds
     for fold in folds:
         judged = {shape for task in fold.tasks for shape in task.judged.groups["op_shape"]}
@@ -113,7 +113,7 @@ def test_without_the_other_datasets_its_own_rows_are_judged(tmp_path, monkeypatc
     monkeypatch.delenv("FORERUN_REFERENCE", raising=False)
     alone = Bundle.write(tmp_path / "alone" / "torch_op_energy", "torch_op_energy", {"ops": ops()})
     assert companion(alone, "zeus_powercap") is None
-    devices = {t.device for e in EXAMINER.folds(alone, CATALOG) for t in e.tasks}
+    devices = {t.device for e in PROTOCOLS.folds(alone, CATALOG) for t in e.tasks}
     assert devices == {"a30", "rtx-2080-ti"}
 
 
@@ -157,11 +157,11 @@ the A30 was 5 % off, P100 and V100 11 and 13 %."""
 
 def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):
     bundle = Bundle.open(reference / "torch_op_energy", "torch_op_energy")
-    judge = protocols_of_dataset("torch_op_energy")
-    for fold in judge.folds(bundle, CATALOG):
+    dataset_protocols = protocols_of_dataset("torch_op_energy")
+    for fold in dataset_protocols.folds(bundle, CATALOG):
         for task in fold.tasks:
             if task.name == "unseen_device/training":
-                fitted = judge.predictor()
+                fitted = dataset_protocols.predictor()
                 plain = type(fitted)(calibrated=False).fit(fold.train)
                 value = plain.predict(task.judged.queries).values["power_w"]
                 truth = task.judged.values["power_w"]

@@ -1,4 +1,4 @@
-"""zeus_powercap as exams: GPUs left out in turn, and a folder of one new GPU alone."""
+"""Protocols of zeus_powercap: each GPU held out, and a folder of one new GPU."""
 
 import numpy as np
 import pytest
@@ -30,15 +30,15 @@ def bundle(tmp_path):
     return Bundle.write(tmp_path / "b", "zeus_powercap", tables, as_csv=ZeusPowerCap.csv_tables)
 
 
-def test_each_gpu_is_judged_by_what_the_others_taught(bundle):
+def test_each_gpu_is_predicted_from_the_others(bundle):
     folds = list(ZeusPowerCapProtocols().folds(bundle, CATALOG))
     assert [fold.protocol.partition("/")[2] for fold in folds] == ["A40", "P100", "V100"]
     for fold in folds:
         for task in fold.tasks:
-            taught = {query.device.name for query in fold.train.queries}
+            trained_on = {query.device.name for query in fold.train.queries}
             assert {q.device.name for q in task.judged.queries} == {task.device}
-            assert task.device not in taught
-            assert len(taught) == 2
+            assert task.device not in trained_on
+            assert len(trained_on) == 2
 
 
 def test_time_is_an_epoch_in_milliseconds_and_the_limit_stands_in_the_query(bundle):
@@ -62,10 +62,12 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
     assert board(name, CATALOG).name == "quadro-rtx-6000"
 
 
-def test_the_choice_of_a_limit_is_judged_beside_the_energy(bundle):
-    judge = Quick()
-    fold = next(judge.folds(bundle, CATALOG))
-    found = {row["metric"]: row for row in rows(list(run_fold(judge, fold, shots=(6,))))}
+def test_the_choice_of_a_limit_is_scored_with_the_energy(bundle):
+    dataset_protocols = Quick()
+    fold = next(dataset_protocols.folds(bundle, CATALOG))
+    found = {
+        row["metric"]: row for row in rows(list(run_fold(dataset_protocols, fold, shots=(6,))))
+    }
     assert found["energy_j"]["choices"] == 3
     assert set(found["energy_j"]["chosen_by_rule"]) == {"largest_limit", "taught_share"}
     assert "choices" not in found["power_w"]
@@ -80,11 +82,13 @@ def test_the_share_that_saves_most_is_found(bundle):
 
 def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_path):
     whole = bundle.table(TRACE)
-    taught = Bundle.write(tmp_path / "t", "zeus_powercap", {TRACE: whole[whole["gpu"] != "A40"]})
-    judge = Quick()
-    rows_ = judge.training_rows(taught, CATALOG)
-    record = TrainingRecord().with_rows(taught, rows_)
-    loaded = LoadedPredictor(Router((judge.predictor().fit(rows_),)), "1", "2000-01-01", "")
+    old = Bundle.write(tmp_path / "t", "zeus_powercap", {TRACE: whole[whole["gpu"] != "A40"]})
+    dataset_protocols = Quick()
+    rows_ = dataset_protocols.training_rows(old, CATALOG)
+    record = TrainingRecord().with_rows(old, rows_)
+    loaded = LoadedPredictor(
+        Router((dataset_protocols.predictor().fit(rows_),)), "1", "2000-01-01", ""
+    )
     new = Bundle.write(
         tmp_path / "n",
         "zeus_powercap",
@@ -100,4 +104,4 @@ def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_pa
         assert {row["device"] for row in found["tasks"]} == {"quadro-rtx-6000"}
         assert {row["n"] for row in found["tasks"]} == {24 - shots}
     seen = {"device": ["quadro-rtx-6000"]}
-    assert not list(judge.evaluation_tasks(new, CATALOG, seen))
+    assert not list(dataset_protocols.evaluation_tasks(new, CATALOG, seen))
