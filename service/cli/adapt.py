@@ -9,7 +9,7 @@ from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.held_out import HeldOut
-    from forerun.service.adaptation.predictor_in_use import Learnt
+    from forerun.service.adaptation.predictor_in_use import AdaptationResult
     from forerun.service.settings import Settings
     from forerun.service.stores.measurement_sets import MeasurementSet
 
@@ -138,7 +138,7 @@ def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, jso
     )
 
 
-def _facts(learnt: "Learnt", left_out: int) -> dict[str, Any]:
+def _facts(learnt: "AdaptationResult", left_out: int) -> dict[str, Any]:
     kept = learnt.kept
     return {
         "set": kept.id,
@@ -170,8 +170,8 @@ def show_errors(errors: "HeldOut") -> None:
     how = "one by one" if errors.one_by_one else f"in {errors.folds} parts"
     table = Table(box=None, pad_edge=False, title=f"errors on measurements held out {how}")
     heads = ("metric", "rows", "error before", "after", "interval before", "after", "further rows")
-    for place, heading in enumerate(heads):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for index, heading in enumerate(heads):
+        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
     for name, e in errors.metrics.items():
         gain = "too few to say" if e.gain is None else f"gain at most {100 * e.gain:.1f} %"
         table.add_row(

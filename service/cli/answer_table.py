@@ -8,7 +8,7 @@ from rich.table import Table
 from forerun.data.metrics import metric
 from forerun.service.cli.output import screen
 
-SHOWN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
 NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
 
@@ -26,14 +26,16 @@ def show_one(source: str, answer: dict[str, Any]) -> None:
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
     rows = table("", "estimate", "90 % interval", "bound")
-    for name in SHOWN:
+    for name in TABLE_METRICS:
         estimate = answer["metrics"].get(name)
         if estimate is None:
             rows.add_row(name, "not known", "", answer["missing"].get(name, ""))
             continue
         bound = answer["roofline"].get(name)
-        shown = "" if bound is None else metric(name).text(bound)
-        rows.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
+        bound_text = "" if bound is None else metric(name).text(bound)
+        rows.add_row(
+            name, metric(name).text(estimate["value"]), _interval(name, estimate), bound_text
+        )
     out.print(rows)
     total = sum(answer["breakdown_ms"].values())
     if total:
@@ -58,8 +60,8 @@ def _memory(answer: dict[str, Any]) -> None:
 
 def _power(facts: dict[str, Any]) -> None:
     """Energy of a sample, and the device's own figures."""
-    shown = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
-    parts = [f"{name} {watts:,.4g}" for name, watts in shown.items() if watts is not None]
+    bound_text = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
+    parts = [f"{name} {watts:,.4g}" for name, watts in bound_text.items() if watts is not None]
     if facts["energy_per_sample_j"] is not None:
         parts.insert(0, f"{facts['energy_per_sample_j']['value']:,.4g} J a sample")
     if parts:
@@ -80,7 +82,7 @@ def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
     rows = table("device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy")
     for answer in answers:
         latency = answer["metrics"]["latency_ms"]
-        memory, *drawn = (metric(n).text(_value(answer, n)) for n in SHOWN[1:])
+        memory, *drawn = (metric(n).text(_value(answer, n)) for n in TABLE_METRICS[1:])
         rows.add_row(
             answer["device"]["name"],
             metric("latency_ms").text(latency and latency["value"]),
@@ -102,8 +104,8 @@ def _value(answer: dict[str, Any], name: str) -> float | None:
 def table(*headings: str) -> Table:
     """An empty table, its first column to the left."""
     made = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for index, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if index else "left", no_wrap=True)
     return made
 
 

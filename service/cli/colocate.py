@@ -61,9 +61,9 @@ def _profile(path: Path) -> "ProgramIn":
         raise InputError(f"Cannot read {path}: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
+        index = ".".join(map(str, first["loc"])) or "the file"
         raise InputError(
-            f"{path} holds no profile of a program: {place}: {first['msg']}."
+            f"{path} holds no profile of a program: {index}: {first['msg']}."
         ) from error
 
 
@@ -74,8 +74,8 @@ def _show(programs: list[dict[str, Any]]) -> None:
     out = screen()
     rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides")
     for program in programs:
-        shown = [_text(program[metric]) for metric in CLOCKS]
-        rows.add_row(program["program"], *shown, program["dominant_resource"] or "")
+        speeds = [_text(program[metric]) for metric in CLOCKS]
+        rows.add_row(program["program"], *speeds, program["dominant_resource"] or "")
     out.print(rows)
     for line in dict.fromkeys(line for program in programs for line in program["limits"]):
         out.print("[yellow]to know:[/yellow]", end=" ")

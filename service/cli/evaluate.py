@@ -90,8 +90,8 @@ def _show_breakdown(result: dict[str, Any]) -> None:
             table.add_column(heading, justify="left" if heading in by else "right")
         for group in task["groups"]:
             fields = ("mape", "median_ape", "coverage_90", "mean_interval_ratio", "in_domain")
-            shown = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
-            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *shown)
+            figures = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
+            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *figures)
         screen().print(table)
         if worst["groups"]:
             typer.echo(

@@ -47,8 +47,8 @@ def leaderboard(
         run(plan, store, progress)
     board = stored(store).only(*names, counts)
     _check(board, names)
-    with TemporaryDirectory() as place:
-        files = _write(board, html, curves, Path(place) if fresh and track else None)
+    with TemporaryDirectory() as index:
+        files = _write(board, html, curves, Path(index) if fresh and track else None)
         if fresh and track:
             _track(board, files)
     if json:
@@ -129,8 +129,8 @@ def _table(section: "Section") -> object:
 
     from forerun.training.leaderboard.entries import score_text, value_text
 
-    place = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
-    table = Table(box=None, pad_edge=False, title=escape(place), title_justify="left")
+    index = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
+    table = Table(box=None, pad_edge=False, title=escape(index), title_justify="left")
     for heading in ("", "predictor", section.score, "shots", "seeds", "n", "median", "Spearman"):
         table.add_column(heading, justify="left" if heading == "predictor" else "right")
     table.add_column("coverage 90", justify="right")

@@ -52,6 +52,6 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
     )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda: shown.advance(task)
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)

@@ -94,7 +94,7 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
 
 def _show(source: str, found: dict[str, Any]) -> None:
     from forerun.data.metrics import metric
-    from forerun.service.answers.ranking import SHOWN
+    from forerun.service.answers.ranking import RANKING_METRICS
     from forerun.service.cli.answer_table import NOT_CALIBRATED, fit_word, table
     from forerun.service.cli.output import screen
 
@@ -106,10 +106,12 @@ def _show(source: str, found: dict[str, Any]) -> None:
         aim = row["objective"]
         ends = "" if aim["low"] is None else f"{aim['low']:,.4g} to {aim['high']:,.4g}"
         ends += " *" if aim["low"] is not None and aim["coverage"] is None else ""
-        metrics = (row["metrics"][name] for name in SHOWN)
-        shown = (metric(n).text(e and e["value"]) for n, e in zip(SHOWN, metrics, strict=True))
-        place = f"{row['rank']:>3} {row['device']['name']}"
-        rows.add_row(place, f"{aim['value']:,.4g}", ends, *shown, fit_word(row["fits"]))
+        metrics = (row["metrics"][name] for name in RANKING_METRICS)
+        values = (
+            metric(n).text(e and e["value"]) for n, e in zip(RANKING_METRICS, metrics, strict=True)
+        )
+        index = f"{row['rank']:>3} {row['device']['name']}"
+        rows.add_row(index, f"{aim['value']:,.4g}", ends, *values, fit_word(row["fits"]))
     out.print(rows if found["ranked"] else "no device meets the limits")
     if any(row["objective"]["coverage"] is None for row in found["ranked"]):
         out.print(NOT_CALIBRATED)

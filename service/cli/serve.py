@@ -89,12 +89,12 @@ def _listening(host: str, port: int) -> socket.socket:
 
 def _greet(host: str, port: int) -> None:
     model = example_model()
-    shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"forerun answers on http://{shown}:{port}  (/docs lists the endpoints). Try:\n")
+    url_host = f"[{host}]" if ":" in host else host
+    typer.echo(f"forerun answers on http://{url_host}:{port}  (/docs lists the endpoints). Try:\n")
     file = model if model is not None else Path("model.onnx")
     typer.echo(
         f"  curl --data-binary @{file} \\\n"
-        f"    'http://{shown}:{port}/v1/predict/model?device=l4&precision=amp&batch_size=8'\n"
+        f"    'http://{url_host}:{port}/v1/predict/model?device=l4&precision=amp&batch_size=8'\n"
     )
     if model is not None:
         typer.echo(f"  forerun predict {model} --device l4,rtx-4090 --precision amp\n")

@@ -65,8 +65,8 @@ def _chosen(
             "or no predictor answers it there."
         )
     labels = list(found)
-    places = suggested(predictor, list(found.values()), before, count)
-    return {labels[place]: found[labels[place]] for place in places}
+    indices = suggested(predictor, list(found.values()), before, count)
+    return {labels[index]: found[labels[index]] for index in indices}
 
 
 def _to_fill_in(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> dict[str, Any]:
@@ -92,8 +92,8 @@ def _show(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> Non
 
     out = screen()
     out.print(f"to measure on [bold]{name}[/bold], the most telling first:")
-    for place, (label, query) in enumerate(chosen.items(), 1):
-        out.print(f"  {place}. {label} in {query.run.precision}", markup=False)
+    for index, (label, query) in enumerate(chosen.items(), 1):
+        out.print(f"  {index}. {label} in {query.run.precision}", markup=False)
     if worth is not None:
         show_errors(worth)
         if worth.enough:

@@ -9,7 +9,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress
 
-SHOWN = {
+COLUMNS = {
     "latency_ms": "time",
     "power_w": "power",
     "energy_j": "energy",
@@ -84,12 +84,12 @@ def _show(source: str, found: dict[str, Any]) -> None:
 
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{found['device']['name']}[/bold]")
-    rows = table("limit", *SHOWN.values(), "energy, range", "slower", "saved", "front")
+    rows = table("limit", *COLUMNS.values(), "energy, range", "slower", "saved", "front")
     for run in found["runs"]:
         low, high = run["energy_j"]["low"], run["energy_j"]["high"]
         rows.add_row(
             f"{run['limit_w']:,.4g} W",
-            *(f"{run[name]['value']:,.4g} {run[name]['unit']}" for name in SHOWN),
+            *(f"{run[name]['value']:,.4g} {run[name]['unit']}" for name in COLUMNS),
             "" if low is None else f"{low:,.3g} to {high:,.3g} J",
             f"{100 * run['slow_down']:.1f} %",
             f"{100 * run['saving']:.1f} %",

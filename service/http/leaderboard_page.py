@@ -60,8 +60,8 @@ def _table(dataset: str, sections: Sequence[Section]) -> str:
 
 
 def _body(section: Section) -> str:
-    place = f"{section.task}, {section.device or 'all devices'}"
-    title = f"{place}: {section.score} of {section.metric}"
+    index = f"{section.task}, {section.device or 'all devices'}"
+    title = f"{index}: {section.score} of {section.metric}"
     head = f'<tr><th class="task" colspan="{len(HEADINGS)}">{escape(title)}</th></tr>'
     return f"<tbody>{head}{''.join(map(_row, section.rows))}</tbody>"
 
@@ -80,12 +80,12 @@ def _row(row: Ranked) -> str:
         (score_text("coverage_90", entry.coverage_90), entry.coverage_90),
         (score_text("ratio", entry.mean_interval_ratio), entry.mean_interval_ratio),
     )
-    shown = "".join(
+    columns = "".join(
         f'<td class="{kind}" data-value="{"" if value is None else escape(str(value))}">{text}</td>'
         for (text, value), (_, kind) in zip(cells, HEADINGS, strict=True)
     )
     how = f'<tr class="how"><td></td><td colspan="{len(HEADINGS) - 1}">{_how(entry)}</td></tr>'
-    return f'<tr class="entry {entry.kind}">{shown}</tr>{how}'
+    return f'<tr class="entry {entry.kind}">{columns}</tr>{how}'
 
 
 def _name(row: Ranked) -> str:

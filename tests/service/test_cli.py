@@ -106,8 +106,8 @@ def test_predict_compares_devices_for_people(run, graph):
 def test_predict_shows_one_device_in_full(run, graph):
     done = run("predict", graph, "--device", "l4")
     assert done.returncode == 0, done.stderr
-    shown = ("on l4", "latency_ms", "bound", "where the time goes: linear", "not known")
-    assert all(part in done.stdout for part in shown)
+    expected = ("on l4", "latency_ms", "bound", "where the time goes: linear", "not known")
+    assert all(part in done.stdout for part in expected)
     assert "\x1b[" not in done.stdout
 
 

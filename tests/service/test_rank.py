@@ -27,9 +27,9 @@ def test_a_ranking_says_what_predict_says(adapting):
 
 def test_the_whole_catalogue_is_ranked_or_told_why_not(adapting):
     found = ask(adapting, devices=None, objective="energy_j")
-    told = {row["device"]["name"] for part in ("ranked", "excluded") for row in found[part]}
+    returned = {row["device"]["name"] for part in ("ranked", "excluded") for row in found[part]}
     listed = {d["name"] for d in adapting.get("/v1/devices").json()["devices"]}
-    assert told == listed
+    assert returned == listed
     assert len(found["ranked"]) > 50
     reasons = {row["device"]["name"]: row["reasons"] for row in found["excluded"]}
     assert any("no predictor answers" in line for line in reasons["epyc-7742"])

@@ -44,9 +44,9 @@ def test_parts_add_up_to_the_peak_and_the_upper_end_says_whether_it_fits(client)
 
 
 def test_each_way_of_training_is_another_question_with_another_peak(client):
-    ways = [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "momentum"}]
-    ways += [{"data_parallel": 8, "zero_stage": stage} for stage in (1, 2, 3)]
-    peaks = [ask(client, training=way)["metrics"][PEAK]["value"] for way in ways]
+    set_ups = [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "momentum"}]
+    set_ups += [{"data_parallel": 8, "zero_stage": stage} for stage in (1, 2, 3)]
+    peaks = [ask(client, training=way)["metrics"][PEAK]["value"] for way in set_ups]
     sgd, adamw, momentum, *zero = peaks
     assert sgd < momentum < adamw
     assert adamw > zero[0]
@@ -68,8 +68,8 @@ def test_a_model_as_the_body_takes_the_same_options(client):
 
 def test_a_batch_takes_the_same_options(client):
     network = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64}
-    ways = [{"phase": "training", "training": {"lora_rank": 8}}, {"training": {"lora_rank": 8}}]
-    items = [{"workload": network | way, "device": "l4"} for way in ways]
+    set_ups = [{"phase": "training", "training": {"lora_rank": 8}}, {"training": {"lora_rank": 8}}]
+    items = [{"workload": network | way, "device": "l4"} for way in set_ups]
     first, second = client.post("/v1/predict:batch", json={"items": items}).json()["items"]
     assert first["metrics"][PEAK]["value"] > 0
     assert second["type"] == "/problems/bad-training-setup"

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 
-from forerun.service.adaptation.predictor_in_use import Learnt
+from forerun.service.adaptation.predictor_in_use import AdaptationResult
 from forerun.service.http.routes.devices import DeviceName
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.measured_rows import MeasurementsIn
-from forerun.service.schemas.measurements import ErrorOut, LearntOut, SetOut, SetsOut
+from forerun.service.schemas.measurements import AdaptationOut, ErrorOut, SetOut, SetsOut
 from forerun.service.schemas.prediction import LONGEST_NAME
 from forerun.service.stores.measurement_sets import MeasurementSet
 
@@ -27,7 +27,7 @@ async def put_measurements(
     given: Annotated[MeasurementsIn, Body()],
     answers: TheAnswers,
     state: TheState,
-) -> LearntOut:
+) -> AdaptationOut:
     """Measure a few workloads, and the device is adapted from then on; says what it gained."""
     return await state.adapt(
         lambda: _learnt(answers.adaptation.learn(name, given.measurements, JUDGING_S))
@@ -59,8 +59,8 @@ def described(one: MeasurementSet) -> SetOut:
     return SetOut(set=one.id, time=one.time, rows=len(one.rows), undone=one.undone)
 
 
-def _learnt(learnt: Learnt) -> LearntOut:
-    return LearntOut(
+def _learnt(learnt: AdaptationResult) -> AdaptationOut:
+    return AdaptationOut(
         set=learnt.kept.id,
         device=learnt.kept.device,
         rows=len(learnt.kept.rows),

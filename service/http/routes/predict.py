@@ -42,7 +42,7 @@ async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) ->
 
     def items() -> bytes:
         return b",".join(
-            _item(place, item, answers, state.telemetry) for place, item in enumerate(asked.items)
+            _item(index, item, answers, state.telemetry) for index, item in enumerate(asked.items)
         )
 
     listed = await state.run(items)
@@ -100,11 +100,11 @@ def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
     return answer
 
 
-def _item(place: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
+def _item(index: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
     try:
         question = answers.question(PredictIn.model_validate(item))
         return _known_or_new(question, answers, telemetry)
     except InputError as error:
-        return content(problem_of(error, f"/items/{place}"))
+        return content(problem_of(error, f"/items/{index}"))
     except ValidationError as error:
-        return content(unfit(error.errors(), f"/items/{place}"))
+        return content(unfit(error.errors(), f"/items/{index}"))

@@ -10,7 +10,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.service.answers.ranking import SHOWN, Goal, Limits, ranked
+from forerun.service.answers.ranking import RANKING_METRICS, Goal, Limits, ranked
 from forerun.service.http.answers import Answers
 from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn, RankOut
 from forerun.service.http.state import TheAnswers, TheState
@@ -36,7 +36,7 @@ def _ranked(asked: RankIn, answers: Answers) -> dict[str, Any]:
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
     goal = Goal(asked.objective, samples, _prices(asked, devices, answers))
-    most = asked.limits.model_dump(include=set(SHOWN), exclude_none=True)
+    most = asked.limits.model_dump(include=set(RANKING_METRICS), exclude_none=True)
     limits = Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
     return ranked(queries, goal, limits, answers.adaptation.current())
 

@@ -20,17 +20,17 @@ L4 = DeviceCatalog.load().get("l4")
 class Rote:
     """Knows by heart what it was shown, and answers 1 to all else."""
 
-    shown: dict = field(default_factory=dict)
+    observed: dict = field(default_factory=dict)
     log: list = field(default_factory=list)
 
     def adapt(self, measurements):
         keys = [key_of(q) for q in measurements.queries]
         self.log.append(set(keys))
-        shown = dict(zip(keys, measurements.values["latency_ms"], strict=True))
-        return Rote(shown, self.log)
+        observed = dict(zip(keys, measurements.values["latency_ms"], strict=True))
+        return Rote(observed, self.log)
 
     def predict(self, queries):
-        values = np.array([self.shown.get(key_of(q), 1.0) for q in queries])
+        values = np.array([self.observed.get(key_of(q), 1.0) for q in queries])
         return Predictions(
             {"latency_ms": values}, {"latency_ms": values / 2}, {"latency_ms": values * 2}
         )

@@ -61,7 +61,7 @@ def test_json_is_a_list_or_the_body_of_a_post_and_may_be_half_filled_in(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("m.json", "{", "sound JSON"),
+        ("m.json", "{", "valid JSON"),
         ("m.json", "[]", "no measurement to learn from"),
         ("m.json", '{"rows": []}', "no list of measurements"),
         ("m.json", '[{"workload": 3}]', "measurement 0.workload"),

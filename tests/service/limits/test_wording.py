@@ -56,8 +56,8 @@ FEATURES = {
 
 @given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
 def test_no_feature_is_called_by_its_own_name(feature, value):
-    taught = FeatureRange((feature,), np.array([2e6]), np.array([2e6]))
-    (line,) = taught.outside(np.array([value]))
+    training_range = FeatureRange((feature,), np.array([2e6]), np.array([2e6]))
+    (line,) = training_range.outside(np.array([value]))
     said = limit_line(line)
     assert said != line
     assert "_" not in said

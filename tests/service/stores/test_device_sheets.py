@@ -71,7 +71,7 @@ def test_sheets_are_read_from_files_and_wrong_ones_name_the_figure(tmp_path):
         ("vendor: acme\nkind: cpu\ntdp_w: -3\n", "tdp_w"),
         ("vendor: acme\n", "kind"),
         ("[1, 2]", "figures by name"),
-        ("a: [", "no sound sheet"),
+        ("a: [", "not a valid sheet"),
     ):
         file.write_text(text)
         with pytest.raises(BadSheet, match=says):
