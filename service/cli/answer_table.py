@@ -1,4 +1,4 @@
-"""Answers as people read them: one device in full, several side by side."""
+"""Print answers as tables: one device in full, several devices side by side."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
 
 
 def show(name: str, answers: Sequence[dict[str, Any]]) -> None:
-    """One answer in full, several side by side."""
+    """Print one answer in full, or several side by side."""
     if len(answers) == 1:
         show_one(name, answers[0])
     else:
@@ -22,7 +22,7 @@ def show(name: str, answers: Sequence[dict[str, Any]]) -> None:
 
 
 def show_one(source: str, answer: dict[str, Any]) -> None:
-    """Every metric with its interval and bound, where the time goes, and the limits."""
+    """Print every metric with interval and bound, the breakdown of the time, and the limits."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
     rows = table("", "estimate", "90 % interval", "bound")
@@ -48,7 +48,7 @@ def show_one(source: str, answer: dict[str, Any]) -> None:
 
 
 def _memory(answer: dict[str, Any]) -> None:
-    """What takes the memory, and whether the device has it."""
+    """Print the breakdown of the memory, and whether it fits the device."""
     out, fits = screen(), answer["fits"]
     if answer["breakdown_mib"]:
         parts = ", ".join(f"{part} {mib:,.0f}" for part, mib in answer["breakdown_mib"].items())
@@ -59,9 +59,9 @@ def _memory(answer: dict[str, Any]) -> None:
 
 
 def _power(facts: dict[str, Any]) -> None:
-    """Energy of a sample, and the device's own figures."""
-    bound_text = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
-    parts = [f"{name} {watts:,.4g}" for name, watts in bound_text.items() if watts is not None]
+    """Print the energy per sample, and the device's idle power, design power and power limit."""
+    known = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
+    parts = [f"{name} {watts:,.4g}" for name, watts in known.items() if watts is not None]
     if facts["energy_per_sample_j"] is not None:
         parts.insert(0, f"{facts['energy_per_sample_j']['value']:,.4g} J a sample")
     if parts:
@@ -69,7 +69,7 @@ def _power(facts: dict[str, Any]) -> None:
 
 
 def fit_word(fits: dict[str, Any] | None) -> str:
-    """`yes` where even the upper end fits, `perhaps` where the best estimate does."""
+    """`yes` where the upper end of the interval fits, `perhaps` where only the estimate fits."""
     if fits is None:
         return "not known"
     return "yes" if fits["fits"] else "perhaps" if fits["fits_at_value"] else "no"
@@ -102,7 +102,7 @@ def _value(answer: dict[str, Any], name: str) -> float | None:
 
 
 def table(*headings: str) -> Table:
-    """An empty table, its first column to the left."""
+    """An empty table; the first column is left-aligned, the others are right-aligned."""
     made = Table(box=None, pad_edge=False)
     for index, heading in enumerate(headings):
         made.add_column(heading, justify="right" if index else "left", no_wrap=True)
@@ -117,7 +117,7 @@ def _interval(name: str, estimate: dict[str, Any] | None) -> str:
 
 
 def _notes(answers: Sequence[dict[str, Any]]) -> None:
-    """Limits, each once with the devices that it holds for."""
+    """Print each limit once, with the devices to which it applies."""
     out = screen()
     ranges = [e for a in answers for e in a["metrics"].values() if e and e["low"] is not None]
     if len(answers) == 1 and any(e["coverage"] is None for e in ranges):

@@ -1,6 +1,6 @@
-"""The leaderboard as one page of HTML that needs nothing else: no script, font or style from afar.
+"""The leaderboard as one self-contained HTML page, without external scripts, fonts or styles.
 
-Made with the standard library, every text escaped. One table a dataset, one body a task.
+All text is escaped. There is one table per dataset and one table body per task.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ HEADINGS = (
     ("in 90 % interval", "minor"),
     ("high / low", "minor"),
 )
-"""Heading and class of every column; `minor` ones are left out on a narrow screen."""
+"""Heading and CSS class of each column; `minor` columns are hidden on a narrow screen."""
 
 
 def page(board: Leaderboard) -> str:
-    """The whole page: every entry with its rank, and under it its command or its citation."""
+    """The whole page: each entry with its rank, and below it its command or citation."""
     template = (files("forerun.service.http") / "templates" / "leaderboard.html").read_text("utf-8")
     sections = board.sections()
     tables = [
@@ -41,7 +41,8 @@ def page(board: Leaderboard) -> str:
         for dataset in board.datasets()
     ]
     links = [f'<a href="#{escape(name)}">{escape(name)}</a>' for name in board.datasets()]
-    empty = "<p>Nothing is stored yet: <code>forerun leaderboard --fresh</code> judges now.</p>"
+    command = "<code>forerun leaderboard --fresh</code>"
+    empty = f"<p>Nothing is stored yet: {command} runs the evaluation.</p>"
     return Template(template).substitute(
         links="".join(links), tables="\n".join(tables) if tables else empty
     )

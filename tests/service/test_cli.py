@@ -165,7 +165,7 @@ def test_a_wrong_setting_is_one_line_and_exit_2(run, monkeypatch, variable, valu
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_port_in_use_is_told_before_anything_else(run):
+def test_a_port_in_use_is_reported_before_anything_else(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = run("serve", "--port", port)

@@ -1,4 +1,4 @@
-"""POST /v1/rank: which devices meet the limits, in which order?"""
+"""POST /v1/rank: rank devices that meet limits by an objective."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["rank"])
 
 @router.post("/rank", response_model=RankOut)
 async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
-    """Devices that meet the limits in order of an objective, and why the others do not."""
+    """Devices that meet the limits, ranked by an objective, and why the others do not."""
     content = await state.run(lambda: to_json(_ranked(asked, answers)))
     return Response(content, media_type="application/json")
 
@@ -42,7 +42,7 @@ def _ranked(asked: RankIn, answers: Answers) -> dict[str, Any]:
 
 
 def _devices(asked: RankIn, answers: Answers) -> list[Device]:
-    """Each once, in the order given."""
+    """The candidate devices, without duplicates, in the order of the request."""
     if asked.devices is not None:
         return list(dict.fromkeys(map(answers.device, asked.devices)))
     catalog = list(answers.devices.catalog)
@@ -55,7 +55,7 @@ def _prices(asked: RankIn, devices: Sequence[Device], answers: Answers) -> dict[
     """Device -> price of an hour.
 
     Raises:
-        InputError: a price is of no candidate, or the objective needs none.
+        InputError: a price is given for a device that is not ranked, or the objective is not cost.
     """
     if asked.prices_per_hour and asked.objective != "cost":
         raise InputError(f"Prices are for the objective cost; this one is {asked.objective}.")

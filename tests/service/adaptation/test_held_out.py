@@ -1,4 +1,4 @@
-"""What measurements are worth: judged on rows held out, never on rows that were shown."""
+"""Few-shot adaptation is scored on held-out rows, never on the support rows."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ L4 = DeviceCatalog.load().get("l4")
 
 @dataclass(frozen=True)
 class Rote:
-    """Knows by heart what it was shown, and answers 1 to all else."""
+    """Memorises its support rows, and answers 1 to every other query."""
 
     observed: dict = field(default_factory=dict)
     log: list = field(default_factory=list)
@@ -38,7 +38,7 @@ class Rote:
 
 @dataclass(frozen=True)
 class Level:
-    """One level for all: the geometric mean of what it was shown."""
+    """Predicts one value for all queries: the geometric mean of its support rows."""
 
     level: float = 1.0
 

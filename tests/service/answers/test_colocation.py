@@ -77,8 +77,10 @@ def test_more_programs_than_cpus_wait_for_their_share(service):
     assert p_wall(cpus=16, residents=crowd) > 3 * crowded
     busy = {"cpu.user_share": 8.0}
     assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
-    shown = busy | {"cpu.idle_share": 8.0}
-    assert p_wall(metrics=shown) == p_wall(metrics=shown, cpus=16), "what it shows adds up to 16"
+    metrics = busy | {"cpu.idle_share": 8.0}
+    assert p_wall(metrics=metrics) == p_wall(metrics=metrics, cpus=16), (
+        "its metrics add up to 16 CPUs"
+    )
     body = service.post(
         "/v1/colocation", json={"candidate": program("spin"), "host": {"residents": crowd}}
     ).json()
@@ -101,15 +103,15 @@ def test_a_program_of_many_threads_counts_as_often(service):
         answer = service.post("/v1/colocation", json=asked)
         return answer.json()["candidate"]["p_wall"]["value"]
 
-    assert p_wall([], 2) == p_wall([], 16), "nobody is beside it"
+    assert p_wall([], 2) == p_wall([], 16), "it has no neighbours"
     assert p_wall([eight | {"threads": 8}], 2) < 0.6 * p_wall([], 2)
     assert p_wall([eight | {"threads": 8}], 16) > 0.9 * p_wall([], 16)
 
 
 def test_what_a_host_is_said_to_show_may_be_anything(service):
     for much in (1e3, 1e15):
-        shown = {"metrics": {"cpu.user_share": much}}
-        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": shown})
+        host = {"metrics": {"cpu.user_share": much}}
+        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": host})
         assert answer.status_code == 200
         assert 0 < answer.json()["candidate"]["p_wall"]["value"] < 0.2
     many = program("chase", threads=1024)
@@ -121,7 +123,7 @@ def test_what_a_host_is_said_to_show_may_be_anything(service):
     assert not body["missing_metrics"]
 
 
-def test_a_name_that_was_measured_is_told(service):
+def test_a_program_that_was_measured_is_marked(service):
     new = program("spin") | {"name": "new"}
     asked = {"candidate": program("spin"), "host": {"residents": [new]}}
     body = service.post("/v1/colocation", json=asked).json()
@@ -129,8 +131,8 @@ def test_a_name_that_was_measured_is_told(service):
 
 
 def test_a_window_of_the_host_counts_its_residents_once(service):
-    shown = {"residents": [program("chase")], "window": window(0.9, 0.3)}
-    answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": shown})
+    host = {"residents": [program("chase")], "window": window(0.9, 0.3)}
+    answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": host})
     assert any("shows now" in line for line in answer.json()["assumed"])
     medians = dict(zip(METRICS, host(0.9, 0.3), strict=True))
     same = {"residents": [program("chase")], "metrics": medians}
@@ -150,7 +152,7 @@ def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
     assert not answer.json()["program"]["in_domain"]
 
 
-def test_nobody_beside_it_is_p_1_by_definition_and_an_empty_host_is_first(service):
+def test_p_is_1_without_neighbours_and_an_empty_host_is_first(service):
     for name in ("spin", "chase", "never-measured"):
         candidate = program("chase") | {"name": name}
         asked = {"candidate": candidate, "host": {"cpus": 4}}
@@ -162,12 +164,14 @@ def test_nobody_beside_it_is_p_1_by_definition_and_an_empty_host_is_first(servic
     body = service.post(
         "/v1/colocation/rank", json={"candidate": program("chase"), "hosts": hosts}
     ).json()["hosts"]
-    assert [one["index"] for one in body] == [1, 0], "hosts without names are told by their place"
+    assert [one["index"] for one in body] == [1, 0], (
+        "hosts without names are identified by their index"
+    )
     assert body[0]["score"] == pytest.approx(1.0)
     assert all(isinstance(one["in_domain"], bool) for one in body)
 
 
-def test_a_profile_under_a_name_that_was_measured_is_told(service):
+def test_a_profile_under_a_measured_name_is_reported(service):
     asked = {"candidate": program("chase"), "host": {}}
     body = service.post("/v1/colocation", json=asked).json()
     assert any("measured under that name" in line and "chase" in line for line in body["assumed"])
@@ -180,7 +184,7 @@ def test_a_profile_under_a_name_that_was_measured_is_told(service):
     assert any("adds nothing to the host: bare" in line for line in body["assumed"])
 
 
-def test_metrics_that_nothing_reads_are_told(service):
+def test_unread_metrics_are_reported(service):
     odd = {"metrics": [METRICS[0], "cpu.usre_share"], "seconds": [[0.5, 0.5]]}
     known, candidate = program("spin"), program("chase")
     candidate["alone"] = candidate["alone"] | {"cpu.typo": 1.0}
@@ -231,7 +235,7 @@ def test_the_objective_decides_the_order(service, objective):
     assert [one["name"] for one in body["hosts"]] == ["empty", "cache"]
 
 
-def test_without_a_predictor_that_was_taught_it_says_how_to_get_one(client):
+def test_without_a_predictor_of_colocation_it_says_how_to_get_one(client):
     answer = client.post("/v1/colocation", json={"candidate": {"name": "x"}, "host": {}})
     assert answer.status_code == 422
     assert "collect contention" in answer.json()["detail"]

@@ -37,7 +37,7 @@ from forerun.service.limits.wording import limit_line
         ("torch_version is 2.09, training saw 2.02 to 2.04", "2.9, training saw 2.2 to 2.4"),
     ],
 )
-def test_a_feature_out_of_range_is_told_as_a_quantity(line, said):
+def test_a_feature_out_of_range_is_reported_as_a_quantity(line, said):
     assert limit_line(line).endswith(said)
 
 

@@ -54,7 +54,7 @@ def test_peaks_follow_vectors_and_vendor(root, vendor, flags, cycle):
     assert device.peak("fp32") == pytest.approx(expected, rel=0.01)
 
 
-def test_where_nothing_is_told_a_black_box_is_proposed(tmp_path):
+def test_where_nothing_is_detected_a_black_box_is_proposed(tmp_path):
     with pytest.raises(BadSheet, match="--black-box"):
         detected_cpu("x", tmp_path)
     assert last_cache_mib(tmp_path) is None
