@@ -76,7 +76,7 @@ def _champion(settings: Settings) -> Path | None:
         "FORERUN_HOME": str(settings.home),
     }
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "forerun.training.release.registry", "fetch"],
             env=environment,
             capture_output=True,
@@ -85,7 +85,7 @@ def _champion(settings: Settings) -> Path | None:
             check=True,
         )
         # Libraries may print before the answer, which is the last line.
-        champion = json.loads(done.stdout.strip().splitlines()[-1])["path"]
+        champion = json.loads(completed.stdout.strip().splitlines()[-1])["path"]
     except (subprocess.SubprocessError, ValueError, LookupError) as error:
         why = getattr(error, "stderr", None) or str(error)
         log().error("the registry did not answer; the bundled predictors do", why=str(why)[-500:])

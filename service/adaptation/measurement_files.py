@@ -81,13 +81,13 @@ class GraphFolder:
 
     @cached_property
     def _by_digest(self) -> dict[str, Path]:
-        found = {}
+        files = {}
         for file in model_files(self.folder):
             try:
-                found[self._read(file).digest] = file
+                files[self._read(file).digest] = file
             except InputError as error:
                 log().warning("a file is left out", file=file.name, why=str(error))
-        return found
+        return files
 
 
 def model_files(folder: Path) -> list[Path]:

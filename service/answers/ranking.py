@@ -229,8 +229,8 @@ def _out_of_domain(answer: dict[str, Any], names: set[str]) -> list[str]:
     return [f"{name} is outside what was measured" for name in left]
 
 
-def _overlap(one: Aim, other: Aim) -> bool:
+def _overlap(first: Aim, second: Aim) -> bool:
     """Whether two intervals overlap; a value without an interval counts as a point."""
-    lows = [aim.value if aim.low is None else aim.low for aim in (one, other)]
-    highs = [aim.value if aim.high is None else aim.high for aim in (one, other)]
+    lows = [aim.value if aim.low is None else aim.low for aim in (first, second)]
+    highs = [aim.value if aim.high is None else aim.high for aim in (first, second)]
     return max(lows) <= min(highs)

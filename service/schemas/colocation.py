@@ -168,7 +168,7 @@ class HostsIn(_Strict):
     @model_validator(mode="after")
     def _is_answered_at_once(self) -> "HostsIn":
         """The request is small enough to be predicted in one call."""
-        threads = sum(one.threads for host in self.hosts for one in host.residents)
+        threads = sum(program.threads for host in self.hosts for program in host.residents)
         if threads + self.candidate.threads * len(self.hosts) > MOST_RANKED_THREADS:
             raise ValueError(
                 f"more than {MOST_RANKED_THREADS:,} threads; rank fewer hosts at a time"

@@ -133,17 +133,17 @@ def clock_mhz(root: Path = ROOT) -> float | None:
     most = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if most.isdigit():
         return int(most) / 1e3
-    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
-    return round(float(found[1])) if found else None
+    match = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    return round(float(match[1])) if match else None
 
 
 def last_cache_mib(root: Path = ROOT) -> float | None:
     """The largest cache of the first processor, MiB; None where the system does not report it."""
     sizes = []
     for file in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
-        found = re.fullmatch(r"(\d+)([KM])", _text(file).strip())
-        if found:
-            sizes.append(int(found[1]) / (1024 if found[2] == "K" else 1))
+        match = re.fullmatch(r"(\d+)([KM])", _text(file).strip())
+        if match:
+            sizes.append(int(match[1]) / (1024 if match[2] == "K" else 1))
     return max(sizes, default=None)
 
 

@@ -96,13 +96,13 @@ class AdaptationStore:
         A set that cannot be read is logged and left out; its file remains.
         """
         names = self._names()
-        found = [
-            replace(made, undone=name.removesuffix(MADE) + UNDONE in names)
+        sets = [
+            replace(stored, undone=name.removesuffix(MADE) + UNDONE in names)
             for name in names
-            if name.endswith(MADE) and (made := self._set(name)) is not None
+            if name.endswith(MADE) and (stored := self._set(name)) is not None
         ]
         return tuple(
-            sorted((s for s in found if device in (None, s.device)), key=lambda s: (s.id, s.device))
+            sorted((s for s in sets if device in (None, s.device)), key=lambda s: (s.id, s.device))
         )
 
     def live(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
@@ -116,10 +116,10 @@ class AdaptationStore:
             UnknownSet: the device has no such set.
         """
         sets = self.live(device) if wanted is None else self.sets(device)
-        found = [s for s in sets if wanted in (None, s.id)]
-        if not found:
+        matches = [s for s in sets if wanted in (None, s.id)]
+        if not matches:
             raise UnknownSet(device, wanted)
-        return found[-1]
+        return matches[-1]
 
     def new(self, device: str, rows: Sequence[MeasuredRow]) -> MeasurementSet:
         """A set, not stored yet, that sorts after all others even if the clock was set back."""
@@ -143,9 +143,9 @@ class AdaptationStore:
             write_whole(self._folder / name, content.model_dump_json(exclude_none=True) + "\n")
             self._read[name] = made
 
-    def undo(self, found: MeasurementSet) -> None:
+    def undo(self, undone: MeasurementSet) -> None:
         """Roll back a set on disk; repeating it has no effect."""
-        write_whole(self._folder / f"{found.device}.{found.id}{UNDONE}", "")
+        write_whole(self._folder / f"{undone.device}.{undone.id}{UNDONE}", "")
 
     def check_room(self, device: str, rows: int) -> None:
         """Refuse rows for which the store has no room.
@@ -179,11 +179,11 @@ class AdaptationStore:
 
     def _parsed(self, name: str) -> MeasurementSet | None:
         try:
-            found = _File.model_validate_json((self._folder / name).read_bytes())
+            content = _File.model_validate_json((self._folder / name).read_bytes())
         except (OSError, ValidationError) as error:
             log().error("a set of measurements is left out", file=name, why=str(error)[:500])
             return None
-        if name != f"{found.device}.{found.id}{MADE}":
+        if name != f"{content.device}.{content.id}{MADE}":
             log().error("a set of measurements is not what its name says", file=name)
             return None
-        return MeasurementSet(found.id, found.device, found.time, found.rows)
+        return MeasurementSet(content.id, content.device, content.time, content.rows)

@@ -78,9 +78,7 @@ def test_more_programs_than_cpus_wait_for_their_share(service):
     busy = {"cpu.user_share": 8.0}
     assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
     metrics = busy | {"cpu.idle_share": 8.0}
-    assert p_wall(metrics=metrics) == p_wall(metrics=metrics, cpus=16), (
-        "its metrics add up to 16 CPUs"
-    )
+    assert p_wall(metrics=metrics) == p_wall(metrics=metrics, cpus=16), "they add up to 16"
     body = service.post(
         "/v1/colocation", json={"candidate": program("spin"), "host": {"residents": crowd}}
     ).json()
@@ -131,8 +129,10 @@ def test_a_program_that_was_measured_is_marked(service):
 
 
 def test_a_window_of_the_host_counts_its_residents_once(service):
-    host = {"residents": [program("chase")], "window": window(0.9, 0.3)}
-    answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": host})
+    measured_host = {"residents": [program("chase")], "window": window(0.9, 0.3)}
+    answer = service.post(
+        "/v1/colocation", json={"candidate": program("table"), "host": measured_host}
+    )
     assert any("shows now" in line for line in answer.json()["assumed"])
     medians = dict(zip(METRICS, host(0.9, 0.3), strict=True))
     same = {"residents": [program("chase")], "metrics": medians}
@@ -164,9 +164,7 @@ def test_p_is_1_without_neighbours_and_an_empty_host_is_first(service):
     body = service.post(
         "/v1/colocation/rank", json={"candidate": program("chase"), "hosts": hosts}
     ).json()["hosts"]
-    assert [one["index"] for one in body] == [1, 0], (
-        "hosts without names are identified by their index"
-    )
+    assert [one["index"] for one in body] == [1, 0], "unnamed hosts are identified by index"
     assert body[0]["score"] == pytest.approx(1.0)
     assert all(isinstance(one["in_domain"], bool) for one in body)
 

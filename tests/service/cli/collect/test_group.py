@@ -8,14 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors import (
-    live_window,
-    native,
-    neighbours,
-    own_program,
-    probe,
-    processor_operators,
-)
+from forerun.data.collectors.interference import live_window, native, neighbours, own_program
+from forerun.data.collectors.latency import fingerprint
+from forerun.data.collectors.workloads import processor_operators
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
@@ -34,7 +29,7 @@ SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)
 @pytest.fixture
 def small(monkeypatch):
     """Small operators in short windows, in place of the reference operators."""
-    monkeypatch.setattr(probe, "reference_operators", lambda: SMALL)
+    monkeypatch.setattr(fingerprint, "reference_operators", lambda: SMALL)
     monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
     monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
