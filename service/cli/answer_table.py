@@ -76,7 +76,7 @@ def fit_word(fits: dict[str, Any] | None) -> str:
 
 
 def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
-    """One row a device."""
+    """Print one row per device, with time, bound, memory, power and energy."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold]")
     rows = table("device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy")
