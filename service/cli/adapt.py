@@ -21,9 +21,7 @@ MOST_GROUPS = 5
 def adapt(
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="file of measurements, .parquet, .csv or .json; with --suggest: candidates"
-        ),
+        typer.Argument(help="measurements, .parquet, .csv or .json; candidates with --suggest"),
     ] = None,
     device: Annotated[str | None, typer.Option(help="name of the device")] = None,
     graphs: Annotated[
@@ -32,24 +30,15 @@ def adapt(
     ] = None,
     sheet: Annotated[
         str | None,
-        typer.Option(
-            help="spec sheet, .yaml or .json, with which to register the device; auto detects "
-            "this processor"
-        ),
+        typer.Option(help="spec sheet .yaml or .json to register; auto detects this processor"),
     ] = None,
     suggest: Annotated[
         int | None, typer.Option(help="suggest N workloads to measure next", min=1, max=1000)
     ] = None,
     batch_size: Annotated[int, typer.Option(help="batch size of candidates", min=1, max=65536)] = 1,
-    precision: Annotated[
-        str, typer.Option(help="precision of candidates: fp32, fp16, amp, ...")
-    ] = "fp32",
-    runtime: Annotated[
-        str, typer.Option(help="runtime of candidates: eager, compiled, ...")
-    ] = "eager",
-    listed: Annotated[
-        bool, typer.Option("--list", help="list the stored sets of measurements")
-    ] = False,
+    precision: Annotated[str, typer.Option(help="of candidates: fp32, fp16, amp, ...")] = "fp32",
+    runtime: Annotated[str, typer.Option(help="of candidates: eager, compiled, ...")] = "eager",
+    listed: Annotated[bool, typer.Option("--list", help="list the stored sets")] = False,
     rollback: Annotated[bool, typer.Option(help="roll back the device's last set")] = False,
     json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:

@@ -13,23 +13,13 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option(help="folder of a bundle; it may hold test rows only")
     ] = None,
-    shots: Annotated[
-        int, typer.Option(help="support rows of the test device for few-shot adaptation", min=0)
-    ] = 0,
-    seeds: Annotated[
-        int, typer.Option(help="number of fits, or of draws of support rows, to average", min=1)
-    ] = 1,
-    protocol: Annotated[
-        list[str] | None, typer.Option(help="only this protocol; may be repeated")
-    ] = None,
-    predictor: Annotated[
-        list[str] | None, typer.Option(help="only this predictor; may be repeated")
-    ] = None,
+    shots: Annotated[int, typer.Option(help="support rows of the test device", min=0)] = 0,
+    seeds: Annotated[int, typer.Option(help="fits, or draws of support rows", min=1)] = 1,
+    protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            help="keys to break scores down by, such as family,batch,device,precision,interval"
-        ),
+        typer.Option(help="break scores down, such as family,batch,device,precision,interval"),
     ] = None,
     rows: Annotated[
         Path | None, typer.Option(help="write every prediction to this .parquet or .csv file")

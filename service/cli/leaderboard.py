@@ -15,15 +15,9 @@ if TYPE_CHECKING:
 
 
 def leaderboard(
-    dataset: Annotated[
-        list[str] | None, typer.Option(help="only this dataset; may be repeated")
-    ] = None,
-    protocol: Annotated[
-        list[str] | None, typer.Option(help="only this protocol; may be repeated")
-    ] = None,
-    predictor: Annotated[
-        list[str] | None, typer.Option(help="only this predictor; may be repeated")
-    ] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     shots: Annotated[
         str | None,
         typer.Option(help="numbers of support rows of the test device, such as 0,5,10,20"),

@@ -104,9 +104,7 @@ class _Strict(BaseModel):
 class OperatorIn(_Strict):
     """One operator with its input and output shapes."""
 
-    kind: str = Field(
-        description="canonical kind of the operator, such as linear, conv or softmax", max_length=64
-    )
+    kind: str = Field(description="canonical kind, such as linear, conv, softmax", max_length=64)
     name: str = Field(default="", description="name of the operator", max_length=256)
     input_shapes: list[list[Dimension]] = Field(
         description="shapes of activation inputs, without weights", max_length=64
@@ -144,8 +142,7 @@ class NetworkIn(_Strict):
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
-        default="inference",
-        description="inference, or training, which is forward, backward and optimizer step",
+        default="inference", description="inference, or training: forward, backward and optimizer"
     )
     training: TrainingIn | None = Field(
         default=None,
@@ -216,13 +213,10 @@ class EstimateOut(BaseModel):
     low: float | None = Field(description="lower end of the interval, null without one")
     high: float | None = Field(description="upper end of the interval, null without one")
     coverage: float | None = Field(
-        description="share of measured values that the interval is calibrated to hold; null where "
-        "it is not "
-        "calibrated"
+        description="calibrated share of measured values in the interval; null where not calibrated"
     )
     p95: float | None = Field(
-        description="value that 95 % of runs stay below, in `unit`; only for calibrated memory "
-        "metrics"
+        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics only"
     )
     unit: str = Field(description="unit of the value: ms, MiB, W or J")
     in_domain: bool = Field(
@@ -246,22 +240,16 @@ class PredictorOut(BaseModel):
     version: str = Field(
         description="hash of its files; after a +, hash of the measurements it was adapted to"
     )
-    adapted_rows: int = Field(
-        description="number of measurements of this device that it was adapted to"
-    )
+    adapted_rows: int = Field(description="measurements of this device that it was adapted to")
 
 
 class PredictionOut(BaseModel):
     """The answer: estimates, missing metrics, and limits."""
 
-    metrics: dict[str, EstimateOut | None] = Field(
-        description="metric -> estimate; null where there is none"
-    )
+    metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
     missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
     in_domain: bool = Field(description="true when every requested metric is in its domain")
-    limits: list[str] = Field(
-        description="inputs outside the training range and other limits of the answer"
-    )
+    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
     fits: FitsOut | None = Field(
         description="whether the device's memory is sufficient; null where that is not known"
     )
@@ -293,12 +281,8 @@ class GraphOut(BaseModel):
     digest: str = Field(description="digest of the graph, to be given as `graph` in requests")
     operators: int = Field(description="number of operators, without views")
     parameters: int = Field(description="number of weight elements")
-    flops: float = Field(
-        description="floating-point operations of one forward pass at `batch_size`"
-    )
-    batch_size: int = Field(
-        description="batch size of the stored shapes; other batch sizes are scaled from it"
-    )
+    flops: float = Field(description="FLOPs of one forward pass at `batch_size`")
+    batch_size: int = Field(description="batch size of the stored shapes; others are scaled")
     source: str = Field(description="format that the graph was read from")
     unknown_operators: dict[str, int] = Field(description="unknown operator -> count")
 
@@ -338,35 +322,23 @@ class EntryOut(BaseModel):
     kind: Literal["ours", "baseline", "published"] = Field(description="origin of the figure")
     score: str = Field(description="name of the score that ranks this task")
     value: float | None = Field(description="value of that score")
-    standard_error: float | None = Field(
-        description="standard error of the value over seeds; null for a single seed"
-    )
+    standard_error: float | None = Field(description="of the value over seeds; null for one seed")
     shots: int = Field(description="support rows of the device under test, for few-shot adaptation")
-    seeds: int | None = Field(
-        description="number of fits, or of draws of support rows, that are averaged"
-    )
+    seeds: int | None = Field(description="averaged fits, or draws of support rows")
     n: int | None = Field(description="number of scored rows")
     mape: float | None = Field(description="mean absolute percentage error, percent")
     median_ape: float | None = Field(description="median absolute percentage error, percent")
     spearman: float | None = Field(description="rank correlation, -1 to 1")
-    coverage_90: float | None = Field(
-        description="share of measured values inside their 90 % interval, percent"
-    )
-    mean_interval_ratio: float | None = Field(
-        description="mean ratio of the interval's high to its low"
-    )
+    coverage_90: float | None = Field(description="coverage of 90 % intervals, percent")
+    mean_interval_ratio: float | None = Field(description="mean of the interval's high over low")
     further: dict[str, float | None] = Field(description="name of a further score -> its value")
     citation: str | None = Field(description="source of a published figure")
     over: str | None = Field(description="rows over which a cited figure is the mean")
-    command: str | None = Field(
-        description="command that reproduces this row; null for a cited figure"
-    )
+    command: str | None = Field(description="reproduces this row; null for a cited figure")
     date: str | None = Field(description="date of the evaluation, ISO 8601")
     commit: str | None = Field(description="commit of the code that evaluated it")
     digest: str | None = Field(description="hash of the dataset's bundle; null for a cited figure")
-    rank: int | None = Field(
-        description="rank among entries that are scored on the same rows; null for others"
-    )
+    rank: int | None = Field(description="among entries scored on the same rows; null for others")
     note: str = Field(description="reason for the missing rank; empty where there is a rank")
 
 
