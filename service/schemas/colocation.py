@@ -41,8 +41,7 @@ class WindowIn(_Strict):
 
     metrics: list[Name] = Field(
         description="names of metrics as `forerun collect window` prints them; others are listed "
-        "in "
-        "`unread_metrics`",
+        "in `unread_metrics`",
         max_length=MOST_METRICS,
         examples=[EXAMPLE_WINDOW["metrics"]],
     )
@@ -97,8 +96,7 @@ class ProgramIn(_Strict):
         ge=1,
         le=MOST_THREADS,
         description="threads that the program keeps busy; each is assumed to behave as the "
-        "profiled "
-        "program did on one CPU, and its isolated run has all CPUs of the host",
+        "profiled program did on one CPU, and its isolated run has all CPUs of the host",
     )
     reference_ratio: float | None = Field(
         default=None,
@@ -136,8 +134,7 @@ class HostIn(_Strict):
         ge=1,
         le=4_096,
         description="CPUs that all programs share. When absent: the sum of the host's CPU metrics "
-        "if "
-        "`cpu.idle_share` is among them, else 2, as on the guest of the training runs",
+        "if `cpu.idle_share` is among them, else 2, as on the guest of the training runs",
     )
 
 
@@ -225,8 +222,7 @@ class ProgramOut(BaseModel):
     program: str = Field(description="name of the program")
     measured: bool = Field(
         description="whether the training set holds co-located runs of a program of that name; "
-        "then "
-        "these determine the answer more than the profile does"
+        "then these determine the answer more than the profile does"
     )
     p_cpu: PerformanceOut | None = Field(description="P of CPU time")
     p_wall: PerformanceOut | None = Field(description="P of wall time")

@@ -82,8 +82,7 @@ class TrainingIn(BaseModel):
     zero_stage: Literal[0, 1, 2, 3] = Field(
         default=0,
         description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
-        "gradients (2), "
-        "also weights (3)",
+        "gradients (2), also weights (3)",
     )
     attention: Attention = Field(default="sdpa", description=ATTENTION)
     dropout: float | None = Field(
@@ -91,8 +90,7 @@ class TrainingIn(BaseModel):
         ge=0.0,
         lt=1.0,
         description="probability of every dropout; when absent, the network's own where the graph "
-        "has "
-        "it, else none",
+        "has it, else none",
     )
     checkpoint_blocks: bool = Field(
         default=False,
@@ -121,8 +119,7 @@ class TrainingIn(BaseModel):
     legacy_pytorch: bool = Field(
         default=False,
         description="whether PyTorch is older than 1.11, which keeps gradients between steps and "
-        "the "
-        "input of softmax",
+        "the input of softmax",
     )
     sequence_parallel: bool = Field(
         default=False,
@@ -155,8 +152,7 @@ class InferenceIn(BaseModel):
     joined_cache: bool = Field(
         default=False,
         description="whether every step concatenates old and new keys and values into new "
-        "tensors, as "
-        "models of transformers without a cache class do",
+        "tensors, as models of transformers without a cache class do",
     )
 
 

@@ -92,8 +92,7 @@ class RankIn(BaseModel):
     risk: Risk = Field(
         default="high",
         description="what is compared with the limits: the upper end of the interval (`high`) or "
-        "the best "
-        "estimate (`value`)",
+        "the best estimate (`value`)",
     )
 
 
