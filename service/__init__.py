@@ -1,1 +1,1 @@
-"""Top floor: answers over HTTP and on the command line."""
+"""The HTTP service and the command line."""

@@ -1,4 +1,4 @@
-"""The predictor to start with: a folder's, the registry's champion, or the bundled one."""
+"""Load the predictor: from a folder, the registry's champion, or the bundled one."""
 
 import json
 import os
@@ -21,16 +21,16 @@ from forerun.training.tracking.record import TrainingRecord
 
 FETCH_SECONDS = 300
 IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
-"""MLflow's own patience with a server that is down is four minutes, and the service would wait."""
+"""MLflow retries an unreachable server for four minutes by default, and the service would wait."""
 
 
 def load_predictors(settings: Settings) -> LoadedPredictor:
-    """The predictor that the settings name, else the bundled one.
+    """The predictor that the settings select, by default the bundled one.
 
-    The registry is asked by a short-lived process, so that mlflow never stays in this one.
+    A short-lived process queries the registry, so that mlflow is never imported into this one.
 
     Raises:
-        BadArtifact: what was found is damaged.
+        BadArtifact: the artifact is damaged.
     """
     if settings.predictor_folder is not None:
         return load_sealed(settings.predictor_folder)
@@ -44,14 +44,17 @@ def load_predictors(settings: Settings) -> LoadedPredictor:
 def adaptation_here(
     settings: Settings, graph_named: Callable[[str], OperatorGraph] | None = None
 ) -> tuple[Adaptation, DeviceStore]:
-    """The predictor with this user's measurements, for a process that answers no one else.
+    """The predictor adapted to this user's measurements, for a command-line process.
 
     Args:
-        settings: which predictor, and where measurements are.
-        graph_named: looks graphs up before the user's uploads do.
+        settings: the predictor and the folder of measurements.
+        graph_named: digest -> graph; it is tried before the user's uploaded graphs.
+
+    Returns:
+        The adaptation, and the store of devices.
 
     Raises:
-        BadArtifact: the predictor is damaged.
+        BadArtifact: the artifact is damaged.
     """
     devices = DeviceStore(settings.home / "devices")
     uploads = GraphStore(settings.home / "graphs", settings.graphs_kept)
@@ -73,7 +76,7 @@ def _champion(settings: Settings) -> Path | None:
         "FORERUN_HOME": str(settings.home),
     }
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "forerun.training.release.registry", "fetch"],
             env=environment,
             capture_output=True,
@@ -82,19 +85,19 @@ def _champion(settings: Settings) -> Path | None:
             check=True,
         )
         # Libraries may print before the answer, which is the last line.
-        found = json.loads(done.stdout.strip().splitlines()[-1])["path"]
+        champion = json.loads(completed.stdout.strip().splitlines()[-1])["path"]
     except (subprocess.SubprocessError, ValueError, LookupError) as error:
         why = getattr(error, "stderr", None) or str(error)
         log().error("the registry did not answer; the bundled predictors do", why=str(why)[-500:])
         return None
-    if found is None:
+    if champion is None:
         log().warning("no champion in the registry; the bundled predictors answer")
         return None
-    return Path(found)
+    return Path(champion)
 
 
 def training_record(settings: Settings) -> TrainingRecord:
-    """What the predictor in use was trained on; empty for one that does not say."""
+    """The training record of the predictor in use; empty where the artifact has none."""
     if settings.predictor_folder is not None:
         return TrainingRecord.read(settings.predictor_folder)
     folder = _champion(settings) if settings.registry_uri is not None else None

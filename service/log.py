@@ -1,4 +1,4 @@
-"""The log: one JSON object a line on standard error, so that answers stand alone on the other."""
+"""The log: one JSON object per line on standard error; standard output carries answers only."""
 
 import sys
 
@@ -7,9 +7,9 @@ from structlog.typing import FilteringBoundLogger
 
 
 def log() -> FilteringBoundLogger:
-    """Where events are noted.
+    """The logger of the service.
 
-    Tracebacks come without the values of variables: those may hold what users sent.
+    Tracebacks omit the values of variables, which may hold data of users.
     """
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),

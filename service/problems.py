@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: one shape, stable types, no internals."""
+"""Errors as RFC 9457 problem documents with stable types and without internals."""
 
 import json
 import secrets
@@ -27,23 +27,25 @@ STATUSES: Mapping[int, tuple[str, str]] = {
     422: ("bad-request", UNFIT),
     500: ("fault", "A fault of ours"),
 }
-"""Slug and title of problems that are no `InputError`, by HTTP status."""
+"""HTTP status -> slug and title of problems that do not come from an `InputError`."""
 
 
 class Problem(BaseModel):
-    """What went wrong, where, and how to mend it."""
+    """What went wrong, where, and how to correct it."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(description="stable identifier of the kind of problem; a page explains it")
-    title: str = Field(description="the kind of problem in words")
+    type: str = Field(
+        description="stable identifier of the kind of problem; its page explains the kind"
+    )
+    title: str = Field(description="the kind of problem, in words")
     status: int = Field(description="HTTP status")
-    detail: str = Field(description="what, where and how to mend it")
+    detail: str = Field(description="what went wrong, where, and how to correct it")
     instance: str | None = Field(
         default=None, description="path of the request; in a batch, the item as /items/0"
     )
-    did_you_mean: list[str] | None = Field(default=None, description="names that are close")
-    request_id: str | None = Field(default=None, description="what the log calls the request")
+    did_you_mean: list[str] | None = Field(default=None, description="similar names")
+    request_id: str | None = Field(default=None, description="identifier of the request in the log")
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -52,14 +54,14 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
     }
     for status, text in (
-        ("4XX", "The request is wrong; the problem says what and how to mend it."),
+        ("4XX", "The request is wrong; the problem says what is wrong and how to correct it."),
         ("5XX", "Not the request's fault, or what it asks for is not installed or has no room."),
     )
 }
 
 
 def problem_of(error: InputError, where: str | None = None) -> Problem:
-    """The problem document of an error that the asker can mend."""
+    """The problem document of an error that the client can correct."""
     return Problem(
         type=f"/problems/{error.slug}",
         title=(type(error).__doc__ or "Bad input.").splitlines()[0].rstrip("."),
@@ -72,7 +74,7 @@ def problem_of(error: InputError, where: str | None = None) -> Problem:
 
 def unfit(errors: Iterable[Any], where: str | None = None) -> Problem:
     """The problem document of pydantic's errors: each field's path and the value given."""
-    # A default that waits for a field that failed is no fault of its own.
+    # A default that depends on an invalid field is not an error by itself.
     own = (item for item in errors if item.get("type") != "default_factory_not_called")
     lines = [_line(item) for item in own]
     more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
@@ -80,7 +82,7 @@ def unfit(errors: Iterable[Any], where: str | None = None) -> Problem:
 
 
 def content(problem: Problem) -> bytes:
-    """The document as JSON, in ASCII, because what users send need not be sound Unicode."""
+    """The document as ASCII JSON, because text in a request need not be valid Unicode."""
     return json.dumps(problem.model_dump(exclude_none=True), separators=(",", ":")).encode()
 
 
@@ -90,18 +92,18 @@ def response(problem: Problem) -> Response:
 
 
 def kinds() -> dict[str, str]:
-    """Every slug with what it means."""
-    found = {slug: f"{title}." for slug, title in STATUSES.values()}
+    """Slug -> meaning, for every kind of problem."""
+    meanings = {slug: f"{title}." for slug, title in STATUSES.values()}
     waiting: list[type[InputError]] = [InputError]
     while waiting:
         cls = waiting.pop()
-        found[cls.slug] = (cls.__doc__ or "").splitlines()[0]
+        meanings[cls.slug] = (cls.__doc__ or "").splitlines()[0]
         waiting.extend(cls.__subclasses__())
-    return found
+    return meanings
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of an application with a problem document."""
+    """Make an application answer every error with a problem document."""
     app.add_exception_handler(InputError, _input_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -110,7 +112,7 @@ def install(app: FastAPI) -> None:
 
 
 def too_large(path: str, limit_mib: int) -> Problem:
-    """The problem of a request body over its limit."""
+    """The problem document of a request body over its size limit."""
     return _plain(413, f"The body of {path} may have {limit_mib} MiB; send less at a time.", path)
 
 
@@ -126,14 +128,14 @@ def _line(item: Mapping[str, Any]) -> str:
     if where == "body" and isinstance(given, bytes):
         return "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
     if item["type"] == "json_invalid":
-        return f"{where}: it is not sound JSON: {item['ctx']['error']}"
+        return f"{where}: it is not valid JSON: {item['ctx']['error']}"
     if item["type"] == "missing":
         return f"{where}: {item['msg']}"
-    return f"{where}: {item['msg']} (given {_shown(given)})"
+    return f"{where}: {item['msg']} (given {_excerpt(given)})"
 
 
-def _shown(value: Any) -> str:
-    """The start of a value; a large one is never written out as a whole."""
+def _excerpt(value: Any) -> str:
+    """The start of a value, because large values are never repeated in full."""
     if isinstance(value, str | bytes | list):
         return repr(value[:LONGEST_VALUE])[:LONGEST_VALUE]
     if isinstance(value, dict):
@@ -162,7 +164,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    """Nobody is left to read it."""
+    """The client disconnected, so nobody reads this response."""
     return response(_plain(400, "The connection closed before the body was whole.", None))
 
 

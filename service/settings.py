@@ -1,4 +1,4 @@
-"""Every setting of the service; each is an environment variable FORERUN_NAME."""
+"""The settings of the service; each can be set by an environment variable FORERUN_NAME."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from forerun.data.errors import InputError
 
 
 class BadSetting(InputError):
-    """An environment variable holds what the setting cannot be."""
+    """An environment variable holds an invalid value."""
 
     slug = "bad-setting"
 
@@ -32,16 +32,21 @@ class Settings(BaseSettings):
         default=16, ge=1, le=2047, description="largest JSON body accepted, MiB"
     )
     graphs_kept: int = Field(
-        default=10_000, ge=1, description="most uploaded graphs kept; further ones are refused"
+        default=10_000,
+        ge=1,
+        description="largest number of stored graphs; further uploads are refused",
     )
     answers_kept: int = Field(
-        default=20_000, ge=0, description="answers kept in memory; the longest unused leave first"
+        default=20_000,
+        ge=0,
+        description="answers cached in memory; the least recently used leave first",
     )
     registry_uri: str | None = Field(
-        default=None, description="MLflow registry whose champion answers; bundled when not set"
+        default=None,
+        description="MLflow registry whose champion answers; without it the bundled one does",
     )
     predictor_folder: Path | None = Field(
-        default=None, description="a saved predictor to answer with, in place of the bundled one"
+        default=None, description="folder of a saved predictor that replaces the bundled one"
     )
 
     @classmethod
@@ -49,7 +54,7 @@ class Settings(BaseSettings):
         """Settings from the environment.
 
         Raises:
-            BadSetting: a variable's value does not fit; the message names variable and value.
+            BadSetting: a variable has an invalid value; the message names both.
         """
         try:
             return cls()

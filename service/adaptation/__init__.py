@@ -1,1 +1,1 @@
-"""Measurements of users: read, kept apart for judging, and adapted to."""
+"""Few-shot adaptation: read users' measurements, adapt predictors, score held-out rows."""

@@ -21,25 +21,26 @@ def candidates_of(
     precision: NumberFormat,
     runtime: Runtime,
 ) -> dict[str, Query]:
-    """What people call each candidate -> its query.
+    """The candidates: name of the operator or path of the model file -> its query.
 
     Args:
-        sources: model files, folders of them; the reference operators where there are none.
-        device: to be measured.
-        batch_size: of networks.
+        sources: model files, or folders that hold them; the reference operators where empty.
+        device: the device to measure.
+        batch_size: batch size of networks.
         precision: number format.
-        runtime: how it will be run.
+        runtime: execution mode.
 
     Raises:
-        MissingData: a source is not there, or a folder holds no model.
-        UnreadableModel: a file named by itself is no model; in a folder it is left out and logged.
+        MissingData: a source does not exist, or a folder holds no model file.
+        UnreadableModel: a source is not a readable model. Unreadable files in a folder are logged
+            and left out.
     """
     software = Software(runtime=runtime)
     if not sources:
         return {
             op.name: Query(Kernel(op, precision), device, software) for op in reference_operators()
         }
-    found = {}
+    candidates = {}
     for source in sources:
         files = model_files(source) if source.is_dir() else [source]
         if not files:
@@ -53,5 +54,5 @@ def candidates_of(
                 log().warning("a file is left out", file=file.name, why=str(error))
                 continue
             network = Network(graph, batch_size, precision)
-            found[str(file)] = Query(network, device, software)
-    return found
+            candidates[str(file)] = Query(network, device, software)
+    return candidates

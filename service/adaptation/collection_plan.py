@@ -1,4 +1,4 @@
-"""Plans of what to measure on a processor, as people write them in YAML."""
+"""Measurement plans for a processor, which users write in YAML."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -18,11 +18,11 @@ from forerun.service.adaptation.measured_networks import built_trials, onnx_tria
 from forerun.service.problems import unfit
 
 COMPILE_S = 30.0
-"""A guess at what torch.compile takes."""
+"""A guess at the time that torch.compile takes, in seconds."""
 
 
 class BadPlan(InputError):
-    """A plan of measurements cannot be what it says."""
+    """A measurement plan is not valid."""
 
     slug = "bad-plan"
 
@@ -35,12 +35,14 @@ class SweepPlan(_Part):
     """A grid of single operators."""
 
     step: int = Field(default=4, ge=2, le=64, description="factor from one size to the next")
-    largest_mib: float = Field(default=512, gt=0, description="operands in fp32, at most")
+    largest_mib: float = Field(
+        default=512, gt=0, description="largest size of the operands in fp32, MiB"
+    )
     runtimes: tuple[Literal["onnxruntime", "eager"], ...] = ("onnxruntime",)
     precisions: tuple[Literal["fp32", "bf16"], ...] = ("fp32",)
 
     def trials(self) -> Iterator[Trial]:
-        """Every operator in every way; onnxruntime in fp32 alone."""
+        """Every operator in each runtime and precision; onnxruntime runs fp32 only."""
         operators = operator_sweep(self.step, int(self.largest_mib * 2**18))
         for runtime, precision in product(self.runtimes, self.precisions):
             if runtime == "onnxruntime" and precision != "fp32":
@@ -57,22 +59,24 @@ class SweepPlan(_Part):
 
 
 class NetworksPlan(_Part):
-    """Networks of the zoo, through torch."""
+    """Networks of the zoo, run with torch."""
 
-    names: tuple[str, ...] = Field(min_length=1, description="of the zoo")
+    names: tuple[str, ...] = Field(min_length=1, description="names of networks in the zoo")
     batch_sizes: tuple[int, ...] = (1,)
     runtimes: tuple[Literal["eager", "compiled"], ...] = ("eager",)
     precisions: tuple[Literal["fp32", "bf16", "amp_bf16"], ...] = ("fp32",)
     phases: tuple[Phase, ...] = ("inference",)
 
     def trials(self) -> Iterator[Trial]:
-        """Every network in every way.
+        """Every network at each batch size, runtime, precision and phase.
 
         Raises:
-            BadPlan: the zoo has no network of a name.
+            BadPlan: the zoo has no network of that name.
         """
-        ways = product(self.names, self.batch_sizes, self.runtimes, self.precisions, self.phases)
-        for name, size, runtime, precision, phase in ways:
+        combinations = product(
+            self.names, self.batch_sizes, self.runtimes, self.precisions, self.phases
+        )
+        for name, size, runtime, precision, phase in combinations:
             if name not in NETWORKS:
                 raise BadPlan(f"The zoo has no network {name!r}; it has {', '.join(NETWORKS)}.")
             yield Trial(
@@ -88,24 +92,31 @@ class NetworksPlan(_Part):
 
 
 class CollectionPlan(_Part):
-    """What to measure, and how long."""
+    """What to measure, and for how long."""
 
-    budget_minutes: float = Field(default=20, gt=0, description="in all")
-    window_s: float = Field(default=2.0, gt=0, le=600, description="measured time of one row")
+    budget_minutes: float = Field(default=20, gt=0, description="total time, minutes")
+    window_s: float = Field(
+        default=2.0, gt=0, le=600, description="measured time of one row, seconds"
+    )
     operators: SweepPlan | None = None
     networks: tuple[NetworksPlan, ...] = ()
     reference_networks: bool = Field(
-        default=True, description="the networks built for processors, through onnxruntime"
+        default=True,
+        description="whether to measure the networks built for processors, with onnxruntime",
     )
-    reference_batch_sizes: tuple[int, ...] = Field(default=(1,), description="of those")
+    reference_batch_sizes: tuple[int, ...] = Field(
+        default=(1,), description="batch sizes of the reference networks"
+    )
     processor_operators: bool = Field(
-        default=False, description="operators of single samples, through onnxruntime"
+        default=False, description="whether to measure operators at batch size 1, with onnxruntime"
     )
-    onnx_files: tuple[Path, ...] = Field(default=(), description="relative to the plan's folder")
+    onnx_files: tuple[Path, ...] = Field(
+        default=(), description="ONNX files to measure; paths are relative to the plan's folder"
+    )
 
     @classmethod
     def standard(cls) -> "CollectionPlan":
-        """What is measured where no plan is given; `plans/cpu-standard.yaml` is the same."""
+        """The plan that is used where none is given; `plans/cpu-standard.yaml` is the same plan."""
         small = ("resnet18", "mobilenet-v2", "vit-small")
         wide = ("resnet50", "efficientnet-b0", "convnext-tiny", "bert-base-128")
         return cls(
@@ -121,15 +132,20 @@ class CollectionPlan(_Part):
         )
 
     def trials(self, table: Path, folder: Path) -> tuple[Trial, ...]:
-        """Everything that the plan names; graphs of ONNX files are put beside the table.
+        """Every trial of the plan; graphs of ONNX files are written next to the table.
+
+        Args:
+            table: path of the table of measurements.
+            folder: folder of the plan.
 
         Raises:
-            BadPlan, UnreadableModel: a network or a file is not there.
+            BadPlan: a network or a file does not exist.
+            UnreadableModel: a file is not a readable model.
         """
         files = [folder / file for file in self.onnx_files]
-        lost = [file for file in files if not file.is_file()]
-        if lost:
-            raise BadPlan(f"The plan names {lost[0]}, which is not there.")
+        missing = [file for file in files if not file.is_file()]
+        if missing:
+            raise BadPlan(f"The plan names {missing[0]}, which is not there.")
         sizes = self.reference_batch_sizes if self.reference_networks else ()
         built = built_trials(table, batch_sizes=sizes) if sizes else ()
         parts = [self.operators.trials()] if self.operators else []
@@ -141,10 +157,10 @@ class CollectionPlan(_Part):
 
 
 def read_plan(path: Path) -> CollectionPlan:
-    """The plan in a file.
+    """Read a plan from a YAML file.
 
     Raises:
-        BadPlan: there is none, or it says what no plan can.
+        BadPlan: there is no such file, or it holds no valid plan.
     """
     import yaml
 
@@ -153,7 +169,7 @@ def read_plan(path: Path) -> CollectionPlan:
     except OSError:
         raise BadPlan(f"No plan {path}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadPlan(f"{path} is no sound YAML: {error}".replace("\n", " ")) from None
+        raise BadPlan(f"{path} is not valid YAML: {error}".replace("\n", " ")) from None
     try:
         return CollectionPlan.model_validate(content or {})
     except ValidationError as error:

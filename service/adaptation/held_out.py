@@ -1,4 +1,4 @@
-"""What a few measurements are worth: errors on rows that an adaptation did not see."""
+"""Score few-shot adaptation: errors on held-out rows, by cross-validation over groups."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,26 +13,30 @@ from forerun.models.predictor import Predictor
 from forerun.service.schemas.measured_rows import NAMES
 
 MOST_REFITS = 50
+"""Most groups that are held out one by one."""
 FEW_FOLDS = 10
+"""Most folds where groups are not held out one by one."""
 FEWEST_ROWS = 5
+"""Fewest residuals from which a further gain is estimated."""
 ENOUGH = 0.01
-"""Share of the error that any number of further rows may take away, below which it is enough."""
+"""Bound on the gain of further rows, in relative error, below which the rows are sufficient."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricError:
-    """One metric's error on the rows, before they were shown and with them held out in turn.
+    """One metric's error before adaptation, and after adaptation to the other folds.
 
     Attributes:
-        rows: how many rows have a measured value and an answer.
-        mape_before, mape_after: mean absolute percentage error; `after` is None where no other
-            row was left to learn from.
-        width_before, width_after: median of the interval's high over low; None without intervals.
+        rows: number of rows with a measured value and a prediction.
+        mape_before, mape_after: mean absolute percentage error; `after` is None where no row
+            remained for adaptation.
+        width_before, width_after: median ratio of the interval's upper to its lower end; None
+            without intervals.
         held_before, held_after: share of rows inside their interval; None without intervals.
+        gain: upper bound on how much further rows would lower the expected relative error (0.01
+            is one percentage point); None where there are too few rows to estimate it.
         by_group: model or operator -> mean absolute percentage error of its rows, adapted without
-            any row of it; empty where no other row was left.
-        gain: by how much further rows would lower the typical relative error at most (0.01 is a
-            point); None where too few rows tell.
+            any row of that group; empty where no row remained for adaptation.
     """
 
     rows: int
@@ -47,23 +51,23 @@ class MetricError:
 
     @property
     def coverage(self) -> float | None:
-        """Share of held-out rows inside the interval of an adaptation that did not see them."""
+        """Share of held-out rows inside the prediction interval after adaptation."""
         return self.held_after
 
     @property
     def enough(self) -> bool:
-        """Whether further rows would gain less than a point."""
+        """Whether further rows would lower the error by less than one percentage point."""
         return self.gain is not None and self.gain < ENOUGH
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Errors by metric, and in how many parts the rows were held out.
+    """Errors by metric, from a cross-validation over groups of rows.
 
     Attributes:
         metrics: metric -> its errors.
-        folds: adaptations that were made; each saw all rows but those that it was judged on.
-        one_by_one: whether each held out one model or operator.
+        folds: number of folds; each adaptation used all rows outside its fold.
+        one_by_one: whether each fold held out a single model or operator.
     """
 
     metrics: Mapping[str, MetricError]
@@ -72,7 +76,7 @@ class HeldOut:
 
     @property
     def enough(self) -> bool:
-        """Whether further rows would gain less than a point in every metric."""
+        """Whether further rows would lower each metric's error by less than a percentage point."""
         return bool(self.metrics) and all(error.enough for error in self.metrics.values())
 
 
@@ -84,54 +88,54 @@ def held_out(
     budget_s: float = np.inf,
     adapt_s: float = 0.0,
 ) -> HeldOut:
-    """Errors of the predictor before, and adapted on all rows but those judged.
+    """Cross-validate the adaptation to measured rows, with groups held out together.
 
-    Runs of one model, or of one operator's shape, are held out together, whatever their batch size,
-    precision, execution mode or version: one of them would give away the others. Where all rows are
-    of one model, its settings are held out in turn. With more than `MOST_REFITS` of them, or where
-    adapting that often would take longer than the budget, they are held out in `FEW_FOLDS` parts or
-    fewer.
+    A group is all runs of one model, or of one operator's shapes, whatever their batch size,
+    precision, execution mode or version, because one of them would leak into the others. Where all
+    rows belong to one model, its settings are the groups. Each group is held out alone unless there
+    are more than `MOST_REFITS` groups or that many adaptations would exceed the budget; then there
+    are at most `FEW_FOLDS` folds.
 
     Args:
-        base: not adapted to the device.
-        measured: the rows to judge.
-        before: what `base` says of them.
-        earlier: further rows to learn from; runs of the model judged are left out of them.
-        budget_s: time that the adaptations may take.
-        adapt_s: time that one takes.
+        base: the predictor that is not adapted to the device.
+        measured: the rows to score.
+        before: predictions of `base` for these rows.
+        earlier: further rows to adapt to; those of a held-out group are left out.
+        budget_s: time for all adaptations, seconds.
+        adapt_s: time of one adaptation, seconds.
     """
     rows = measured if earlier is None else measured + earlier
     keys = [group_of(query) for query in rows.queries]
     if len(set(keys)) == 1:
-        # Of one model only, its batch sizes and settings are what can be held out.
+        # With a single model, only its batch sizes and settings can be held out.
         keys = [key_of(query) for query in rows.queries]
-    judged = list(dict.fromkeys(keys[: len(measured)]))
+    groups = list(dict.fromkeys(keys[: len(measured)]))
     affordable = budget_s / max(adapt_s, 1e-6)
-    one_by_one = len(judged) <= min(MOST_REFITS, affordable)
-    count = len(judged) if one_by_one else int(min(max(affordable, 2), FEW_FOLDS, len(judged)))
-    fold = {key: place % count for place, key in enumerate(judged)}
+    one_by_one = len(groups) <= min(MOST_REFITS, affordable)
+    count = len(groups) if one_by_one else int(min(max(affordable, 2), FEW_FOLDS, len(groups)))
+    fold = {key: index % count for index, key in enumerate(groups)}
     folds = np.array([fold.get(key, -1) for key in keys])
     after = _Columns.empty(len(measured))
     for number in range(count):
-        mine = np.flatnonzero(folds[: len(measured)] == number)
+        held = np.flatnonzero(folds[: len(measured)] == number)
         rest = rows.take(folds != number)
         if len(rest):
-            after.fill(mine, base.adapt(rest).predict(measured.take(mine).queries))
+            after.fill(held, base.adapt(rest).predict(measured.take(held).queries))
     classes = len({_class(query) for query in measured.queries})
-    said = _Columns.empty(len(measured))
-    said.fill(np.arange(len(measured)), before)
+    unadapted = _Columns.empty(len(measured))
+    unadapted.fill(np.arange(len(measured)), before)
     labels = [group_name(query) for query in measured.queries]
-    found = {
+    errors = {
         name: error
         for name in NAMES
-        if (error := _error(name, measured.values, said, after, classes, labels)) is not None
+        if (error := _error(name, measured.values, unadapted, after, classes, labels)) is not None
     }
-    return HeldOut(found, count, one_by_one)
+    return HeldOut(errors, count, one_by_one)
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Answers to all rows, filled fold by fold; NaN where there is none."""
+    """Predictions for all rows by metric, filled fold by fold; NaN where there is none."""
 
     values: Mapping[str, Column]
     low: Mapping[str, Column]
@@ -141,11 +145,15 @@ class _Columns:
     def empty(cls, rows: int) -> "_Columns":
         return cls(*({name: np.full(rows, np.nan) for name in NAMES} for _ in range(3)))
 
-    def fill(self, places: NDArray[np.intp], said: Predictions) -> None:
-        sides = ((self.values, said.values), (self.low, said.low), (self.high, said.high))
-        for mine, theirs in sides:
-            for name in set(mine) & set(theirs):
-                mine[name][places] = theirs[name]
+    def fill(self, indices: NDArray[np.intp], predictions: Predictions) -> None:
+        sides = (
+            (self.values, predictions.values),
+            (self.low, predictions.low),
+            (self.high, predictions.high),
+        )
+        for columns, predicted in sides:
+            for name in set(columns) & set(predicted):
+                columns[name][indices] = predicted[name]
 
 
 def _error(
@@ -159,38 +167,38 @@ def _error(
     truth = measured.get(name, np.zeros(0))
     if not len(truth):
         return None
-    judged = ~np.isnan(truth) & ~np.isnan(before.values[name])
-    if not judged.any():
+    scored = ~np.isnan(truth) & ~np.isnan(before.values[name])
+    if not scored.any():
         return None
-    truth = truth[judged]
-    ends = [(side.low[name][judged], side.high[name][judged]) for side in (before, after)]
+    truth = truth[scored]
+    ends = [(side.low[name][scored], side.high[name][scored]) for side in (before, after)]
     (wide_before, held_before), (wide_after, held_after) = (
         (_width(low, high), _held(truth, low, high)) for low, high in ends
     )
     return MetricError(
-        int(judged.sum()),
-        _mape(truth, before.values[name][judged]) or 0.0,
-        _mape(truth, after.values[name][judged]),
+        int(scored.sum()),
+        _mape(truth, before.values[name][scored]) or 0.0,
+        _mape(truth, after.values[name][scored]),
         wide_before,
         wide_after,
         held_before,
         held_after,
-        _gain(np.log(truth / after.values[name][judged]), classes),
-        _by_group(truth, after.values[name][judged], np.array(labels)[judged]),
+        _gain(np.log(truth / after.values[name][scored]), classes),
+        _by_group(truth, after.values[name][scored], np.array(labels)[scored]),
     )
 
 
-def _by_group(truth: Column, said: Column, labels: NDArray[np.str_]) -> Mapping[str, float]:
+def _by_group(truth: Column, predicted: Column, labels: NDArray[np.str_]) -> Mapping[str, float]:
     errors = {
-        str(label): _mape(truth[labels == label], said[labels == label])
+        str(label): _mape(truth[labels == label], predicted[labels == label])
         for label in np.unique(labels)
     }
     return {label: error for label, error in errors.items() if error is not None}
 
 
-def _mape(truth: Column, said: Column) -> float | None:
-    known = ~np.isnan(said)
-    return float(100 * np.mean(np.abs(said / truth - 1)[known])) if known.any() else None
+def _mape(truth: Column, predicted: Column) -> float | None:
+    known = ~np.isnan(predicted)
+    return float(100 * np.mean(np.abs(predicted / truth - 1)[known])) if known.any() else None
 
 
 def _width(low: Column, high: Column) -> float | None:
@@ -204,26 +212,29 @@ def _held(truth: Column, low: Column, high: Column) -> float | None:
 
 
 def _gain(residuals: Column, classes: int) -> float | None:
-    """How far the error could fall with any number of further rows.
+    """Upper bound on how much further rows could lower the error.
 
-    What rows teach a class of work is its level, known to within the standard error of the mean
-    residual. The expected error is the root of spread squared and standard error squared; endless
-    rows would leave the spread.
+    Adaptation estimates a mean residual for each class of workloads, and that estimate has the
+    standard error of the mean. The expected error is sqrt(s^2 + e^2), where s is the standard
+    deviation of the residuals and e is the standard error; with unlimited rows only s remains.
 
     Args:
-        residuals: log(measured / answer) of rows held out.
-        classes: of work; each has a level of its own, so that its rows alone tell it.
+        residuals: n values of log(measured / predicted) of held-out rows; NaN where unknown.
+        classes: number of workload classes; each has its own mean, estimated from its rows alone.
+
+    Returns:
+        sqrt(s^2 + e^2) - s; None with fewer than `FEWEST_ROWS` residuals.
     """
     known = residuals[~np.isnan(residuals)]
     if len(known) < FEWEST_ROWS:
         return None
-    spread = float(np.std(known, ddof=1))
-    error = spread / np.sqrt(len(known) / classes)
-    return float(np.hypot(spread, error) - spread)
+    deviation = float(np.std(known, ddof=1))
+    error = deviation / np.sqrt(len(known) / classes)
+    return float(np.hypot(deviation, error) - deviation)
 
 
 def key_of(query: Query) -> tuple[object, ...]:
-    """Equal for runs of one workload."""
+    """A key that is equal for runs of the same workload under the same settings."""
     run = query.run
     if run.kind == "kernel":
         op = run.operator
@@ -235,13 +246,13 @@ def key_of(query: Query) -> tuple[object, ...]:
 
 
 def group_of(query: Query) -> tuple[object, ...]:
-    """Equal for runs of one model, or of one operator's shape."""
+    """A key that is equal for runs of one model, or of one operator with the same shapes."""
     run = query.run
     return key_of(query)[:4] if run.kind == "kernel" else (run.graph.digest,)
 
 
 def group_name(query: Query) -> str:
-    """The model, or the operator with its shape, for people."""
+    """A readable name of the model, or of the operator and its shapes."""
     run = query.run
     if run.kind == "kernel":
         shapes = ", ".join("x".join(map(str, shape)) for shape in run.operator.input_shapes)

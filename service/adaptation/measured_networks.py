@@ -1,4 +1,4 @@
-"""Networks to measure, joined with their operator graphs, which stand beside the table."""
+"""Trials of networks; their operator graphs are written next to the table of measurements."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ from forerun.service.adaptation.measurement_files import graph_folder_of
 def built_trials(
     table: Path, quick: bool = False, batch_sizes: Sequence[int] = (1,)
 ) -> tuple[Trial, ...]:
-    """The networks that are built for processors, as trials; their graphs are put beside the table.
+    """Trials of the networks built for processors; their graphs are written next to the table.
 
     Args:
-        table: that the rows will be in.
-        quick: those alone that a collection of two minutes measures.
-        batch_sizes: every network at each.
+        table: path of the table of measurements.
+        quick: only the networks that a collection of two minutes measures.
+        batch_sizes: batch sizes of every network.
     """
     trials = []
     for name, definition in ONNX_NETWORKS.items():
@@ -44,10 +44,10 @@ def built_trials(
 
 
 def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
-    """ONNX files as trials at the batch size that each has; their graphs are put beside the table.
+    """Trials of ONNX files at their own batch size; their graphs are written next to the table.
 
     Raises:
-        UnreadableModel: a file is no sound model.
+        UnreadableModel: a file is not a readable model.
     """
     trials = []
     for file in files:
@@ -68,7 +68,7 @@ def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
 
 
 def keep_zoo_graphs(names: Iterable[str], table: Path) -> None:
-    """Put the graphs of the zoo's networks beside the table, by name; what is there stays.
+    """Write the graphs of zoo networks next to the table, by name; existing files stay.
 
     Raises:
         MissingExtra: torch is not installed.
@@ -80,7 +80,7 @@ def keep_zoo_graphs(names: Iterable[str], table: Path) -> None:
 
 
 def zoo_graph(name: str) -> OperatorGraph:
-    """The graph of a network of the zoo at batch size 1; nothing is computed.
+    """The graph of a network of the zoo at batch size 1, traced on the meta device.
 
     Raises:
         MissingExtra: torch is not installed.

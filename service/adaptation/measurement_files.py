@@ -1,4 +1,4 @@
-"""Measurements in files: tables in the row schema, and lists in JSON as they go over HTTP."""
+"""Read measurements from files: tables in the row schema, or JSON lists as in the HTTP API."""
 
 import json
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ SOFTWARE = {
 
 @dataclass(frozen=True)
 class NamedRows:
-    """Rows of a file, and what messages call each.
+    """Rows of a file with the names by which messages refer to them.
 
     Attributes:
-        rows: runs that went well.
-        names: one each, such as `row 3`.
-        left_out: rows of other devices, runs that failed, were throttled, crowded by others or
-            recorded as CUDA graphs, nothing filled in yet.
+        rows: the usable rows.
+        names: a name per row, such as `row 3`.
+        left_out: number of unusable rows: of other devices, failed, throttled, disturbed by other
+            processes, recorded as CUDA graphs, or without any measured value.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -52,10 +52,10 @@ class NamedRows:
 
 @dataclass(frozen=True)
 class GraphFolder:
-    """Graphs and models in a folder, by digest or by file name.
+    """Graphs and models in a folder, found by digest or file name.
 
     Attributes:
-        folder: it need not be there.
+        folder: the folder; it need not exist.
     """
 
     folder: Path
@@ -65,7 +65,7 @@ class GraphFolder:
         """The graph of that digest or file name; ONNX files are read at batch size 1.
 
         Raises:
-            UnknownGraph: no file is or holds it.
+            UnknownGraph: no file has that name or digest.
         """
         named = {file.name: file for file in model_files(self.folder)}
         file = named.get(name) or named.get(f"{name}.json") or self._by_digest.get(name)
@@ -81,46 +81,46 @@ class GraphFolder:
 
     @cached_property
     def _by_digest(self) -> dict[str, Path]:
-        found = {}
+        files = {}
         for file in model_files(self.folder):
             try:
-                found[self._read(file).digest] = file
+                files[self._read(file).digest] = file
             except InputError as error:
                 log().warning("a file is left out", file=file.name, why=str(error))
-        return found
+        return files
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Files in a folder that may be models or graphs, by name."""
+    """Files in a folder that may be models or graphs, sorted by name."""
     if not folder.is_dir():
         return []
     return sorted(p for p in folder.iterdir() if p.suffix in MODEL_FILES and p.is_file())
 
 
 def graph_folder_of(table: Path) -> Path:
-    """Where a table's graphs are when nothing else is said: `<stem>-graphs` beside it."""
+    """The default folder of a table's graphs: `<stem>-graphs` in the same folder as the table."""
     return table.with_name(f"{table.stem}-graphs")
 
 
 def read_rows(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows:
-    """The measurements of a device in a file: .parquet or .csv, else JSON.
+    """Read the measurements of a device from a .parquet, .csv or JSON file.
 
-    In a table `workload` is a graph's digest (or its file's name), or, for kind `kernel`, the
-    operator as JSON; null cells are the defaults of POST /v1/predict. JSON is a list of
-    measurements as POST /v1/devices/{name}/measurements takes them, or its whole body; all are of
-    this device.
+    In a table, `workload` is the digest or file name of a graph; for kind `kernel` it is the
+    operator as JSON. Null cells take the defaults of POST /v1/predict. A JSON file holds a list of
+    measurements as POST /v1/devices/{name}/measurements takes them, or the whole body of such a
+    request; all of them are attributed to this device.
 
     Raises:
-        MissingData: no such file.
-        BadTable: it is no such file, or holds no measurement of the device; names what is wrong.
+        MissingData: there is no such file.
+        BadTable: the file cannot be read, or holds no measurement of the device.
     """
     table = path.suffix in (".parquet", ".csv")
-    found = _from_table(path, device, catalog) if table else _from_json(path)
-    if not found.rows:
-        raise BadTable(f"{path}: no measurement to learn from; {found.left_out} are left out.")
-    if len(found.rows) > MOST_ROWS:
-        raise BadTable(f"{path}: {len(found.rows):,} measurements; {MOST_ROWS:,} at most at once.")
-    return found
+    named = _from_table(path, device, catalog) if table else _from_json(path)
+    if not named.rows:
+        raise BadTable(f"{path}: no measurement to learn from; {named.left_out} are left out.")
+    if len(named.rows) > MOST_ROWS:
+        raise BadTable(f"{path}: {len(named.rows):,} measurements; {MOST_ROWS:,} at most at once.")
+    return named
 
 
 def _from_json(path: Path) -> NamedRows:
@@ -129,16 +129,16 @@ def _from_json(path: Path) -> NamedRows:
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise BadTable(f"{path}: neither .parquet, .csv nor sound JSON: {error}.") from None
+        raise BadTable(f"{path}: neither .parquet, .csv nor valid JSON: {error}.") from None
     if isinstance(content, dict):
         content = content.get("measurements")
     if not isinstance(content, list):
         raise BadTable(f"{path}: it holds no list of measurements.")
     rows = _validated(path, content)
-    filled = [place for place, row in enumerate(rows) if row.measured()]
+    filled = [index for index, row in enumerate(rows) if row.measured()]
     return NamedRows(
-        tuple(rows[place] for place in filled),
-        tuple(f"{path}: measurement {place}" for place in filled),
+        tuple(rows[index] for index in filled),
+        tuple(f"{path}: measurement {index}" for index in filled),
         len(rows) - len(filled),
     )
 
@@ -157,31 +157,31 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
         raise BadTable(
             f"{path}: no row is of {device.name}; column 'device' has {', '.join(sorted(names))}."
         )
-    mine = frame["device"].map(names) & (frame["status"] == "ok") & ~_recorded(frame)
-    quiet = mine & ~crowded(frame)
-    mine = quiet if quiet.any() else mine
+    usable = frame["device"].map(names) & (frame["status"] == "ok") & ~_recorded(frame)
+    quiet = usable & ~crowded(frame)
+    usable = quiet if quiet.any() else usable
     rows, called = [], []
-    for place, row in frame[mine].astype(object).where(frame[mine].notna(), None).iterrows():
-        called.append(f"{path}: row {int(str(place)) + 1}")
+    for index, row in frame[usable].astype(object).where(frame[usable].notna(), None).iterrows():
+        called.append(f"{path}: row {int(str(index)) + 1}")
         rows.append(_row({str(k): v for k, v in row.items()}, called[-1]))
     return NamedRows(tuple(rows), tuple(called), len(frame) - len(rows))
 
 
 def _undisturbed(given: dict[str, Any]) -> dict[str, Any]:
-    """The cells, with the fastest run for the typical one where others kept the machine busy."""
+    """The cells of a row; the fastest run replaces the median where the row was disturbed."""
     if str(given.get("disturbed")).lower() != "true" or not given.get("fastest_ms"):
         return given
     return given | {"latency_ms": given["fastest_ms"]}
 
 
 def _spread(given: dict[str, Any]) -> dict[str, float]:
-    """How far a row's repeats spread, or what others took of the machine, if that is more."""
+    """The relative spread of a row's repeats, or the share that other processes took, if larger."""
     known = [given[name] for name in ("spread", "others_share") if name in given]
     return {"spread": min(100.0, max(0.0, *map(float, known), 0.0))} if known else {}
 
 
 def _recorded(frame: "pd.DataFrame") -> "pd.Series[bool]":
-    """Runs launched as one CUDA graph, which `Software` has no word for."""
+    """Whether each run was launched as a CUDA graph, which `Software` cannot express."""
     if "cuda_graph" not in frame:
         return frame["status"] == ""
     return frame["cuda_graph"].astype(str).str.lower() == "true"

@@ -1,4 +1,4 @@
-"""The predictor in use: the one that was loaded, adapted on all measurements that users gave."""
+"""The predictor in use: the loaded predictor, adapted to all measurements that users gave."""
 
 import hashlib
 import time
@@ -38,11 +38,11 @@ FOLDER = "measurements"
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """A predictor that answers.
+    """The predictor that answers queries.
 
     Attributes:
-        loaded: its version says on which measurements it was adapted.
-        rows: device -> measurements of it that were learnt from.
+        loaded: the predictor; its version identifies the measurements that it was adapted to.
+        rows: device -> number of its measurements that the adaptation used.
     """
 
     loaded: LoadedPredictor
@@ -50,14 +50,14 @@ class InUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
-    """What came of measurements.
+class AdaptationResult:
+    """The result of adapting to a set of measurements.
 
     Attributes:
-        kept: the set that was kept.
-        rows: measurements of the device in use, with these.
-        errors: before and after.
-        version: of the predictor that answers from now on.
+        kept: the set as it was stored.
+        rows: number of measurements of the device in use, including this set.
+        errors: errors before and after adaptation, on held-out rows.
+        version: version of the predictor that answers from now on.
     """
 
     kept: MeasurementSet
@@ -67,14 +67,14 @@ class Learnt:
 
 
 class Adaptation:
-    """Adapts a predictor whenever a set is added or undone, by this process or another.
+    """Adapts a predictor whenever this or another process adds or rolls back measurements.
 
     Args:
         base: the predictor as it was loaded.
-        folder: where measurements are, with the graphs that they need.
-        devices: spec sheets; a sheet that changes is adapted anew.
-        graph_named: digest -> graph that a measurement may name.
-        graphs_kept: most graphs of measurements.
+        folder: folder of the measurements and of the graphs that they need.
+        devices: spec sheets; a changed sheet triggers a new adaptation.
+        graph_named: digest -> graph, for graphs that a measurement names.
+        graphs_kept: largest number of stored graphs of measurements.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Adaptation:
         self._lock = Lock()
         self._stamp, self._catalog = -1, devices.catalog
         self._measured: dict[str, tuple[Device, Measurements]] = {}
-        self._made_of: object = None
+        self._inputs: object = None
         self._in_use = InUse(base)
 
     def held(self) -> InUse | None:
-        """The predictor in use if nothing changed since it was made."""
+        """The predictor in use; None if the measurements or sheets changed since it was adapted."""
         in_use = self._in_use
         return in_use if self._is_current() else None
 
     def current(self) -> InUse:
-        """The predictor in use, adapted anew if something changed."""
+        """The predictor in use, adapted again if the measurements or sheets changed."""
         if not self._is_current():
             with self._lock:
                 if not self._is_current():
@@ -110,7 +110,7 @@ class Adaptation:
     def swap(self, base: LoadedPredictor) -> None:
         """Adapt another predictor in place of this one."""
         with self._lock:
-            self._base, self._made_of = base, None
+            self._base, self._inputs = base, None
             self._refresh()
 
     def learn(
@@ -119,47 +119,47 @@ class Adaptation:
         rows: Sequence[MeasuredRow],
         budget_s: float = np.inf,
         names: Sequence[str] | None = None,
-    ) -> Learnt:
-        """Keep measurements of a device and answer with them from now on.
+    ) -> AdaptationResult:
+        """Store measurements of a device and adapt the predictor to them.
 
         Args:
-            name: of the device.
-            rows: what was measured.
-            budget_s: time that judging them may take.
-            names: what messages call the rows.
+            name: name of the device.
+            rows: the measurements.
+            budget_s: time for the cross-validation of the adaptation, seconds.
+            names: a name per row for messages.
 
         Raises:
-            UnknownDevice: nothing has that name.
-            StoreFull: there is no room for them.
-            InputError: a row is wrong, or nothing can learn from it; it is named.
-            OSError: the disk refuses; the measurements were not kept.
+            UnknownDevice: no device has that name.
+            StoreFull: the store has no room for the rows.
+            InputError: a row is invalid, or no predictor can learn from it; the message names it.
+            OSError: the rows could not be written; nothing was stored.
         """
         device = self._devices.get(name)
         check_values(rows, names)
         queries = queries_of(rows, device, self._graph, names)
         measured = as_measurements(rows, queries)
-        # A black box is judged on the sheet that these very rows give it.
+        # A device without a sheet is scored with the sheet that is estimated from these rows.
         on_sheets = BlackBoxes().learn(measured)[1]
         before = expected(on_sheets, self._base.predictor, names)
         self.store.check_room(device.name, len(rows))
         earlier = self._rows_of(device, self.store.live(device.name))
         kept = [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
-        made = self.store.new(device.name, kept)
-        self._measured[made.id] = device, measured
-        # Adapted first, so that nobody waits for it between the old answers and the new.
+        new_set = self.store.new(device.name, kept)
+        self._measured[new_set.id] = device, measured
+        # Adapting comes first, so that the change of predictors under the lock takes no time.
         start = time.perf_counter()
-        change = self._changed((*self.store.live(), made))
+        change = self._changed((*self.store.live(), new_set))
         took_s = time.perf_counter() - start
         errors = held_out(self._base.predictor, measured, before, earlier, budget_s, took_s)
         for query in queries:
             if query.run.kind == "network":
                 self._graphs.put(query.run.graph)
-        self._commit(change, lambda: self.store.put(made))
+        self._commit(change, lambda: self.store.put(new_set))
         in_use = self.current()
-        return Learnt(made, in_use.rows.get(device, 0), errors, in_use.loaded.version)
+        return AdaptationResult(new_set, in_use.rows.get(device, 0), errors, in_use.loaded.version)
 
     def worth(self, name: str) -> HeldOut | None:
-        """Errors on a device's measurements in use, each held out; None where there are none."""
+        """Cross-validated errors on a device's measurements in use; None where there are none."""
         measured = self.rows_of(name)
         if measured is None:
             return None
@@ -168,18 +168,22 @@ class Adaptation:
         return held_out(base, measured, base.predict(on_sheets.queries))
 
     def undo(self, name: str, wanted: str | None = None) -> MeasurementSet:
-        """Roll back a set of a device, its newest in use when none is named; twice is once.
+        """Roll back a set of a device, by default the newest in use; repeating it has no effect.
+
+        Args:
+            name: name of the device.
+            wanted: id of the set; None for the newest in use.
 
         Raises:
-            UnknownDevice, UnknownSet: there is none of that name.
+            UnknownDevice, UnknownSet: there is no device or set of that name.
         """
-        found = self.store.get(self._devices.get(name).name, wanted)
-        rest = tuple(s for s in self.store.live() if s.id != found.id)
-        self._commit(self._changed(rest), lambda: self.store.undo(found))
-        return replace(found, undone=True)
+        undone = self.store.get(self._devices.get(name).name, wanted)
+        rest = tuple(s for s in self.store.live() if s.id != undone.id)
+        self._commit(self._changed(rest), lambda: self.store.undo(undone))
+        return replace(undone, undone=True)
 
     def rows_of(self, name: str) -> Measurements | None:
-        """Measurements of a device in use; None where there are none."""
+        """The measurements of a device that are in use; None where there are none."""
         device = self._devices.get(name)
         return self._rows_of(device, self.store.live(device.name))
 
@@ -187,71 +191,73 @@ class Adaptation:
         return self._stamp == self.store.stamp() >= 0 and self._devices.is_current(self._catalog)
 
     def _changed(self, live: Sequence[MeasurementSet]) -> tuple[InUse, object]:
-        """What will answer when these are the sets in use, and all that it depends on."""
+        """The predictor adapted to these sets, and the identity of all its inputs."""
         base, sheets = self._base, self._sheets(live)
-        return self._made(base, live, sheets), _content(base, live, sheets)
+        return self._adapt(base, live, sheets), _inputs(base, live, sheets)
 
     def _commit(self, change: tuple[InUse, object], write: Callable[[], None]) -> None:
         with self._lock:
             write()
-            self._in_use, self._made_of = change
-            # Another process may have added a set meanwhile, or another predictor come.
+            self._in_use, self._inputs = change
+            # Meanwhile another process may have added a set, or `swap` may have changed the base.
             self._stamp = -1
 
     def _refresh(self) -> None:
         stamp, catalog = self.store.stamp(), self._devices.catalog
         live = self.store.live()
         sheets = self._sheets(live)
-        content = _content(self._base, live, sheets)
-        if content != self._made_of:
-            self._in_use, self._made_of = self._made(self._base, live, sheets), content
+        inputs = _inputs(self._base, live, sheets)
+        if inputs != self._inputs:
+            self._in_use, self._inputs = self._adapt(self._base, live, sheets), inputs
         self._stamp, self._catalog = stamp, catalog
 
     def _sheets(self, live: Sequence[MeasurementSet]) -> dict[str, Device]:
-        """Device name -> its sheet as it is now."""
-        found = {}
+        """Device name -> its current spec sheet."""
+        sheets = {}
         for name in sorted({s.device for s in live}):
             try:
-                found[name] = self._devices.get(name)
+                sheets[name] = self._devices.get(name)
             except InputError as error:
                 log().error("measurements are left out", device=name, why=str(error))
-        return found
+        return sheets
 
-    def _made(
+    def _adapt(
         self, base: LoadedPredictor, live: Sequence[MeasurementSet], sheets: Mapping[str, Device]
     ) -> InUse:
+        """The base predictor, adapted to all devices with usable rows."""
         rows = {}
         for device in sheets.values():
-            found = self._rows_of(device, [s for s in live if s.device == device.name])
-            if found is not None:
-                rows[device] = found
-        adapted, learnt = _adapted(base.predictor, rows)
-        if not learnt:
+            measured = self._rows_of(device, [s for s in live if s.device == device.name])
+            if measured is not None:
+                rows[device] = measured
+        adapted, devices = _adapted(base.predictor, rows)
+        if not devices:
             return InUse(base)
-        content = _content(base, [s for s in live if sheets.get(s.device) in learnt], sheets)
-        version = f"{base.version}+{hashlib.sha256(repr(content[1:]).encode()).hexdigest()[:8]}"
+        inputs = _inputs(base, [s for s in live if sheets.get(s.device) in devices], sheets)
+        version = f"{base.version}+{hashlib.sha256(repr(inputs[1:]).encode()).hexdigest()[:8]}"
         loaded = replace(base, predictor=adapted, version=version)
-        return InUse(loaded, {device: len(rows[device]) for device in learnt})
+        return InUse(loaded, {device: len(rows[device]) for device in devices})
 
     def _rows_of(self, device: Device, sets: Sequence[MeasurementSet]) -> Measurements | None:
         total: Measurements | None = None
-        for one in sets:
-            held = self._measured.get(one.id)
-            if held is None or held[0] != device:
-                held = device, self._read(one, device)
-                self._measured[one.id] = held
-            total = held[1] if total is None else total + held[1]
+        for measurement_set in sets:
+            cached = self._measured.get(measurement_set.id)
+            if cached is None or cached[0] != device:
+                cached = device, self._read(measurement_set, device)
+                self._measured[measurement_set.id] = cached
+            total = cached[1] if total is None else total + cached[1]
         return distinct(total) if total is not None and len(total) else None
 
-    def _read(self, one: MeasurementSet, device: Device) -> Measurements:
-        """A set's rows; those whose graph is gone are left out and logged."""
+    def _read(self, measurement_set: MeasurementSet, device: Device) -> Measurements:
+        """The rows of a set; rows whose graph no longer exists are logged and left out."""
         rows, queries = [], []
-        for row in one.rows:
+        for row in measurement_set.rows:
             try:
                 queries += queries_of([row], device, self._graph)
                 rows.append(row)
             except (InputError, ValueError, LookupError, TypeError) as error:
-                log().error("a measurement is left out", set=one.id, why=str(error)[:500])
+                why = str(error)[:500]
+                log().error("a measurement is left out", set=measurement_set.id, why=why)
         return as_measurements(rows, queries)
 
     def _graph(self, digest: str) -> OperatorGraph:
@@ -262,27 +268,27 @@ class Adaptation:
 
 
 def distinct(rows: Measurements) -> Measurements:
-    """The rows without those that repeat another's question and all its values.
+    """The rows without duplicates, which have equal queries and equal values of all metrics.
 
-    The same measurement sent twice counts once; two runs of one workload hardly ever agree in
+    A measurement that was sent twice counts once: two runs of one workload hardly ever agree in
     every digit.
     """
     first: dict[object, int] = {}
-    for place, query in enumerate(rows.queries):
-        values = tuple(float(np.nan_to_num(v[place], nan=-1.0)) for v in rows.values.values())
-        first.setdefault((key_of(query), query.device.name, values), place)
+    for index, query in enumerate(rows.queries):
+        values = tuple(float(np.nan_to_num(v[index], nan=-1.0)) for v in rows.values.values())
+        first.setdefault((key_of(query), query.device.name, values), index)
     return rows if len(first) == len(rows) else rows.take(sorted(first.values()))
 
 
 def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:
-    """The row with its graph by digest."""
+    """The row with its graph replaced by the digest."""
     return row.model_copy(update={"workload": workload_in(query.run)})
 
 
-def _content(
+def _inputs(
     base: LoadedPredictor, live: Sequence[MeasurementSet], sheets: Mapping[str, Device]
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """All that the predictor in use depends on."""
+    """The identity of all inputs of an adaptation: base version, set ids, and spec sheets."""
     named = {s.device for s in live}
     ids = tuple(f"{s.device}.{s.id}" for s in live if s.device in sheets)
     return base.version, ids, tuple(d.model_dump_json() for n, d in sheets.items() if n in named)
@@ -291,18 +297,23 @@ def _content(
 def _adapted(
     base: Predictor, rows: Mapping[Device, Measurements]
 ) -> tuple[Predictor, list[Device]]:
-    """The predictor adapted to all devices, but those whose rows it cannot learn from."""
-    taken = {device: found.take(_answered(base, found)) for device, found in rows.items()}
-    taken = {device: found for device, found in taken.items() if len(found)}
+    """The predictor adapted to all devices, except to rows and devices that it cannot use.
+
+    Returns:
+        The adapted predictor, and the devices whose rows it used.
+    """
+    usable = {device: part.take(_answered(base, part)) for device, part in rows.items()}
+    usable = {device: part for device, part in usable.items() if len(part)}
     try:
-        return _adapted_to(base, taken.values()), list(taken)
+        return _adapted_to(base, usable.values()), list(usable)
     except Exception:
-        # A predictor put in place of another may stumble over rows of one device.
-        taken = {device: found for device, found in taken.items() if _learns(base, device, found)}
-        return _adapted_to(base, taken.values()), list(taken)
+        # After `swap`, the new predictor may fail on rows of one device; the others stay adapted.
+        usable = {device: part for device, part in usable.items() if _learns(base, device, part)}
+        return _adapted_to(base, usable.values()), list(usable)
 
 
 def _answered(base: Predictor, rows: Measurements) -> NDArray[np.bool_]:
+    """Whether the predictor answers each of n rows, as a mask of shape (n,)."""
     on_sheets = BlackBoxes().learn(rows)[1]
     return np.array([base.answers(query) for query in on_sheets.queries], dtype=np.bool_)
 
@@ -330,13 +341,13 @@ def adaptation_of(
     devices: DeviceStore,
     graph_named: Callable[[str], OperatorGraph],
 ) -> Adaptation:
-    """Adaptation on what is measured in this user's folder."""
+    """Adaptation to the measurements in this user's folder."""
     folder = settings.home / FOLDER
     return Adaptation(base, folder, devices, graph_named, settings.graphs_kept)
 
 
 def in_use_of(settings: Settings, base: LoadedPredictor, devices: DeviceStore) -> InUse:
-    """The adapted predictor, for a process that answers once; touches no folder without need."""
+    """The adapted predictor, for a process that answers once; without measurements, the base."""
     if not (settings.home / FOLDER).is_dir():
         return InUse(base)
     return adaptation_of(settings, base, devices, _no_graph).current()

@@ -1,4 +1,4 @@
-"""Which workloads to measure next on a device."""
+"""Choose which workloads to measure next on a device."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,17 @@ from forerun.models.predictor import Predictor, Suggesting
 def suggested(
     predictor: Predictor, candidates: Sequence[Query], measured: Sequence[Query], count: int
 ) -> list[int]:
-    """Positions of the candidates to measure, the most telling first.
+    """Indices of the candidates to measure, the most informative first.
 
-    The predictor chooses where it knows how (`Suggesting`); else they are spread over bound and
-    mix of operators, away from what was measured and from one another.
+    A predictor that implements `Suggesting` chooses by itself. Otherwise the choice is
+    farthest-point sampling over the roofline time and the mix of operators, away
+    from measured workloads.
 
     Args:
-        predictor: in use.
-        candidates: not measured yet; all answered by the predictor.
-        measured: on this device, before.
-        count: how many to choose; fewer where there are fewer candidates.
+        predictor: the predictor in use.
+        candidates: n queries that are not measured yet and that the predictor answers.
+        measured: queries that were measured on this device.
+        count: how many to choose; fewer are returned where there are fewer candidates.
     """
     count = min(count, len(candidates))
     if not count:
@@ -30,25 +31,30 @@ def suggested(
     if isinstance(predictor, Suggesting):
         return list(predictor.suggest(candidates, count))[:count]
     points = _points([*candidates, *measured])
-    return _spread(points[: len(candidates)], points[len(candidates) :], count)
+    return _farthest_points(points[: len(candidates)], points[len(candidates) :], count)
 
 
 def _points(queries: Sequence[Query]) -> NDArray[np.float64]:
-    """Log of the bound, and shares of operator classes in it; each axis as wide as it varies."""
-    said = Roofline().predict(queries)
-    classes = sorted({name for shares in said.breakdowns_ms for name in shares})
+    """Standardised log roofline time and shares of operator classes in it, of shape (n, d)."""
+    rooflines = Roofline().predict(queries)
+    classes = sorted({name for shares in rooflines.breakdowns_ms for name in shares})
     points = np.zeros((len(queries), 1 + len(classes)))
-    points[:, 0] = np.log(np.maximum(said.values["latency_ms"], 1e-9))
+    points[:, 0] = np.log(np.maximum(rooflines.values["latency_ms"], 1e-9))
     points[:, 0] /= max(float(points[:, 0].std()), 1e-9)
-    for row, shares in enumerate(said.breakdowns_ms):
+    for row, shares in enumerate(rooflines.breakdowns_ms):
         total = sum(shares.values()) or 1.0
         for name, share in shares.items():
             points[row, 1 + classes.index(name)] = 2.0 * share / total
     return points
 
 
-def _spread(points: NDArray[np.float64], taken: NDArray[np.float64], count: int) -> list[int]:
-    """Each the farthest from all taken before; the first the nearest to the middle."""
+def _farthest_points(
+    points: NDArray[np.float64], taken: NDArray[np.float64], count: int
+) -> list[int]:
+    """Farthest-point sampling: each point is the farthest from all those taken before.
+
+    Without taken points, the first is the point nearest to the median.
+    """
     chosen: list[int] = []
     if len(taken):
         gaps = np.linalg.norm(points[:, None] - taken[None], axis=2).min(axis=1)

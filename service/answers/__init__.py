@@ -1,1 +1,1 @@
-"""From a question with its names looked up to an answer."""
+"""Answers to questions whose device and graph are resolved: prediction, ranking, sweeps."""

@@ -1,4 +1,4 @@
-"""What an answer says: estimates, bound, limits, what fits, and why something is not known."""
+"""Build the answer to a question: estimates, roofline bound, limits, fit, missing metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,12 +28,13 @@ PEAK = "peak_memory_mib"
 
 @dataclass(frozen=True)
 class _Case:
-    """A question on its way.
+    """A question with what is known of it before any prediction.
 
     Attributes:
-        query: as the predictors see it.
-        bound: analytic time, None where there is none.
-        untimed: why there is none.
+        question: the question as it was asked.
+        query: the query in the form in which the predictors receive it.
+        bound: roofline time in milliseconds; None where it cannot be computed.
+        untimed: the reason where there is no bound.
     """
 
     question: Question
@@ -46,7 +47,7 @@ def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
     """The answer to one question, with the fields of `PredictionOut`.
 
     Raises:
-        UnknownBandwidth: the device has no sheet, and memory is not answered either.
+        UnknownBandwidth: the device has no spec sheet, and no predictor answers its memory either.
         UnanswerableQuery, UnknownPrecision: no predictor can answer.
     """
     (answer,) = answers_to([question], in_use)
@@ -56,18 +57,21 @@ def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
 
 
 def answers_to(questions: Sequence[Question], in_use: InUse) -> list[dict[str, Any] | InputError]:
-    """The answer to each question, or why there is none; predictors are asked once for all."""
+    """The answer to each question, or the error that prevents one.
+
+    All queries go to the predictor in one call.
+    """
     predictor = in_use.loaded.predictor
     cases = [_case(question, predictor) for question in questions]
-    found: dict[int, Prediction | InputError] = {}
+    outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
-    found |= _predicted(predictor, [cases[row].query for row in timed], timed)
+    outcomes |= _predicted(predictor, [cases[row].query for row in timed], timed)
     for row, case in enumerate(cases):
         if case.untimed is not None:
-            found[row] = _without_times(predictor, case.query) or case.untimed
+            outcomes[row] = _without_times(predictor, case.query) or case.untimed
     return [
-        said if isinstance(said, InputError) else _told(case, said, in_use)
-        for case, said in ((case, found[row]) for row, case in enumerate(cases))
+        outcome if isinstance(outcome, InputError) else _answer_fields(case, outcome, in_use)
+        for case, outcome in ((case, outcomes[row]) for row, case in enumerate(cases))
     ]
 
 
@@ -78,7 +82,7 @@ def _case(question: Question, predictor: Predictor) -> _Case:
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
     try:
-        # Sheets and shapes may be absurd; what comes of it is looked at below.
+        # Absurd sheets and shapes overflow here; `_answer_fields` rejects what is not finite.
         with np.errstate(all="ignore"):
             bound = float(Roofline().predict([query]).values["latency_ms"][0])
     except UnknownPrecision as error:
@@ -89,24 +93,24 @@ def _case(question: Question, predictor: Predictor) -> _Case:
 def _predicted(
     predictor: Predictor, queries: Sequence[Query], rows: Sequence[int]
 ) -> dict[int, Prediction | InputError]:
-    """Row -> prediction, in one call; one by one where a query is refused."""
+    """Row -> prediction, in one call, or one call per query where the predictor rejects one."""
     if not queries:
         return {}
     try:
         with np.errstate(all="ignore"):
-            said = predictor.predict(queries)
-        return {row: said[place] for place, row in enumerate(rows)}
+            predictions = predictor.predict(queries)
+        return {row: predictions[index] for index, row in enumerate(rows)}
     except InputError as error:
         if len(queries) == 1:
             return {rows[0]: error}
-    found: dict[int, Prediction | InputError] = {}
+    outcomes: dict[int, Prediction | InputError] = {}
     for query, row in zip(queries, rows, strict=True):
-        found |= _predicted(predictor, [query], [row])
-    return found
+        outcomes |= _predicted(predictor, [query], [row])
+    return outcomes
 
 
 def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
-    """What those say that need no spec sheet: memory."""
+    """A prediction by those parts alone that need no spec sheet: the predictors of memory."""
     if not isinstance(predictor, Router):
         return None
     parts = tuple(part for part in predictor.parts if PEAK in part.metrics)
@@ -114,7 +118,9 @@ def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
     return memory.predict([query])[0] if memory.answers(query) else None
 
 
-def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] | InputError:
+def _answer_fields(
+    case: _Case, prediction: Prediction, in_use: InUse
+) -> dict[str, Any] | InputError:
     question, query, loaded = case.question, case.query, in_use.loaded
     if not _is_finite(prediction, case.bound):
         return UnanswerableQuery(
@@ -124,7 +130,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     unknown = unknown_operators(query.run)
     limits = _limits(case, prediction, unknown)
-    told = {
+    relevant = {
         line for name in question.metrics if name in estimates for line in limits_of(name, limits)
     }
     peak = estimates.get(PEAK)
@@ -135,8 +141,8 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
             for name in question.metrics
             if name not in estimates
         },
-        "in_domain": all(map(is_note, told)),
-        "limits": [line for line in limits if line in told],
+        "in_domain": all(map(is_note, relevant)),
+        "limits": [line for line in limits if line in relevant],
         "fits": fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
         "power": power_facts(query, estimates.get("energy_j")),
         "breakdown_ms": _breakdown(prediction, estimates.get("latency_ms")),
@@ -154,7 +160,7 @@ def _told(case: _Case, prediction: Prediction, in_use: InUse) -> dict[str, Any] 
 
 
 def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
-    """Parts that add up to the time, also where a power limit stretches it."""
+    """Time per operator class, scaled so that it adds up to the latency under a power limit too."""
     total = sum(prediction.breakdown_ms.values())
     if latency is None or not total > 0.0:
         return {}
@@ -162,9 +168,9 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
 
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[str]:
-    said = (limit_line(readable(line)) for line in prediction.limits)
+    predicted = (limit_line(readable(line)) for line in prediction.limits)
     other = _other_arithmetic(case.query) if case.untimed is None else []
-    limits = [*other, *dict.fromkeys(said)]
+    limits = [*other, *dict.fromkeys(predicted)]
     if unknown and not limits_of("latency_ms", limits):
         count = sum(unknown.values())
         limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
@@ -172,7 +178,7 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
 
 
 def _other_arithmetic(query: Query) -> list[str]:
-    """A line when the device computes in another precision than was asked for."""
+    """A limit where the device has no peak rate for the requested precision."""
     wanted = COMPUTE_PRECISION[query.run.precision]
     used = query.device.computes_in(wanted)
     if used == wanted:
@@ -183,8 +189,8 @@ def _other_arithmetic(query: Query) -> list[str]:
 def limits_of(metric: str, limits: Sequence[str]) -> list[str]:
     """The limits that concern a metric.
 
-    A line that begins with `power:` or `memory:` concerns that alone, every other one the time;
-    energy is power x time.
+    A line that begins with `power:` or `memory:` concerns only that topic; every other line
+    concerns the time. Energy is power times time, so both topics apply to it.
     """
     if metric.endswith("_mib"):
         topics = {"memory"}
@@ -199,7 +205,7 @@ def _topic(limit: str) -> str:
 
 
 def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]:
-    """Names of operators that no reader knows -> how often, the names in sound Unicode."""
+    """Name of each operator that no reader knows -> its count; names are valid Unicode."""
     if isinstance(asked, Kernel):
         op = asked.operator
         return {readable(op.name): 1} if op.kind == "unknown" else {}
@@ -208,7 +214,7 @@ def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]
 
 
 def readable(text: str) -> str:
-    """Text that can be written as UTF-8: JSON may hold halves of characters."""
+    """The text without lone surrogates, which JSON may hold and UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,7 +1,9 @@
-"""Questions about programs that share a host, from schemas to the predictor and back.
+"""Answers about programs that share a host: requests to queries, predictions to responses.
 
-A host that is to be is put together from profiles (`forerun.models.colocation.host_forecast`): from
-what it shows now where that is given, plus the candidate; else from an idle host plus all programs.
+The metrics of the host after placement are forecast from profiles
+(`forerun.models.colocation.host_forecast`). The forecast starts from the current metrics, where the
+request gives them, and adds the candidate; otherwise it starts from an idle host and adds all
+programs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,186 +36,218 @@ from forerun.service.schemas.colocation import (
     WindowIn,
 )
 
-GUEST = Device(name="guest", vendor="unknown", kind="vm")
-BUSY = ("cpu.user_share", "cpu.nice_share", "cpu.system_share", "cpu.steal_share")
-IDLE = "cpu.idle_share"
-FREE = (IDLE, "cpu.iowait_share")
-CPUS_TAUGHT = 2.0
-LEAST_OTHERS = 0.1
-"""CPUs in use beside residents from which on somebody else runs there."""
-MOST_OTHERS = 32
-"""Of them on each CPU: what a host is said to show may be anything."""
+GUEST_DEVICE = Device(name="guest", vendor="unknown", kind="vm")
+BUSY_METRICS = ("cpu.user_share", "cpu.nice_share", "cpu.system_share", "cpu.steal_share")
+IDLE_METRIC = "cpu.idle_share"
+FREE_METRICS = (IDLE_METRIC, "cpu.iowait_share")
+TRAINING_CPUS = 2.0
+"""CPUs of the guest on which all co-located runs of the training set were measured."""
+MIN_UNATTRIBUTED_CPUS = 0.1
+"""Fewest busy CPUs, unexplained by the residents, that count as further programs."""
+MAX_UNATTRIBUTED_PER_CPU = 32
+"""Upper bound on such programs per CPU, because the metrics in a request may have any value."""
 
 
 def colocator_of(predictor: Predictor) -> ColocationBase:
-    """The part that answers about co-location.
+    """The part of a predictor that answers queries about co-location.
 
     Raises:
-        UnanswerableQuery: none does.
+        UnanswerableQuery: no part was trained for co-location.
     """
     parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
     for part in parts:
         if isinstance(part, ColocationBase) and part.levels:
             return part
     raise UnanswerableQuery(
-        "No predictor in use was taught co-location: `forerun train colocation_boost` fits one on "
-        "what `forerun collect contention` measured."
+        "No predictor in use was trained for co-location: `forerun train colocation_boost` fits "
+        "one on what `forerun collect contention` measured."
     )
 
 
-def colocate(asked: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
-    """The fields of `ColocationOut`.
+def colocate(request: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """Predict the relative speed of a candidate and of all residents on one host.
+
+    Args:
+        request: the candidate and the host.
+        loaded: the predictor in use.
+
+    Returns:
+        The fields of `ColocationOut`.
 
     Raises:
-        UnanswerableQuery: no predictor in use was taught co-location.
+        UnanswerableQuery: no predictor in use was trained for co-location.
     """
     part = colocator_of(loaded.predictor)
-    window = _together(asked.candidate, asked.host, part)
-    programs = [asked.candidate, *asked.host.residents]
-    queries = _coming(programs, asked.host, window)
-    answers = _told(programs, queries, part, _alone_by_definition([asked.host], queries, part))
-    worst = min(answers, key=lambda one: (one["p_cpu"] or {"value": np.inf})["value"])
+    window = _forecast_window(request.candidate, request.host, part)
+    programs = [request.candidate, *request.host.residents]
+    queries = _colocation_queries(programs, request.host, window)
+    answers = _program_answers(
+        programs, queries, part, _with_isolated_programs_at_one([request.host], queries, part)
+    )
+    worst = min(answers, key=lambda answer: (answer["p_cpu"] or {"value": np.inf})["value"])
     return {
         "candidate": answers[0],
         "residents": answers[1:],
         "worst": worst["program"],
-        "assumed": assumed(part, _shown(asked.host)) + _of_programs(programs, part),
-        "unread_metrics": _unread([asked.host], programs),
+        "assumed": assumed(part, _current_window(request.host)) + _program_notes(programs, part),
+        "unread_metrics": _unread([request.host], programs),
         "predictor": {"name": part.name, "version": loaded.version},
     }
 
 
-def rank(asked: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
-    """The fields of `HostsOut`; all programs of all hosts are answered in one call.
+def rank(request: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """Rank hosts for a candidate; all programs of all hosts are predicted in one call.
+
+    Args:
+        request: the candidate, the hosts, and the objective.
+        loaded: the predictor in use.
+
+    Returns:
+        The fields of `HostsOut`, the best host first.
 
     Raises:
-        UnanswerableQuery: no predictor in use was taught co-location, or not this metric.
+        UnanswerableQuery: no predictor in use was trained for co-location, or for this metric.
     """
     part = colocator_of(loaded.predictor)
-    if asked.metric not in part.metrics:
-        raise UnanswerableQuery(f"The predictor in use was not taught {asked.metric}.")
-    queries, everyone, owners = [], [], []
-    for place, host in enumerate(asked.hosts):
-        window = _together(asked.candidate, host, part)
-        programs = [asked.candidate, *host.residents]
-        queries += _coming(programs, host, window)
-        everyone += programs
-        owners += [place] * len(programs)
-    answers = _alone_by_definition(asked.hosts, queries, part)
-    values = answers.values[asked.metric]
+    if request.metric not in part.metrics:
+        raise UnanswerableQuery(f"The predictor in use was not trained for {request.metric}.")
+    queries, all_programs, hosts_of_programs = [], [], []
+    for index, host in enumerate(request.hosts):
+        window = _forecast_window(request.candidate, host, part)
+        programs = [request.candidate, *host.residents]
+        queries += _colocation_queries(programs, host, window)
+        all_programs += programs
+        hosts_of_programs += [index] * len(programs)
+    answers = _with_isolated_programs_at_one(request.hosts, queries, part)
+    values = answers.values[request.metric]
     classes = part.slowed(queries, answers)
-    place_of = np.array(owners)
-    found: list[dict[str, Any]] = []
-    for place, host in enumerate(asked.hosts):
-        rows = np.flatnonzero(place_of == place)
-        mine = values[rows]
-        least = int(rows[int(mine.argmin())])
-        scores = {"worst": mine.min(), "candidate": mine[0], "mean": mine.mean()}
-        found.append(
+    host_of = np.array(hosts_of_programs)
+    hosts: list[dict[str, Any]] = []
+    for index, host in enumerate(request.hosts):
+        rows = np.flatnonzero(host_of == index)
+        speeds = values[rows]
+        slowest = int(rows[int(speeds.argmin())])
+        scores = {"worst": speeds.min(), "candidate": speeds[0], "mean": speeds.mean()}
+        hosts.append(
             {
                 "name": host.name,
-                "index": place,
-                "score": float(scores[asked.objective]),
-                "candidate": _performance(answers, classes, asked.metric, int(rows[0])),
-                "worst": _performance(answers, classes, asked.metric, least),
-                "worst_program": everyone[least].name,
+                "index": index,
+                "score": float(scores[request.objective]),
+                "candidate": _performance(answers, classes, request.metric, int(rows[0])),
+                "worst": _performance(answers, classes, request.metric, slowest),
+                "worst_program": all_programs[slowest].name,
                 "in_domain": not any(answers.limits[int(row)] for row in rows),
             }
         )
-    found.sort(key=lambda one: -one["score"])
-    shown = any(_shown(host) is not None for host in asked.hosts)
+    hosts.sort(key=lambda host: -host["score"])
+    any_measured = any(_current_window(host) is not None for host in request.hosts)
     return {
-        "hosts": found,
-        "metric": asked.metric,
-        "assumed": assumed(part, HostWindow() if shown else None)
-        + _of_programs([asked.candidate], part),
-        "unread_metrics": _unread(asked.hosts, everyone),
+        "hosts": hosts,
+        "metric": request.metric,
+        "assumed": assumed(part, HostWindow() if any_measured else None)
+        + _program_notes([request.candidate], part),
+        "unread_metrics": _unread(request.hosts, all_programs),
         "predictor": {"name": part.name, "version": loaded.version},
     }
 
 
-def now(asked: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
-    """The fields of `NowOut`.
+def now(request: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
+    """Predict the relative speed of a running program from current metrics of its host.
+
+    Args:
+        request: the program and a window of its host's metrics.
+        loaded: the predictor in use.
+
+    Returns:
+        The fields of `NowOut`.
 
     Raises:
-        UnanswerableQuery: no predictor in use was taught co-location.
+        UnanswerableQuery: no predictor in use was trained for co-location.
     """
     part = colocator_of(loaded.predictor)
-    profile, window = _profile(asked.program), _window(asked.window)
-    ratio = asked.program.reference_ratio
-    query = Query(Colocation(profile, window, reference_ratio=ratio), GUEST)
-    (answer,) = _told([asked.program], [query], part, part.predict([query]))
+    profile, window = _profile(request.program), _window(request.window)
+    ratio = request.program.reference_ratio
+    query = Query(Colocation(profile, window, reference_ratio=ratio), GUEST_DEVICE)
+    (answer,) = _program_answers([request.program], [query], part, part.predict([query]))
     return {
         "program": answer,
-        "unread_metrics": list(unread_metrics([*asked.window.metrics, *asked.program.alone])),
+        "unread_metrics": list(unread_metrics([*request.window.metrics, *request.program.alone])),
         "predictor": {"name": part.name, "version": loaded.version},
     }
 
 
-def assumed(part: ColocationBase, shown: HostWindow | None) -> list[str]:
-    """How a host that is to be was put together, a line each."""
-    start = "an idle host plus every program" if shown is None else "what it shows now plus"
+def assumed(part: ColocationBase, current: HostWindow | None) -> list[str]:
+    """The assumptions behind the forecast of a host's metrics, as one sentence each.
+
+    Args:
+        part: the predictor of co-location.
+        current: the metrics that the host shows now; None where the request gives none.
+    """
+    start = "an idle host plus every program" if current is None else "what it shows now plus"
     lines = [
-        f"metrics of the host: {start}{'' if shown is None else ' the candidate'}, each adding "
+        f"metrics of the host: {start}{'' if current is None else ' the candidate'}, each adding "
         "what it added to an idle host when it ran alone",
         "programs share the host's CPUs fairly, each wanting the share of one that it had alone "
         "(a whole one where `cpu_share` is not given); each of its threads adds as much to it",
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
-    lines.append(f"what taught was measured on a guest of {CPUS_TAUGHT:.0f} CPUs")
-    told = "intervals were calibrated on measured windows, not on ones put together"
-    if part.ahead and shown is None:
-        told = f"intervals: from {part.mixing.pairs} runs of pairs asked about before they met"
-    lines.append(told)
+    lines.append(f"what taught was measured on a guest of {TRAINING_CPUS:.0f} CPUs")
+    intervals = "intervals were calibrated on measured windows, not on ones put together"
+    if part.ahead and current is None:
+        intervals = f"intervals: from {part.mixing.pairs} runs of pairs asked about before they met"
+    lines.append(intervals)
     return lines
 
 
 def _unread(hosts: Sequence[HostIn], programs: Sequence[ProgramIn]) -> list[str]:
-    """Names of metrics in a question that nothing reads."""
+    """Names of metrics in a request that the predictor does not use."""
     given = {name for program in programs for name in program.alone}
     for host in hosts:
         given |= set(host.metrics or ()) | set(host.window.metrics if host.window else ())
     return list(unread_metrics(given))
 
 
-def _together(candidate: ProgramIn, host: HostIn, part: ColocationBase) -> HostWindow:
-    shown = _shown(host)
-    coming = [candidate] if shown is not None else [candidate, *host.residents]
-    profiles, threads = [_profile(one) for one in coming], [one.threads for one in coming]
-    return part.mixing.together(profiles, shown or part.idle, part.idle, threads)
+def _forecast_window(candidate: ProgramIn, host: HostIn, part: ColocationBase) -> HostWindow:
+    """The forecast metrics of a host once the candidate runs there."""
+    current = _current_window(host)
+    added = [candidate] if current is not None else [candidate, *host.residents]
+    profiles = [_profile(program) for program in added]
+    threads = [program.threads for program in added]
+    return part.mixing.together(profiles, current or part.idle, part.idle, threads)
 
 
-def _of_programs(programs: Sequence[ProgramIn], part: ColocationBase) -> list[str]:
-    """Lines for programs whose name was measured before, and for those without metrics."""
+def _program_notes(programs: Sequence[ProgramIn], part: ColocationBase) -> list[str]:
+    """Notes on programs of the training set, and on programs without metrics of an isolated run."""
     named = {
         "measured under that name, which answers more than a profile": [
-            one.name for one in programs if _is_measured(one, part)
+            program.name for program in programs if _is_measured(program, part)
         ],
         "came without metrics of a run alone, so it adds nothing to the host": [
-            one.name for one in programs if not one.alone
+            program.name for program in programs if not program.alone
         ],
     }
     return [f"{line}: {', '.join(sorted(set(names)))}" for line, names in named.items() if names]
 
 
 def _is_measured(program: ProgramIn, part: ColocationBase) -> bool:
-    return any(program.name in one.programs for one in part.levels.values())
+    """Whether the training set holds co-located runs of a program of that name."""
+    return any(program.name in level.programs for level in part.levels.values())
 
 
-def _alone_by_definition(
+def _with_isolated_programs_at_one(
     hosts: Sequence[HostIn], queries: Sequence[Query], part: ColocationBase
 ) -> Predictions:
-    """Answers about hosts put together; P of a program that comes to an idle one is 1.
+    """Predictions for forecast hosts; relative speed is 1 for a program alone on an idle host.
 
     Args:
-        hosts: whose candidate and residents are asked about, in order.
-        queries: one for each of them.
-        part: answers.
+        hosts: n hosts; the candidate and the residents of each are queried, in order.
+        queries: one query per program of each host.
+        part: the predictor of co-location.
     """
     answers = part.predict(queries)
     counts = [1 + len(host.residents) for host in hosts]
-    free = [not host.residents and _shown(host) is None for host in hosts]
+    free = [not host.residents and _current_window(host) is None for host in hosts]
     idle = np.repeat(free, counts)
     scale = {m: np.where(idle, 1.0 / value, 1.0) for m, value in answers.values.items()}
 
@@ -224,31 +258,32 @@ def _alone_by_definition(
     return replace(answers, values=scaled(answers.values), low=low, high=high)
 
 
-def _told(
+def _program_answers(
     programs: Sequence[ProgramIn],
     queries: Sequence[Query],
     part: ColocationBase,
     answers: Predictions,
 ) -> list[dict[str, Any]]:
-    found, classes = gains(part, queries), part.slowed(queries, answers)
-    told = []
+    """The fields of `ProgramOut` for each program."""
+    resource_gains, classes = gains(part, queries), part.slowed(queries, answers)
+    program_answers = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
         wanted = [n for n in part.training_metrics if not n.startswith(OWN)]
-        asked = colocation_of(query)
-        lost = missing_metrics(asked.window, wanted if asked.estimated else part.training_metrics)
-        told.append(
+        run = colocation_of(query)
+        missing = missing_metrics(run.window, wanted if run.estimated else part.training_metrics)
+        program_answers.append(
             {
                 "program": program.name,
                 "measured": _is_measured(program, part),
                 **{metric: _performance(answers, classes, metric, row) for metric in METRICS},
-                "dominant_resource": dominant(found[row]),
-                "gains": found[row],
-                "missing_metrics": list(lost),
+                "dominant_resource": dominant(resource_gains[row]),
+                "gains": resource_gains[row],
+                "missing_metrics": list(missing),
                 "in_domain": not answers.limits[row],
                 "limits": list(answers.limits[row]),
             }
         )
-    return told
+    return program_answers
 
 
 def _performance(
@@ -257,75 +292,94 @@ def _performance(
     estimate = answers[row].estimates.get(metric)
     if estimate is None:
         return None
-    one = classes[metric][row]
+    slowed = classes[metric][row]
     ends = {"low": estimate.low, "high": estimate.high, "coverage": estimate.coverage}
-    rates = one and {
-        "slowed": one.slowed,
-        "false_alarms": one.errors.false_alarms,
-        "misses": one.errors.misses,
-        "runs": one.errors.rows,
+    rates = slowed and {
+        "slowed": slowed.slowed,
+        "false_alarms": slowed.errors.false_alarms,
+        "misses": slowed.errors.misses,
+        "runs": slowed.errors.rows,
     }
     return {"value": estimate.value, **ends, "slowed": rates}
 
 
-def _coming(programs: Sequence[ProgramIn], host: HostIn, window: HostWindow) -> list[Query]:
-    """Questions about programs of a host put together, each with the CPU time that it will get.
+def _colocation_queries(
+    programs: Sequence[ProgramIn], host: HostIn, window: HostWindow
+) -> list[Query]:
+    """Queries about the programs of a host, each with the share of CPU time that it will get.
 
-    What keeps the host busy now and is none of its residents counts as programs of its own.
+    CPU time in use that the residents do not explain is attributed to further programs.
     """
     profiles = [_profile(program) for program in programs]
-    wants = [[demand(one)] * p.threads for one, p in zip(profiles, programs, strict=True)]
-    others = _busy(host) - sum(map(sum, wants[1:]))
+    demands = [
+        [demand(profile)] * program.threads
+        for profile, program in zip(profiles, programs, strict=True)
+    ]
+    unattributed = _busy(host) - sum(map(sum, demands[1:]))
     cpus = _cpus(host)
-    count = int(np.clip(np.ceil(others - LEAST_OTHERS), 0, MOST_OTHERS * np.ceil(cpus)))
-    everyone = [*chain(*wants), *([others / count] * count if count else [])]
-    shares = granted(everyone, cpus)
-    # What threads of a program wait for each other with nobody beside it is no neighbour's doing.
-    alone = [float(granted(mine, cpus)[0]) for mine in wants]
+    count = int(
+        np.clip(
+            np.ceil(unattributed - MIN_UNATTRIBUTED_CPUS),
+            0,
+            MAX_UNATTRIBUTED_PER_CPU * np.ceil(cpus),
+        )
+    )
+    others = [unattributed / count] * count if count else []
+    shares = granted([*chain(*demands), *others], cpus)
+    # Threads of one program compete for CPUs even in isolation; neighbours do not cause that part.
+    isolated_shares = [float(granted(demand_of, cpus)[0]) for demand_of in demands]
     first = accumulate((program.threads for program in programs), initial=0)
     return [
         Query(
-            Colocation(profile, window, True, shares[place] / own, program.reference_ratio), GUEST
+            Colocation(profile, window, True, shares[index] / isolated, program.reference_ratio),
+            GUEST_DEVICE,
         )
-        for program, profile, place, own in zip(programs, profiles, first, alone, strict=False)
+        for program, profile, index, isolated in zip(
+            programs, profiles, first, isolated_shares, strict=False
+        )
     ]
 
 
 def _busy(host: HostIn) -> float:
-    """CPUs in use now; 0 where that is not shown."""
-    return sum(_shares(host).get(name, 0.0) for name in BUSY)
+    """CPUs in use now; 0 where the request does not give the metrics."""
+    return sum(_shares(host).get(name, 0.0) for name in BUSY_METRICS)
 
 
 def _cpus(host: HostIn) -> float:
-    """CPUs that programs share there: as told, else as shown, else as on the guest that taught."""
+    """CPUs of a host: as given, else the sum of its CPU metrics, else `TRAINING_CPUS`."""
     if host.cpus is not None:
         return float(host.cpus)
     shares = _shares(host)
-    return max(1.0, float(round(sum(shares.values())))) if IDLE in shares else CPUS_TAUGHT
+    return max(1.0, float(round(sum(shares.values())))) if IDLE_METRIC in shares else TRAINING_CPUS
 
 
 def _shares(host: HostIn) -> dict[str, float]:
-    """Median share of each kind of CPU time that a host shows now, of one CPU."""
-    shown = _shown(host)
-    if shown is None:
+    """Current median of each kind of CPU time, in CPUs (1 is one CPU)."""
+    current = _current_window(host)
+    if current is None:
         return {}
-    found = {}
-    for column, name in enumerate(shown.metrics):
-        known = [one[column] for one in shown.seconds if np.isfinite(one[column])]
-        if name in (*BUSY, *FREE) and known:
-            found[name] = float(np.median(known))
-    return found
+    shares = {}
+    for column, name in enumerate(current.metrics):
+        known = [second[column] for second in current.seconds if np.isfinite(second[column])]
+        if name in (*BUSY_METRICS, *FREE_METRICS) and known:
+            shares[name] = float(np.median(known))
+    return shares
 
 
 def _profile(program: ProgramIn) -> ProgramProfile:
-    alone = _medians(program.alone)
-    size, share = program.working_set_mib, program.cpu_share
-    spread, beside = program.cpu_spread, program.p_cpu_beside_cache
-    return ProgramProfile(program.name, alone, HostWindow(), size, share, spread, beside)
+    return ProgramProfile(
+        program.name,
+        _medians(program.alone),
+        HostWindow(),
+        program.working_set_mib,
+        program.cpu_share,
+        program.cpu_spread,
+        program.p_cpu_beside_cache,
+    )
 
 
-def _shown(host: HostIn) -> HostWindow | None:
-    """What a host shows now; None where nothing is given."""
+def _current_window(host: HostIn) -> HostWindow | None:
+    """The current metrics of a host; None where the request gives none."""
     if host.window is not None and host.window.seconds:
         return _window(host.window)
     return _medians(host.metrics) if host.metrics else None
@@ -336,5 +390,8 @@ def _medians(metrics: Mapping[str, float]) -> HostWindow:
 
 
 def _window(given: WindowIn) -> HostWindow:
-    seconds = [tuple(np.nan if v is None else float(v) for v in one) for one in given.seconds]
+    seconds = [
+        tuple(np.nan if value is None else float(value) for value in second)
+        for second in given.seconds
+    ]
     return HostWindow(tuple(given.metrics), tuple(seconds) if given.metrics else ())

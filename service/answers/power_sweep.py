@@ -1,4 +1,4 @@
-"""What several power limits do to the time and energy of one workload on one device."""
+"""Time, power and energy of one workload on one device at several power limits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,16 +20,17 @@ from forerun.service.limits.set_up import not_known, set_up_lines
 from forerun.service.limits.wording import limit_line
 
 LEAST_SHARE, STEPS = 0.4, 13
-"""Limits swept where none are given: from this share of the design power to all of it."""
+"""The default sweep: this many limits, from this share of the design power to all of it."""
 
 SLOW_DOWN = 0.1
+"""Default for the slowdown that the advised limit may cost, as a share of the fastest time."""
 
 
 def default_limits(device: Device) -> list[float]:
-    """`STEPS` power limits in whole watts where that tells them apart.
+    """`STEPS` power limits, W, in whole watts where rounding keeps them distinct.
 
     Raises:
-        InputError: the sheet gives no design power.
+        InputError: the spec sheet gives no design power.
     """
     if device.tdp_w is None:
         raise InputError(f"The sheet of {device.name} gives no tdp_w; say which limits_w to sweep.")
@@ -41,17 +42,20 @@ def default_limits(device: Device) -> list[float]:
 def swept(
     query: Query, limits_w: Sequence[float] | None, slow_down: float, in_use: InUse
 ) -> dict[str, Any]:
-    """The sweep, with the fields of `SweepOut`.
+    """Predict one workload at several power limits and advise which limit to set.
 
     Args:
-        query: its own power limit is replaced.
-        limits_w: of one device, W; `default_limits` when None.
-        slow_down: share of the fastest time that the advice may cost.
-        in_use: who answers.
+        query: the workload and the device; its own power limit is replaced.
+        limits_w: power limits of one device, W; `default_limits` when None.
+        slow_down: slowdown that the advised limit may cost, as a share of the fastest time.
+        in_use: the predictor in use.
+
+    Returns:
+        The fields of `SweepOut`.
 
     Raises:
-        InputError: a limit is none, or there are none to sweep and no design power to go by.
-        UnanswerableQuery: time or power is not known.
+        InputError: a limit is not valid, or no limits are given and the sheet has no design power.
+        UnanswerableQuery: the time or the power cannot be predicted.
     """
     predictor = in_use.loaded.predictor
     if isinstance(predictor, Router):
@@ -61,10 +65,10 @@ def swept(
         raise UnanswerableQuery(f"{next(iter(hidden.values())).capitalize()}.")
     given = default_limits(query.device) if limits_w is None else limits_w
     with np.errstate(all="ignore"):
-        found = power_sweep(predictor, query, given)
-    _check_finite(found.runs)
+        sweep = power_sweep(predictor, query, given)
+    _check_finite(sweep.runs)
     samples = samples_of(query)
-    lines = [limit_line(readable(line)) for run in found.runs for line in run.limits]
+    lines = [limit_line(readable(line)) for run in sweep.runs for line in run.limits]
     lines += set_up_lines(query)
     return {
         "device": {"name": query.device.name, "origin": query.device.origin},
@@ -74,10 +78,10 @@ def swept(
         "missing": {"peak_power_w": NO_PEAK}
         | ({} if query.device.idle_w is not None else {"idle_w": NO_IDLE}),
         "samples": samples,
-        "runs": [_run(run, samples) for run in found.runs],
-        "least_energy": _advice(found.least_energy),
+        "runs": [_run(run, samples) for run in sweep.runs],
+        "least_energy": _advice(sweep.least_energy),
         "slow_down": slow_down,
-        "within_slow_down": _advice(found.within(slow_down)),
+        "within_slow_down": _advice(sweep.within(slow_down)),
         "limits": limits_of("energy_j", list(dict.fromkeys(lines))),
         "graph": query.workload.graph.digest if isinstance(query.workload, Network) else None,
         "predictor": {

@@ -1,4 +1,4 @@
-"""A request with its names looked up, and what its answer is kept under."""
+"""A request whose names are resolved, with the key under which its answer is cached."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
@@ -15,12 +15,12 @@ _BULKY = ("graph", "operator")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """A query, the requested metrics, and a cache key.
 
     Attributes:
         query: the workload, the device, and how both are run.
-        metrics: those wanted.
-        graph: digest of a network's graph.
+        metrics: names of the requested metrics.
+        graph: digest of a network's graph; None for a single operator.
         key: equal for equal questions.
     """
 
@@ -31,9 +31,9 @@ class Question:
 
 
 def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
-    """A question that needs no names looked up; equal content gives an equal key.
+    """The question for a query; equal content gives an equal key.
 
-    The key holds every field of the query and its workload, the graph by its digest.
+    The key holds every field of the query and its workload, with the graph replaced by its digest.
     """
     given = query.run
     graph = OperatorGraph((given.operator,)) if isinstance(given, Kernel) else given.graph

@@ -1,4 +1,4 @@
-"""Which devices meet the limits for one workload, and in which order; why the others do not."""
+"""Rank devices for one workload under limits, and say why a device is excluded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from forerun.service.answers.question import question_about
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
 ]
-"""What is made least, `throughput_per_w` most: samples a second a watt, so samples a joule."""
+"""The quantity to minimise. Only `throughput_per_w`, samples per joule, is maximised."""
 
 Risk = Literal["high", "value"]
-"""What limits are judged by: the upper end of the interval, or the best estimate."""
+"""What is compared with the limits: the upper end of the interval, or the best estimate."""
 
-SHOWN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+RANKING_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 MS_AN_HOUR = 3.6e6
 _SOURCE: Mapping[str, str] = {"throughput_per_w": "energy_j", "cost": "latency_ms"}
 _UNITS: Mapping[str, str] = {"throughput_per_w": "1/J", "cost": "price of a run"}
@@ -29,13 +29,13 @@ _UNITS: Mapping[str, str] = {"throughput_per_w": "1/J", "cost": "price of a run"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a device must keep to.
+    """The constraints on a device.
 
     Attributes:
-        most: metric -> most of it, in its unit.
-        must_fit: whether the device's memory must be enough; of networks only.
+        most: metric -> largest allowed value, in the metric's unit.
+        must_fit: whether the device's memory must be sufficient; it applies to networks only.
         in_domain_only: whether the objective and the limited metrics must be in domain.
-        risk: what is judged.
+        risk: whether the upper end of the interval or the best estimate must meet the limits.
     """
 
     most: Mapping[str, float]
@@ -45,7 +45,7 @@ class Limits:
 
 
 class Aim(NamedTuple):
-    """The objective's value with its interval; what is not known of that is None."""
+    """The objective's value with its prediction interval; unknown ends are None."""
 
     value: float
     low: float | None
@@ -55,12 +55,12 @@ class Aim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What devices are ranked by.
+    """The objective by which devices are ranked.
 
     Attributes:
-        objective: its name.
-        samples: in one run.
-        prices_per_hour: device -> price, in any currency.
+        objective: name of the objective.
+        samples: samples in one run.
+        prices_per_hour: device -> price of an hour, in any currency.
     """
 
     objective: Objective
@@ -69,16 +69,20 @@ class Goal:
 
     @property
     def metric(self) -> str:
-        """The metric that it follows from."""
+        """The metric from which the objective is computed."""
         return _SOURCE.get(self.objective, self.objective)
 
     @property
     def unit(self) -> str:
-        """Of its value."""
+        """Unit of the objective's value."""
         return _UNITS.get(self.objective) or metric(self.objective).unit
 
     def of(self, device: Device, estimate: Mapping[str, Any]) -> Aim | None:
-        """The objective on a device, None where its price is not given or a run costs nothing."""
+        """The objective on a device.
+
+        It is None where the device has no price, or where the throughput per watt is infinite
+        because a run takes no energy.
+        """
         ends = estimate["value"], estimate["low"], estimate["high"]
         if self.objective == "cost":
             price = (self.prices_per_hour or {}).get(device)
@@ -93,18 +97,18 @@ class Goal:
 
 
 def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) -> dict[str, Any]:
-    """Devices in order and those left out, with the fields of `RankOut`.
+    """Predict one workload on n devices and rank them, with the fields of `RankOut`.
 
     Args:
-        queries: one workload on n devices.
-        goal: what to rank by.
-        limits: what a device must keep to.
-        in_use: who answers, in one call.
+        queries: the workload on n devices.
+        goal: the objective.
+        limits: the constraints.
+        in_use: the predictor in use; it is called once.
     """
-    questions = [question_about(query, SHOWN) for query in queries]
+    questions = [question_about(query, RANKING_METRICS) for query in queries]
     answers = answers_to(questions, in_use)
-    found = ranking([query.device for query in queries], answers, goal, limits)
-    return found | {
+    order = ranking([query.device for query in queries], answers, goal, limits)
+    return order | {
         "objective": goal.objective,
         "risk": limits.risk,
         "graph": questions[0].graph,
@@ -122,38 +126,38 @@ def ranking(
     goal: Goal,
     limits: Limits,
 ) -> dict[str, Any]:
-    """`ranked` in order and `excluded`, with the fields of `RankOut`.
+    """Rank answers: `ranked`, the best first, and `excluded`, as in `RankOut`.
 
     Args:
         devices: n candidates.
-        answers: to the workload on each, with all of `SHOWN`, or why there is none.
-        goal: what to rank by.
-        limits: what a device must keep to.
+        answers: n answers with all of `RANKING_METRICS`, or the error in place of an answer.
+        goal: the objective.
+        limits: the constraints.
     """
     kept: list[tuple[Aim, str, dict[str, Any]]] = []
     excluded: list[dict[str, Any]] = []
     ranked: list[dict[str, Any]] = []
     for device, answer in zip(devices, answers, strict=True):
-        found = _judged(device, answer, goal, limits)
-        if isinstance(found, list):
+        outcome = _aim_or_reasons(device, answer, goal, limits)
+        if isinstance(outcome, list):
             named = {"name": device.name, "origin": device.origin}
-            excluded.append({"device": named, "reasons": found})
+            excluded.append({"device": named, "reasons": outcome})
         else:
-            kept.append((found[0], device.name, found[1]))
+            kept.append((outcome[0], device.name, outcome[1]))
     sign = -1.0 if goal.objective == "throughput_per_w" else 1.0
     kept.sort(key=lambda row: (sign * row[0].value, row[1]))
-    for place, (aim, _, row) in enumerate(kept):
-        tied = place > 0 and aim.value == kept[place - 1][0].value
-        row["rank"] = ranked[-1]["rank"] if tied else place + 1
-        row["overlaps_best"] = place == 0 or _overlap(aim, kept[0][0])
+    for index, (aim, _, row) in enumerate(kept):
+        tied = index > 0 and aim.value == kept[index - 1][0].value
+        row["rank"] = ranked[-1]["rank"] if tied else index + 1
+        row["overlaps_best"] = index == 0 or _overlap(aim, kept[0][0])
         ranked.append(row)
     return {"ranked": ranked, "excluded": excluded}
 
 
-def _judged(
+def _aim_or_reasons(
     device: Device, answer: dict[str, Any] | InputError, goal: Goal, limits: Limits
 ) -> tuple[Aim, dict[str, Any]] | list[str]:
-    """The objective and a row, or the reasons against the device."""
+    """The objective's value and the row of the answer, or the reasons to exclude the device."""
     if isinstance(answer, InputError):
         return [str(answer)]
     reasons, margins = _against(answer, limits)
@@ -168,15 +172,15 @@ def _judged(
         reasons += _out_of_domain(answer, {goal.metric, *limits.most})
     if reasons or aim is None:
         return list(dict.fromkeys(reasons))
-    shown = {name: answer["metrics"][name] for name in SHOWN}
+    estimates = {name: answer["metrics"][name] for name in RANKING_METRICS}
     same = ("missing", "fits", "in_domain", "limits", "device")
     row: dict[str, Any] = {name: answer[name] for name in same}
-    row |= {"metrics": shown, "margins": margins}
+    row |= {"metrics": estimates, "margins": margins}
     return aim, row | {"objective": {**aim._asdict(), "unit": goal.unit}}
 
 
 def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[str, float]]:
-    """Reasons, and by how much each limit is kept or broken."""
+    """The broken limits in words, and the margin to each limit (negative where it is broken)."""
     reasons: list[str] = []
     margins: dict[str, float] = {}
     for name, most in limits.most.items():
@@ -201,7 +205,7 @@ def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[st
 
 
 def _enforced_w(answer: dict[str, Any]) -> float:
-    """What the device itself holds its average power to, W; infinity where that is not known."""
+    """The average power that the device enforces, W; infinity where it is not known."""
     known = (answer["power"][name] for name in ("power_limit_w", "tdp_w"))
     return min((watts for watts in known if watts is not None), default=inf)
 
@@ -225,8 +229,8 @@ def _out_of_domain(answer: dict[str, Any], names: set[str]) -> list[str]:
     return [f"{name} is outside what was measured" for name in left]
 
 
-def _overlap(one: Aim, other: Aim) -> bool:
-    """Whether intervals overlap; a value without one is a point."""
-    lows = [aim.value if aim.low is None else aim.low for aim in (one, other)]
-    highs = [aim.value if aim.high is None else aim.high for aim in (one, other)]
+def _overlap(first: Aim, second: Aim) -> bool:
+    """Whether two intervals overlap; a value without an interval counts as a point."""
+    lows = [aim.value if aim.low is None else aim.low for aim in (first, second)]
+    highs = [aim.value if aim.high is None else aim.high for aim in (first, second)]
     return max(lows) <= min(highs)

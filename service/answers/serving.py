@@ -1,4 +1,4 @@
-"""Answers about generative models that serve requests: power, rate, energy of one unit."""
+"""Answers about serving generative models: power, throughput, energy per token or sample."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -19,29 +19,29 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_serving": ("power_w", "tokens_per_s", "energy_per_token_j"),
     "diffusion": ("power_w", "latency_ms", "samples_per_s", "energy_per_sample_j"),
 }
-"""Kind of workload -> what is answered."""
+"""Kind of workload -> metrics that are answered."""
 MISSING: Final = {"peak_memory_mib": "no memory was measured of models that serve"}
 
 
 def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
-    """The fields of `ServingOut`.
+    """Predict a serving workload in steady state, with the fields of `ServingOut`.
 
     Raises:
-        UnanswerableQuery: no predictor in use answers it, or the answer is beyond every number.
+        UnanswerableQuery: no predictor in use answers the query, or the answer is not finite.
     """
     loaded = in_use.loaded
-    # Sheets and sizes may be absurd; what comes of it is looked at below.
+    # Absurd sheets and sizes overflow here; answers that are not finite are rejected below.
     with np.errstate(all="ignore"):
-        found = loaded.predictor.predict([query])[0]
+        prediction = loaded.predictor.predict([query])[0]
     asked = METRICS[query.workload.kind]
-    known = {name: found.estimates[name] for name in asked if name in found.estimates}
-    if not known and found.withheld:
-        raise UnanswerableQuery(f"Nothing is answered: {next(iter(found.withheld.values()))}.")
+    known = {name: prediction.estimates[name] for name in asked if name in prediction.estimates}
+    if not known and prediction.withheld:
+        raise UnanswerableQuery(f"Nothing is answered: {next(iter(prediction.withheld.values()))}.")
     if not known or not all(isfinite(estimate.value) for estimate in known.values()):
         raise UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    limits = [*map(limit_line, found.limits), *_too_heavy(query)]
+    limits = [*map(limit_line, prediction.limits), *_too_heavy(query)]
     return {
         "metrics": {
             name: {
@@ -53,7 +53,7 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
             }
             for name, estimate in known.items()
         },
-        "missing": {**MISSING, **{n: why for n, why in found.withheld.items() if n in asked}},
+        "missing": {**MISSING, **{n: why for n, why in prediction.withheld.items() if n in asked}},
         "in_domain": not limits,
         "limits": limits,
         "device": {"name": query.device.name, "origin": query.device.origin},
@@ -67,14 +67,14 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
 
 
 def _enforced(name: str, estimate: Estimate, tdp_w: float | None) -> float | None:
-    """The upper end, of average power no higher than the device holds itself to."""
+    """The upper end of the interval; average power is capped at the device's design power."""
     if name != "power_w" or tdp_w is None or estimate.high is None:
         return estimate.high
     return max(estimate.value, min(estimate.high, tdp_w))
 
 
 def _too_heavy(query: Query) -> list[str]:
-    """A line where the weights alone take more than all devices have."""
+    """A limit where the weights alone exceed the memory of all devices."""
     model, count = query.workload, query.operation.device_count
     if not isinstance(model, LlmServing | Diffusion) or query.device.memory_gib is None:
         return []

@@ -1,4 +1,4 @@
-"""Energy over time at each power limit, as SVG: with the standard library, every text escaped."""
+"""Draw energy over time at each power limit as SVG; all text is escaped."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,7 +12,7 @@ STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 class _Axis(NamedTuple):
-    """From values to pixels."""
+    """A linear map from values to pixels."""
 
     least: float
     most: float
@@ -24,14 +24,16 @@ class _Axis(NamedTuple):
         return round(self.start + share * (self.end - self.start), 1)
 
 
-def sweep_picture(found: Mapping[str, Any], title: str = "Energy over time by power limit") -> str:
-    """An SVG document: a dot a limit, the Pareto front in colour, advice named.
+def sweep_picture(sweep: Mapping[str, Any], title: str = "Energy over time by power limit") -> str:
+    """An SVG document with one dot per limit and the Pareto front in colour.
+
+    The advised limits are labelled.
 
     Args:
-        found: a sweep, as `swept` gives it.
-        title: heading.
+        sweep: a sweep, as `swept` returns it.
+        title: heading of the picture.
     """
-    runs = found["runs"]
+    runs = sweep["runs"]
     times = [run["latency_ms"]["value"] for run in runs]
     energies = [run["energy_j"]["value"] for run in runs]
     across = _axis(times, LEFT, WIDTH - RIGHT)
@@ -40,7 +42,7 @@ def sweep_picture(found: Mapping[str, Any], title: str = "Energy over time by po
         (t, e) for t, e, run in zip(times, energies, runs, strict=True) if run["on_front"]
     )
     line = " ".join(f"{across.at(t)},{up.at(e)}" for t, e in front)
-    advised = found["within_slow_down"]["limit_w"], found["least_energy"]["limit_w"]
+    advised = sweep["within_slow_down"]["limit_w"], sweep["least_energy"]["limit_w"]
     dots = "".join(
         _dot(across.at(t), up.at(e), run, run["limit_w"] in advised)
         for t, e, run in zip(times, energies, runs, strict=True)
@@ -61,7 +63,7 @@ def sweep_picture(found: Mapping[str, Any], title: str = "Energy over time by po
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    """Some room around the values, also where all are one."""
+    """An axis with a margin around the values, also where all values are equal."""
     least, most = min(values), max(values)
     room = 0.08 * (most - least) or 0.1 * abs(most) or 1.0
     return _Axis(least - room, most + room, start, end)

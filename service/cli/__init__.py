@@ -1,4 +1,4 @@
-"""The command line: one verb, one file. Heavy imports happen inside the verbs."""
+"""The command line, one module per command; heavy imports happen inside the commands."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ app.command("promote")(registry.promote)
 
 
 def main() -> None:
-    """Run the command line; exit 0 when done, 2 when the input is wrong, 1 for a fault of ours."""
+    """Run the command line; exit code 0, 2 for invalid input, 1 for an internal error."""
     try:
         app()
     except InputError as error:

@@ -1,4 +1,4 @@
-"""`forerun adapt`: a few measurements of a device, and its answers are adapted from then on."""
+"""`forerun adapt`: adapt the predictor to a few measurements of a device."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +9,13 @@ from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.held_out import HeldOut
-    from forerun.service.adaptation.predictor_in_use import Learnt
+    from forerun.service.adaptation.predictor_in_use import AdaptationResult
     from forerun.service.settings import Settings
     from forerun.service.stores.measurement_sets import MeasurementSet
 
 
 MOST_GROUPS = 5
-"""Groups held out whose errors are printed."""
+"""Most held-out groups whose errors are printed."""
 
 
 def adapt(
@@ -26,25 +26,23 @@ def adapt(
     device: Annotated[str | None, typer.Option(help="name of the device")] = None,
     graphs: Annotated[
         Path | None,
-        typer.Option(help="folder of the networks' graphs [<table>-graphs beside the table]"),
+        typer.Option(help="folder of the networks' graphs [<table>-graphs next to the table]"),
     ] = None,
     sheet: Annotated[
         str | None,
-        typer.Option(
-            help="spec sheet .yaml or .json to register the device with; auto: this processor"
-        ),
+        typer.Option(help="spec sheet .yaml or .json to register; auto detects this processor"),
     ] = None,
     suggest: Annotated[
-        int | None, typer.Option(help="say which N to measure next", min=1, max=1000)
+        int | None, typer.Option(help="suggest N workloads to measure next", min=1, max=1000)
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="of candidates", min=1, max=65536)] = 1,
+    batch_size: Annotated[int, typer.Option(help="batch size of candidates", min=1, max=65536)] = 1,
     precision: Annotated[str, typer.Option(help="of candidates: fp32, fp16, amp, ...")] = "fp32",
     runtime: Annotated[str, typer.Option(help="of candidates: eager, compiled, ...")] = "eager",
-    listed: Annotated[bool, typer.Option("--list", help="sets of measurements kept")] = False,
-    rollback: Annotated[bool, typer.Option(help="undo the device's last set")] = False,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="list the stored sets")] = False,
+    rollback: Annotated[bool, typer.Option(help="roll back the device's last set")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
-    """Adapt to a device by measurements: what they gain on rows held out, and what was kept."""
+    """Adapt to measurements of a device, and print the errors on held-out rows."""
     from forerun.data.errors import InputError
     from forerun.service.cli.options import checked
     from forerun.service.cli.suggestions import show_suggestions
@@ -64,7 +62,7 @@ def adapt(
 
 
 def _sets(settings: "Settings", device: str | None, listed: bool, json: bool) -> None:
-    """Show the sets kept, or undo the last."""
+    """List the stored sets, or roll back the last."""
     from forerun.data.errors import InputError
     from forerun.service.stores.measurement_sets import AdaptationStore
 
@@ -84,7 +82,7 @@ def _measurements(
     sheet: str | None,
     json: bool,
 ) -> None:
-    """Register the device where a sheet is given, and learn from a file."""
+    """Register the device if a sheet is given, and adapt to the measurements in a file."""
     from forerun.data.errors import InputError
 
     if device is None:
@@ -97,9 +95,9 @@ def _measurements(
 
 
 def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
-    """Register the device with a sheet, in place of what stood under its name.
+    """Register the device with a sheet, which replaces an earlier one of the same name.
 
-    Nothing is registered where the file holds no measurement of the device.
+    Nothing is registered if the file holds no measurement of the device.
     """
     from forerun.service.adaptation.measurement_files import read_rows
     from forerun.service.stores.device_sheets import detected_cpu, read_sheet
@@ -107,7 +105,7 @@ def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
 
     device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
     devices = DeviceStore(settings.home / "devices")
-    known = {one.name for one in devices.catalog}
+    known = {registered.name for registered in devices.catalog}
     catalog = devices.catalog if device.name in known else devices.catalog.with_device(device)
     read_rows(file, device, catalog)
     devices.register(device)
@@ -124,35 +122,35 @@ def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, jso
     folder = GraphFolder(graphs or graph_folder_of(file))
     adaptation, devices = adaptation_here(settings, folder.get)
     device = devices.get(name)
-    found = read_rows(file, device, devices.catalog)
-    progress(f"{len(found.rows)} measurements, {found.left_out} left out; judging them")
-    learnt = adaptation.learn(device.name, found.rows, names=found.names)
+    named = read_rows(file, device, devices.catalog)
+    progress(f"{len(named.rows)} measurements, {named.left_out} left out; scoring them")
+    result = adaptation.learn(device.name, named.rows, names=named.names)
     if json:
-        print_json(_facts(learnt, found.left_out))
+        print_json(_facts(result, named.left_out))
         return
-    show_errors(learnt.errors)
-    kept = learnt.kept
+    show_errors(result.errors)
+    kept = result.kept
     screen().print(
-        f"kept {len(kept.rows)} measurements of {kept.device} as set {kept.id}; {learnt.rows} in "
-        f"use, predictor {learnt.version}. Undo: forerun adapt --device {kept.device} --rollback"
+        f"kept {len(kept.rows)} measurements of {kept.device} as set {kept.id}; {result.rows} in "
+        f"use, predictor {result.version}. Undo: forerun adapt --device {kept.device} --rollback"
     )
 
 
-def _facts(learnt: "Learnt", left_out: int) -> dict[str, Any]:
-    kept = learnt.kept
+def _facts(result: "AdaptationResult", left_out: int) -> dict[str, Any]:
+    kept = result.kept
     return {
         "set": kept.id,
         "device": kept.device,
         "rows": len(kept.rows),
         "left_out": left_out,
-        "rows_in_use": learnt.rows,
-        "version": learnt.version,
-        **error_facts(learnt.errors),
+        "rows_in_use": result.rows,
+        "version": result.version,
+        **error_facts(result.errors),
     }
 
 
 def error_facts(errors: "HeldOut") -> dict[str, Any]:
-    """Errors before and after, and whether they are enough."""
+    """Errors before and after adaptation as JSON, and whether the rows suffice."""
     from dataclasses import asdict
 
     return {
@@ -164,14 +162,14 @@ def error_facts(errors: "HeldOut") -> dict[str, Any]:
 
 
 def show_errors(errors: "HeldOut") -> None:
-    """Errors before and after as a table."""
+    """Print errors before and after adaptation as a table."""
     from rich.table import Table
 
     how = "one by one" if errors.one_by_one else f"in {errors.folds} parts"
     table = Table(box=None, pad_edge=False, title=f"errors on measurements held out {how}")
     heads = ("metric", "rows", "error before", "after", "interval before", "after", "further rows")
-    for place, heading in enumerate(heads):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for index, heading in enumerate(heads):
+        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
     for name, e in errors.metrics.items():
         gain = "too few to say" if e.gain is None else f"gain at most {100 * e.gain:.1f} %"
         table.add_row(
@@ -199,12 +197,12 @@ def show_errors(errors: "HeldOut") -> None:
 
 
 def _show_groups(errors: "HeldOut") -> None:
-    """The models or operators with the largest errors, each left out whole."""
+    """Print the models or operators with the largest errors when held out."""
     for name, error in errors.metrics.items():
         worst = sorted(error.by_group.items(), key=lambda pair: -pair[1])[:MOST_GROUPS]
         if len(error.by_group) > 1:
-            said = ", ".join(f"{group} {value:.1f} %" for group, value in worst)
-            screen().print(f"{name}, largest errors of groups held out: {said}", markup=False)
+            listed = ", ".join(f"{group} {value:.1f} %" for group, value in worst)
+            screen().print(f"{name}, largest errors of groups held out: {listed}", markup=False)
 
 
 def _interval(width: float | None, held: float | None) -> str:
@@ -219,7 +217,7 @@ def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> Non
     wanted = None if name is None else DeviceStore(settings.home / "devices").get(name).name
     sets: tuple[MeasurementSet, ...] = store.sets(wanted)
     if json:
-        print_json({"sets": [_set(one) for one in sets]})
+        print_json({"sets": [_set(kept) for kept in sets]})
         return
     if not sets:
         typer.echo("no measurements are kept" + (f" of {wanted}" if wanted else ""))
@@ -227,18 +225,19 @@ def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> Non
     table = Table(box=None, pad_edge=False)
     for heading in ("set", "device", "rows", "in use"):
         table.add_column(heading)
-    for one in sets:
-        table.add_row(one.id, one.device, str(len(one.rows)), "undone" if one.undone else "yes")
+    for kept in sets:
+        in_use = "undone" if kept.undone else "yes"
+        table.add_row(kept.id, kept.device, str(len(kept.rows)), in_use)
     screen().print(table)
 
 
-def _set(one: "MeasurementSet") -> dict[str, Any]:
+def _set(kept: "MeasurementSet") -> dict[str, Any]:
     return {
-        "set": one.id,
-        "device": one.device,
-        "time": one.time.isoformat(),
-        "rows": len(one.rows),
-        "undone": one.undone,
+        "set": kept.id,
+        "device": kept.device,
+        "time": kept.time.isoformat(),
+        "rows": len(kept.rows),
+        "undone": kept.undone,
     }
 
 

@@ -1,4 +1,4 @@
-"""Answers as people read them: one device in full, several side by side."""
+"""Print answers as tables: one device in full, several devices side by side."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from rich.table import Table
 from forerun.data.metrics import metric
 from forerun.service.cli.output import screen
 
-SHOWN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
 NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
 
 
 def show(name: str, answers: Sequence[dict[str, Any]]) -> None:
-    """One answer in full, several side by side."""
+    """Print one answer in full, or several side by side."""
     if len(answers) == 1:
         show_one(name, answers[0])
     else:
@@ -22,18 +22,20 @@ def show(name: str, answers: Sequence[dict[str, Any]]) -> None:
 
 
 def show_one(source: str, answer: dict[str, Any]) -> None:
-    """Every metric with its interval and bound, where the time goes, and the limits."""
+    """Print every metric with interval and bound, the breakdown of the time, and the limits."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
     rows = table("", "estimate", "90 % interval", "bound")
-    for name in SHOWN:
+    for name in TABLE_METRICS:
         estimate = answer["metrics"].get(name)
         if estimate is None:
             rows.add_row(name, "not known", "", answer["missing"].get(name, ""))
             continue
         bound = answer["roofline"].get(name)
-        shown = "" if bound is None else metric(name).text(bound)
-        rows.add_row(name, metric(name).text(estimate["value"]), _interval(name, estimate), shown)
+        bound_text = "" if bound is None else metric(name).text(bound)
+        rows.add_row(
+            name, metric(name).text(estimate["value"]), _interval(name, estimate), bound_text
+        )
     out.print(rows)
     total = sum(answer["breakdown_ms"].values())
     if total:
@@ -46,7 +48,7 @@ def show_one(source: str, answer: dict[str, Any]) -> None:
 
 
 def _memory(answer: dict[str, Any]) -> None:
-    """What takes the memory, and whether the device has it."""
+    """Print the breakdown of the memory, and whether it fits the device."""
     out, fits = screen(), answer["fits"]
     if answer["breakdown_mib"]:
         parts = ", ".join(f"{part} {mib:,.0f}" for part, mib in answer["breakdown_mib"].items())
@@ -57,9 +59,9 @@ def _memory(answer: dict[str, Any]) -> None:
 
 
 def _power(facts: dict[str, Any]) -> None:
-    """Energy of a sample, and the device's own figures."""
-    shown = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
-    parts = [f"{name} {watts:,.4g}" for name, watts in shown.items() if watts is not None]
+    """Print the energy per sample, and the device's idle power, design power and power limit."""
+    known = {name: facts[name] for name in ("idle_w", "tdp_w", "power_limit_w")}
+    parts = [f"{name} {watts:,.4g}" for name, watts in known.items() if watts is not None]
     if facts["energy_per_sample_j"] is not None:
         parts.insert(0, f"{facts['energy_per_sample_j']['value']:,.4g} J a sample")
     if parts:
@@ -67,20 +69,20 @@ def _power(facts: dict[str, Any]) -> None:
 
 
 def fit_word(fits: dict[str, Any] | None) -> str:
-    """`yes` where even the upper end fits, `perhaps` where the best estimate does."""
+    """`yes` where the upper end of the interval fits, `perhaps` where only the estimate fits."""
     if fits is None:
         return "not known"
     return "yes" if fits["fits"] else "perhaps" if fits["fits_at_value"] else "no"
 
 
 def show_side_by_side(source: str, answers: Sequence[dict[str, Any]]) -> None:
-    """One row a device."""
+    """Print one row per device, with time, bound, memory, power and energy."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold]")
     rows = table("device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy")
     for answer in answers:
         latency = answer["metrics"]["latency_ms"]
-        memory, *drawn = (metric(n).text(_value(answer, n)) for n in SHOWN[1:])
+        memory, *drawn = (metric(n).text(_value(answer, n)) for n in TABLE_METRICS[1:])
         rows.add_row(
             answer["device"]["name"],
             metric("latency_ms").text(latency and latency["value"]),
@@ -100,10 +102,10 @@ def _value(answer: dict[str, Any], name: str) -> float | None:
 
 
 def table(*headings: str) -> Table:
-    """An empty table, its first column to the left."""
+    """An empty table; the first column is left-aligned, the others are right-aligned."""
     made = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for index, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if index else "left", no_wrap=True)
     return made
 
 
@@ -115,7 +117,7 @@ def _interval(name: str, estimate: dict[str, Any] | None) -> str:
 
 
 def _notes(answers: Sequence[dict[str, Any]]) -> None:
-    """Limits, each once with the devices that it holds for."""
+    """Print each limit once, with the devices to which it applies."""
     out = screen()
     ranges = [e for a in answers for e in a["metrics"].values() if e and e["low"] is not None]
     if len(answers) == 1 and any(e["coverage"] is None for e in ranges):

@@ -1,4 +1,4 @@
-"""`forerun colocate`: what programs that share a host would cost each other."""
+"""`forerun colocate`: predict how programs that share a host slow each other down."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,20 +17,23 @@ CLOCKS = {"p_cpu": "CPU time", "p_wall": "by the wall"}
 
 def colocate(
     candidate: Annotated[
-        Path, typer.Argument(help="profile of the program, as `forerun collect program` writes it")
+        Path,
+        typer.Argument(
+            help="profile of the program to be placed, as `forerun collect program` writes it"
+        ),
     ],
     resident: Annotated[
-        list[Path] | None, typer.Option(help="profile of a program that runs there; repeat")
+        list[Path] | None, typer.Option(help="profile of a program on the host; may be repeated")
     ] = None,
     cpus: Annotated[
-        int | None, typer.Option(help="CPUs that the programs share; 2 when absent", min=1)
+        int | None, typer.Option(help="CPUs that the programs share [2]", min=1)
     ] = None,
     json: o.Json = False,
 ) -> None:
-    """Relative speed of every program on a host, isolated over co-located time.
+    """Predict the relative speed of every program on a host: isolated over co-located time.
 
-    Where an interval is too wide to decide by, a class stands in its place: slowed or not, with the
-    error rates of that class on programs held out.
+    Where an interval is too wide to decide by, a class replaces it: slowed or not slowed, with the
+    error rates of that class on held-out programs.
     """
     from forerun.service.answers.colocation import colocate as answered
     from forerun.service.schemas.colocation import ColocationIn, HostIn
@@ -38,18 +41,18 @@ def colocate(
     residents = [_profile(path) for path in resident or ()]
     asked = ColocationIn(candidate=_profile(candidate), host=HostIn(residents=residents, cpus=cpus))
     _, in_use = o.answering()
-    found = answered(asked, in_use.loaded)
+    answer = answered(asked, in_use.loaded)
     if json:
-        print_json(found)
+        print_json(answer)
     else:
-        _show([found["candidate"], *found["residents"]])
+        _show([answer["candidate"], *answer["residents"]])
 
 
 def _profile(path: Path) -> "ProgramIn":
-    """The profile in a file.
+    """Read a profile from a JSON file.
 
     Raises:
-        InputError: there is no such file, or it holds no profile.
+        InputError: the file cannot be read, or holds no profile.
     """
     from pydantic import ValidationError
 
@@ -61,9 +64,9 @@ def _profile(path: Path) -> "ProgramIn":
         raise InputError(f"Cannot read {path}: {error}.") from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
+        where = ".".join(map(str, first["loc"])) or "the file"
         raise InputError(
-            f"{path} holds no profile of a program: {place}: {first['msg']}."
+            f"{path} holds no profile of a program: {where}: {first['msg']}."
         ) from error
 
 
@@ -74,8 +77,8 @@ def _show(programs: list[dict[str, Any]]) -> None:
     out = screen()
     rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides")
     for program in programs:
-        shown = [_text(program[metric]) for metric in CLOCKS]
-        rows.add_row(program["program"], *shown, program["dominant_resource"] or "")
+        speeds = [_text(program[metric]) for metric in CLOCKS]
+        rows.add_row(program["program"], *speeds, program["dominant_resource"] or "")
     out.print(rows)
     for line in dict.fromkeys(line for program in programs for line in program["limits"]):
         out.print("[yellow]to know:[/yellow]", end=" ")
@@ -83,7 +86,7 @@ def _show(programs: list[dict[str, Any]]) -> None:
 
 
 def _text(answer: dict[str, Any] | None) -> str:
-    """An answer as people read it: value and range, or value and class."""
+    """An answer as text: the value with its interval, or with its class and error rates."""
     if answer is None:
         return ""
     value = f"{answer['value']:.2f}"

@@ -1,4 +1,4 @@
-"""`forerun data`: which datasets there are, fetch one, describe it."""
+"""`forerun data`: list, fetch and describe datasets."""
 
 from collections import Counter
 from pathlib import Path
@@ -18,7 +18,7 @@ app = typer.Typer(help="Datasets: list, pull, describe.", no_args_is_help=True)
 def list_datasets(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Datasets that can be pulled, and which are here."""
+    """List the datasets that can be pulled, and say which are on this machine."""
     from forerun.data.bundle import bundle_folder
     from forerun.data.datasets import all_datasets
 
@@ -41,15 +41,15 @@ def list_datasets(
 
 @app.command("pull")
 def pull(
-    name: Annotated[str, typer.Argument(help="dataset")],
+    name: Annotated[str, typer.Argument(help="name of the dataset")],
     workers: Annotated[
-        int, typer.Option(help="processes that trace networks, where a dataset needs it", min=1)
+        int, typer.Option(help="processes that trace networks, for a dataset that needs it", min=1)
     ] = 1,
 ) -> None:
-    """Fetch upstream files at the pinned commit, check them, and write the tidy bundle.
+    """Fetch upstream files at the pinned commit, check them, and write a tidy bundle.
 
-    The networks of timm_bench are then traced into its table of graphs, where the `zoo` extra is
-    installed: 0.3 s each, kept one by one, so that the next pull goes on after a stop.
+    If the `zoo` extra is installed, the networks of timm_bench are then traced into its table of
+    graphs. A network takes about 0.3 s and is stored at once, so an interrupted pull can resume.
     """
     from forerun.data.datasets import dataset
     from forerun.data.datasets.networks.timm_bench import TimmBench
@@ -62,7 +62,7 @@ def pull(
 
 
 def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
-    """The bundle with the graphs of its networks, or a line that says what they need."""
+    """Add the graphs of its networks to a bundle; without timm, print what is missing."""
     from forerun.data.bundle import home
     from forerun.data.datasets.networks.timm_bench import TimmBench
     from forerun.features.readers.model_zoo import is_installed, networks_of, versions, zoo_calls
@@ -94,27 +94,25 @@ def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
 
 @app.command("describe")
 def describe(
-    name: Annotated[str, typer.Argument(help="dataset")],
-    data: Annotated[
-        Path | None, typer.Option(help="folder of a bundle; the pulled one else")
-    ] = None,
+    name: Annotated[str, typer.Argument(help="name of the dataset")],
+    data: Annotated[Path | None, typer.Option(help="folder of a bundle [the pulled one]")] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """The datasheet, tables, and rows that ingestion checks flag."""
+    """Print the datasheet, the tables, and the rows that ingestion checks flag."""
     from forerun.data.bundle import find
     from forerun.data.datasets import dataset
 
     source = dataset(name)
     bundle = find(name, data)
     flags = source.flags(bundle)
-    found = Counter(flags["flag"])
+    counts = Counter(flags["flag"])
     tables = {table: len(bundle.table(table)) for table in bundle.tables()}
     if json:
-        print_json({"name": name, "digest": bundle.digest, "rows": tables, "flags": found})
+        print_json({"name": name, "digest": bundle.digest, "rows": tables, "flags": counts})
         return
     out = screen()
     out.print(bundle.datasheet or f"[bold]{source.title}[/bold]")
     for table, rows in tables.items():
         out.print(f"{table}: {rows:,} rows")
-    for flag, rows in found.items():
+    for flag, rows in counts.items():
         out.print(f"[yellow]flagged[/yellow] {flag}: {rows:,} rows")

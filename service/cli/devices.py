@@ -1,4 +1,4 @@
-"""`forerun devices`: the catalogue of spec sheets, and adding to it."""
+"""`forerun devices`: list, show and add spec sheets of devices."""
 
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -13,7 +13,7 @@ class _ShowByDefault(TyperGroup):
     """`forerun devices a100` shows the sheet, as `forerun devices show a100` does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with `show` in front where they name no command."""
+        """Insert `show` in front of arguments that do not begin with a command."""
         if not args or args[0] not in (*self.commands, "--help"):
             args = ["show", *args]
         return super().parse_args(ctx, args)
@@ -27,8 +27,8 @@ app = typer.Typer(
 
 @app.command("show")
 def show(
-    name: Annotated[str | None, typer.Argument(help="one device; all when absent")] = None,
-    kind: Annotated[str | None, typer.Option(help="gpu, cpu, npu, ...")] = None,
+    name: Annotated[str | None, typer.Argument(help="name of a device [all devices]")] = None,
+    kind: Annotated[str | None, typer.Option(help="kind of device: gpu, cpu, npu, ...")] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """List devices, or show one spec sheet with the source of every figure."""
@@ -71,12 +71,19 @@ def show(
 def add(
     sheet: Annotated[
         Path | None,
-        typer.Argument(help="spec sheet, .yaml or .json [this machine's processor]"),
+        typer.Argument(help="spec sheet, .yaml or .json [detect this machine's processor]"),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="[the sheet's own, or my-cpu]")] = None,
-    kind: Annotated[str, typer.Option(help="of a device without a sheet: cpu, gpu, ...")] = "cpu",
+    name: Annotated[
+        str | None, typer.Option(help="name of the device [that of the sheet, or my-cpu]")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(help="kind of a device without a sheet: cpu, gpu, ...")
+    ] = "cpu",
     black_box: Annotated[
-        bool, typer.Option("--black-box", help="by name alone: measurements tell the rest")
+        bool,
+        typer.Option(
+            "--black-box", help="register a name alone; predictions then come from measurements"
+        ),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:

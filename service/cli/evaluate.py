@@ -1,4 +1,4 @@
-"""`forerun evaluate`: score predictors under a dataset's protocol."""
+"""`forerun evaluate`: score predictors under a dataset's protocols."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,29 +9,30 @@ from forerun.service.cli.output import print_json, progress, screen
 
 
 def evaluate(
-    dataset: Annotated[str, typer.Argument(help="name, as in `forerun data list`")],
+    dataset: Annotated[str, typer.Argument(help="name of the dataset, as in `forerun data list`")],
     data: Annotated[
-        Path | None, typer.Option(help="folder of a bundle; may hold judged rows only")
+        Path | None, typer.Option(help="folder of a bundle; it may hold test rows only")
     ] = None,
-    shots: Annotated[int, typer.Option(help="rows of the judged device to adapt on", min=0)] = 0,
-    seeds: Annotated[int, typer.Option(help="fits, or draws of shots, to average", min=1)] = 1,
-    protocol: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
-    predictor: Annotated[list[str] | None, typer.Option(help="these sit it; repeat")] = None,
+    shots: Annotated[int, typer.Option(help="support rows of the test device", min=0)] = 0,
+    seeds: Annotated[int, typer.Option(help="fits, or draws of support rows", min=1)] = 1,
+    protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     by: Annotated[
         str | None,
         typer.Option(help="break scores down, such as family,batch,device,precision,interval"),
     ] = None,
     rows: Annotated[
-        Path | None, typer.Option(help="write every answer, to a .parquet or .csv")
+        Path | None, typer.Option(help="write every prediction to this .parquet or .csv file")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Errors, coverage of intervals, and baselines beside them.
+    """Print errors, interval coverage, and the same scores of baselines.
 
-    A whole bundle is judged by predictors fitted on what each protocol allows; any other folder by
-    the predictors in use, without the rows that they were trained on. Graphs and other tables that
-    say what a workload is are taken from the pulled bundle where a folder has none. Rows that
-    cannot be judged are counted by reason; where none can be, the exit code is 2.
+    On a whole bundle, the scored predictors are fitted to the training rows of each protocol. On
+    any other folder, the predictors in use are scored, without the rows that they were trained on.
+    Graphs and other tables that describe workloads come from the pulled bundle if the folder has
+    none. Rows that cannot be scored are counted by reason; if no row can be scored, the exit code
+    is 2.
     """
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings
@@ -63,12 +64,12 @@ def evaluate(
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    """Names between commas; none where nothing was given."""
+    """The names in a comma-separated list."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 def _print(result: dict[str, Any]) -> None:
-    """Scores, their breakdown, and how many rows were not judged for which reason."""
+    """Print the scores, their breakdown, and the number of rows that were not scored, by reason."""
     if any(task.get("score") == "mae" for task in result["tasks"]):
         _show_p(result)
     else:
@@ -79,7 +80,7 @@ def _print(result: dict[str, Any]) -> None:
 
 
 def _show_breakdown(result: dict[str, Any]) -> None:
-    """Scores by group, and what a tenth of the groups fall short of."""
+    """Print scores by group, and the scores of the worst tenth of the groups."""
     from rich.table import Table
 
     for task in result["breakdown"]:
@@ -90,8 +91,8 @@ def _show_breakdown(result: dict[str, Any]) -> None:
             table.add_column(heading, justify="left" if heading in by else "right")
         for group in task["groups"]:
             fields = ("mape", "median_ape", "coverage_90", "mean_interval_ratio", "in_domain")
-            shown = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
-            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *shown)
+            figures = [_figure(group[name], 2 if "ratio" in name else 1) for name in fields]
+            table.add_row(*(group["group"][name] for name in by), f"{group['n']:,}", *figures)
         screen().print(table)
         if worst["groups"]:
             typer.echo(
@@ -105,7 +106,7 @@ def _show(result: dict[str, Any]) -> None:
 
     table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, errors in %")
     names = list(dict.fromkeys(b for task in result["tasks"] for b in task["baselines"]))
-    # Of memory: upper ends are what decides whether a run fits.
+    # For memory, the upper end of the interval decides whether a run fits.
     held = ("measured <= high",) if any("below_high" in task for task in result["tasks"]) else ()
     usual = ("task", "device", "n", "mean", "median", "SMAPE", "R2", "coverage 90")
     for heading in (*usual, *held, *names):
@@ -129,7 +130,7 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _show_p(result: dict[str, Any]) -> None:
-    """Errors of P, a share itself: not in percent."""
+    """Print absolute errors of P, which is itself a ratio, so not in percent."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, mean error of P")

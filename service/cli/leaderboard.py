@@ -1,4 +1,4 @@
-"""`forerun leaderboard`: who predicts what how well, from what is stored or judged now."""
+"""`forerun leaderboard`: scores of predictors, baselines and published figures."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,26 +15,33 @@ if TYPE_CHECKING:
 
 
 def leaderboard(
-    dataset: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
-    protocol: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
-    predictor: Annotated[list[str] | None, typer.Option(help="only these; repeat")] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     shots: Annotated[
-        str | None, typer.Option(help="rows of the judged device to adapt on, such as 0,5,10,20")
+        str | None,
+        typer.Option(help="numbers of support rows of the test device, such as 0,5,10,20"),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="with --fresh: fits to average", min=1)] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh", help="judge now what is not stored")] = False,
+    seeds: Annotated[int, typer.Option(help="with --fresh: number of fits to average", min=1)] = 1,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="run evaluations that are not stored")
+    ] = False,
     data: Annotated[
         Path | None, typer.Option(help="with --fresh: folder of bundles by name")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="write a page that needs nothing else")] = None,
-    curves: Annotated[Path | None, typer.Option(help="draw error by shots into a folder")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="write a self-contained HTML page to this file")
+    ] = None,
+    curves: Annotated[
+        Path | None, typer.Option(help="draw error over support rows into this folder")
+    ] = None,
     track: Annotated[bool, typer.Option(help="with --fresh: log the run in MLflow")] = True,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Every predictor beside baselines and published figures, each row with its command.
+    """Print scores of predictors, baselines and published figures, each with its command.
 
-    Without --fresh nothing is run: results of earlier runs are shown, and those that came with the
-    bundled predictors. With it, what is not yet stored is judged; a run that was cut off goes on.
+    Without --fresh no evaluation is run: the printed results are stored or came with the bundled
+    predictors. With --fresh, missing results are evaluated; an interrupted run can resume.
     """
     from forerun.training.leaderboard.runs import Plan, run
     from forerun.training.leaderboard.store import ResultStore, stored
@@ -47,8 +54,8 @@ def leaderboard(
         run(plan, store, progress)
     board = stored(store).only(*names, counts)
     _check(board, names)
-    with TemporaryDirectory() as place:
-        files = _write(board, html, curves, Path(place) if fresh and track else None)
+    with TemporaryDirectory() as index:
+        files = _write(board, html, curves, Path(index) if fresh and track else None)
         if fresh and track:
             _track(board, files)
     if json:
@@ -68,24 +75,26 @@ def _counts(text: str | None) -> tuple[int, ...]:
 
 
 def _check(board: "Leaderboard", names: tuple[tuple[str, ...], ...]) -> None:
-    """Say which name nothing is stored of, rather than show an empty table."""
+    """Refuse a name without stored results, rather than print an empty table."""
     known: tuple[set[str | None], ...] = (
         {entry.dataset for entry in board.entries},
         {name for e in board.entries for name in (e.protocol, e.task.partition("/")[0])},
         {entry.predictor for entry in board.entries if entry.kind == "ours"},
     )
-    for what, wanted, held in zip(("dataset", "protocol", "predictor"), names, known, strict=True):
-        missing = [name for name in wanted if name not in held]
+    for what, wanted, stored_names in zip(
+        ("dataset", "protocol", "predictor"), names, known, strict=True
+    ):
+        missing = [name for name in wanted if name not in stored_names]
         if missing:
             raise InputError(
-                f"No result of {what} {missing[0]!r} under these options; --fresh judges now."
+                f"No result of {what} {missing[0]!r} under these options; --fresh evaluates it."
             )
 
 
 def _write(
     board: "Leaderboard", html: Path | None, curves: Path | None, tracked: Path | None
 ) -> list[Path]:
-    """The page and the pictures, where asked and where they are to be logged."""
+    """Write the page and the plots, where requested or where they are to be logged."""
     from forerun.service.http.leaderboard_page import page
     from forerun.training.leaderboard.curves import draw
 
@@ -129,8 +138,8 @@ def _table(section: "Section") -> object:
 
     from forerun.training.leaderboard.entries import score_text, value_text
 
-    place = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
-    table = Table(box=None, pad_edge=False, title=escape(place), title_justify="left")
+    index = f"{section.task}, {section.device or 'all devices'}, {section.metric}"
+    table = Table(box=None, pad_edge=False, title=escape(index), title_justify="left")
     for heading in ("", "predictor", section.score, "shots", "seeds", "n", "median", "Spearman"):
         table.add_column(heading, justify="left" if heading == "predictor" else "right")
     table.add_column("coverage 90", justify="right")

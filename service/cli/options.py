@@ -1,4 +1,4 @@
-"""Options that several verbs take: the network, how it is run, and how it is trained."""
+"""Options that several commands share: the network, and how it is run and trained."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,76 +16,105 @@ if TYPE_CHECKING:
     from forerun.service.adaptation.predictor_in_use import InUse
     from forerun.service.stores.devices import DeviceStore
 
-Source = Annotated[Path, typer.Argument(help=".onnx, .pt2, config.json, or graph .json")]
+Source = Annotated[
+    Path, typer.Argument(help="model file: .onnx, .pt2, config.json, or graph .json")
+]
 BatchSize = Annotated[int, typer.Option(help="samples in one run", min=1, max=65536)]
-Precision = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16, amp, ...")]
-Phase = Annotated[str, typer.Option(help="inference or training")]
+Precision = Annotated[str, typer.Option(help="number format: fp32, tf32, fp16, bf16, amp, ...")]
+Phase = Annotated[str, typer.Option(help="phase: inference or training")]
 UsualRuntime = Annotated[
     str | None,
     typer.Option(
-        help="eager, compiled, reduce-overhead, torchscript, tensorrt, onnxruntime "
+        help="execution mode: eager, compiled, reduce-overhead, torchscript, tensorrt, onnxruntime "
         "[onnxruntime for ONNX files on processors, else eager]"
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="that compute, on a processor [as it was measured]", min=1)
+    int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
 ]
-Layout = Annotated[str, typer.Option(help="nchw or nhwc")]
-SequenceLength = Annotated[
-    int | None, typer.Option(help="bound to free sequence dimensions", min=1)
-]
+Layout = Annotated[str, typer.Option(help="layout of image tensors: nchw or nhwc")]
+SequenceLength = Annotated[int | None, typer.Option(help="size of free sequence dimensions", min=1)]
 Optimizer = Annotated[
     str | None,
-    typer.Option(help="none, sgd, momentum, adam, adamw (default), adafactor, adam8bit, adam4bit"),
+    typer.Option(
+        help="optimizer: none, sgd, momentum, adam, adamw (default), adafactor, adam8bit, adam4bit"
+    ),
 ]
-Segments = Annotated[int | None, typer.Option(help="parts computed again; 0 for none", min=0)]
-Accumulation = Annotated[int | None, typer.Option(help="micro-batches of a step", min=1)]
-LoraRank = Annotated[int | None, typer.Option(help="adapters on linear layers", min=0)]
-DataParallel = Annotated[int | None, typer.Option(help="devices with a batch each", min=1)]
-TensorParallel = Annotated[int | None, typer.Option(help="devices a layer", min=1)]
-PipelineParallel = Annotated[int | None, typer.Option(help="devices along the layers", min=1)]
+Segments = Annotated[
+    int | None, typer.Option(help="segments recomputed in the backward pass; 0 for none", min=0)
+]
+Accumulation = Annotated[int | None, typer.Option(help="micro-batches per step", min=1)]
+LoraRank = Annotated[int | None, typer.Option(help="rank of LoRA adapters; 0 for none", min=0)]
+DataParallel = Annotated[int | None, typer.Option(help="data-parallel devices", min=1)]
+TensorParallel = Annotated[int | None, typer.Option(help="tensor-parallel devices", min=1)]
+PipelineParallel = Annotated[int | None, typer.Option(help="pipeline-parallel devices", min=1)]
 ZeroStage = Annotated[
-    int | None, typer.Option(help="shared: 1 slots, 2 gradients, 3 weights", min=0, max=3)
+    int | None,
+    typer.Option(
+        help="stage of ZeRO: 1 shards optimizer states, 2 also gradients, 3 also weights",
+        min=0,
+        max=3,
+    ),
 ]
-AttentionKind = Annotated[str | None, typer.Option(help="eager, sdpa (default), flash")]
-Dropout = Annotated[float | None, typer.Option(help="probability [the graph's own]", min=0.0)]
+AttentionKind = Annotated[
+    str | None, typer.Option(help="implementation of attention: eager, sdpa (default), flash")
+]
+Dropout = Annotated[
+    float | None, typer.Option(help="probability of every dropout [the graph's own]", min=0.0)
+]
 CheckpointBlocks = Annotated[
-    bool | None, typer.Option(help="compute every repeated block again in the backward pass")
+    bool | None, typer.Option(help="recompute every repeated block in the backward pass")
 ]
-OptimizerKernel = Annotated[str | None, typer.Option(help="foreach (default), fused")]
+OptimizerKernel = Annotated[
+    str | None, typer.Option(help="implementation of Adam's step: foreach (default), fused")
+]
 LoraTargets = Annotated[
-    str | None, typer.Option(help="all_linear (default), attention, query_value")
+    str | None,
+    typer.Option(help="layers with adapters: all_linear (default), attention, query_value"),
 ]
 FrozenWeights = Annotated[
-    str | None, typer.Option(help="frozen weights as nf4, int8, ... [as the run]")
+    str | None, typer.Option(help="number format of frozen weights: nf4, int8, ... [as the run]")
 ]
-AdapterPrecision = Annotated[str | None, typer.Option(help="of adapters [as the run]")]
-LossChunks = Annotated[int | None, typer.Option(help="parts of logits and loss", min=1)]
-LegacyPytorch = Annotated[bool | None, typer.Option(help="trained by PyTorch before 1.11")]
+AdapterPrecision = Annotated[
+    str | None, typer.Option(help="number format of adapters [as the run]")
+]
+LossChunks = Annotated[
+    int | None, typer.Option(help="chunks in which logits and loss are computed", min=1)
+]
+LegacyPytorch = Annotated[bool | None, typer.Option(help="training with PyTorch older than 1.11")]
 SequenceParallel = Annotated[
-    bool | None, typer.Option(help="devices that share a layer share norms and residuals, too")
+    bool | None, typer.Option(help="tensor-parallel devices also divide norms and residuals")
 ]
-Logits = Annotated[str | None, typer.Option(help="last (default of text generators), all")]
+Logits = Annotated[
+    str | None,
+    typer.Option(
+        help="positions whose logits are computed: last (default of text generators), all"
+    ),
+]
 CacheTokens = Annotated[
-    int | None, typer.Option(help="keys and values kept a sequence [those of the graph]", min=0)
+    int | None,
+    typer.Option(help="tokens per sequence in the key-value cache [those of the graph]", min=0),
 ]
-CachePrecision = Annotated[str | None, typer.Option(help="of keys and values [as the run]")]
+CachePrecision = Annotated[
+    str | None, typer.Option(help="number format of the key-value cache [as the run]")
+]
 JoinedCache = Annotated[
-    bool | None, typer.Option(help="every step of generation makes keys and values anew")
+    bool | None,
+    typer.Option(help="every step of generation copies the key-value cache into new tensors"),
 ]
-PowerLimit = Annotated[float | None, typer.Option(help="limit set on the device, W", min=1.0)]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object")]
+PowerLimit = Annotated[float | None, typer.Option(help="power limit set on the device, W", min=1.0)]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
 def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
-    """The question about any device.
+    """A function from a device to the query that the options describe.
 
     Args:
-        given: what a verb was given, by the names above in small letters.
+        given: option -> value, by the names above in lower case with underscores.
 
     Raises:
-        InputError: an option takes no such value, or options contradict each other.
-        UnreadableModel: the file is no network.
+        InputError: an option has an invalid value, or options contradict each other.
+        UnreadableModel: the file is not a readable model.
     """
     from forerun.features.readers import read_graph
     from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
@@ -111,7 +140,7 @@ def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
 
 
 def answering() -> "tuple[DeviceStore, InUse]":
-    """The devices known here, and the predictor in use."""
+    """The store of devices, and the predictor in use."""
     from forerun.service.adaptation.predictor_in_use import in_use_of
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
@@ -123,10 +152,10 @@ def answering() -> "tuple[DeviceStore, InUse]":
 
 
 def checked(given: Mapping[str, str]) -> dict[str, Any]:
-    """Options that take one of a few words, once each does.
+    """The given options, after checking each against its list of valid values.
 
     Raises:
-        InputError: one does not; the line says which words there are.
+        InputError: a value is not valid; the message lists the valid ones.
     """
     kinds = {
         "precision": workloads.NumberFormat,

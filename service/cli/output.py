@@ -1,4 +1,4 @@
-"""What verbs print: JSON alone on standard output, progress on standard error."""
+"""Output of the commands: results on standard output, progress on standard error."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ PIPE_WIDTH = 240
 
 
 def print_json(content: Any) -> None:
-    """One JSON object on standard output and nothing else; what is no finite number is null."""
+    """Print one JSON object on standard output; numbers that are not finite become null."""
     sys.stdout.write(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n")
 
 
@@ -26,22 +26,22 @@ def _finite(content: Any) -> Any:
 
 
 def screen() -> Console:
-    """Standard output for people; no colour and no line breaks where it is no terminal."""
+    """A console on standard output; without colour and line breaks where it is not a terminal."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH)
 
 
 def progress(line: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     Console(stderr=True, highlight=False).print(line, style="dim", markup=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error; call what it gives after each of `total` steps.
+    """A progress bar on standard error, with a function to call after each of `total` steps.
 
-    Where standard error is no terminal, only the last state is printed.
+    Where standard error is not a terminal, only the last state is printed.
     """
     from rich.progress import (
         BarColumn,
@@ -52,6 +52,6 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
     )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda: shown.advance(task)
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)

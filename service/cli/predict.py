@@ -1,4 +1,4 @@
-"""`forerun predict`: what will this network cost on these devices?"""
+"""`forerun predict`: predict latency, memory, power and energy of a network on devices."""
 
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from forerun.service.cli.set_up import takes_set_up
 @takes_set_up
 def predict(
     source: o.Source,
-    device: Annotated[list[str], typer.Option(help="name; repeat for several")],
+    device: Annotated[list[str], typer.Option(help="name of a device; may be repeated")],
     batch_size: o.BatchSize = 1,
     precision: o.Precision = "fp32",
     phase: o.Phase = "inference",
@@ -24,7 +24,7 @@ def predict(
     json: o.Json = False,
     **set_up: Any,
 ) -> None:
-    """Latency, memory, power and energy with 90 % intervals, and whether the memory is enough."""
+    """Predict latency, memory, power and energy, with 90 % intervals and a check of memory."""
     answers = _answers({**locals(), **set_up})
     from forerun.service.cli.answer_table import show
 
@@ -42,4 +42,4 @@ def _answers(given: dict[str, Any]) -> list[dict[str, Any]]:
     about = o.query_of(given)
     devices, in_use = o.answering()
     chosen = [devices.get(name) for listed in given["device"] for name in listed.split(",")]
-    return [answer_of(question_about(about(one)), in_use) for one in chosen]
+    return [answer_of(question_about(about(each)), in_use) for each in chosen]

@@ -1,4 +1,4 @@
-"""`forerun rank`: which of many devices meet the limits, in which order?"""
+"""`forerun rank`: rank devices that meet limits by an objective."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -20,18 +20,26 @@ if TYPE_CHECKING:
 def rank(
     source: o.Source,
     device: Annotated[
-        list[str] | None, typer.Option(help="name; repeat for several, all when absent")
+        list[str] | None, typer.Option(help="name of a device; may be repeated [all devices]")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help="latency_ms, energy_j, power_w, peak_memory_mib, ...")
+        str, typer.Option(help="objective: latency_ms, energy_j, power_w, peak_memory_mib, ...")
     ] = "latency_ms",
-    max_latency_ms: Annotated[float | None, typer.Option(help="a run takes no longer")] = None,
-    max_power_w: Annotated[float | None, typer.Option(help="average power, at most")] = None,
-    max_memory_mib: Annotated[float | None, typer.Option(help="peak memory, at most")] = None,
-    fits: Annotated[bool, typer.Option(help="only devices with memory enough")] = True,
-    in_domain_only: Annotated[bool, typer.Option(help="only what was measured alike")] = False,
-    risk: Annotated[str, typer.Option(help="limits judge the interval's high, or value")] = "high",
-    price: Annotated[list[str] | None, typer.Option(help="l4=0.71 an hour; repeat")] = None,
+    max_latency_ms: Annotated[
+        float | None, typer.Option(help="largest latency of a run, ms")
+    ] = None,
+    max_power_w: Annotated[float | None, typer.Option(help="largest average power, W")] = None,
+    max_memory_mib: Annotated[float | None, typer.Option(help="largest peak memory, MiB")] = None,
+    fits: Annotated[bool, typer.Option(help="only devices with sufficient memory")] = True,
+    in_domain_only: Annotated[
+        bool, typer.Option(help="only devices whose predictions are in domain")
+    ] = False,
+    risk: Annotated[
+        str, typer.Option(help="what must meet the limits: high (of the interval) or value")
+    ] = "high",
+    price: Annotated[
+        list[str] | None, typer.Option(help="price of an hour, such as l4=0.71; may be repeated")
+    ] = None,
     batch_size: o.BatchSize = 1,
     precision: o.Precision = "fp32",
     phase: o.Phase = "inference",
@@ -43,13 +51,13 @@ def rank(
     json: o.Json = False,
     **set_up: Any,
 ) -> None:
-    """Devices that meet the limits in order of an objective, and why the others do not."""
+    """Rank devices that meet the limits by an objective, and say why the others do not."""
     given = {**locals(), **set_up}
-    found = _ranked(given)
+    answer = _ranked(given)
     if json:
-        print_json(found)
+        print_json(answer)
     else:
-        _show(source.name, found)
+        _show(source.name, answer)
 
 
 def _ranked(given: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +71,7 @@ def _ranked(given: dict[str, Any]) -> dict[str, Any]:
     names = [name for listed in given["device"] or () for name in listed.split(",")]
     chosen = list(dict.fromkeys(map(devices.get, names))) if names else list(devices.catalog)
     about = o.query_of(given)
-    queries = [about(one) for one in chosen]
+    queries = [about(each) for each in chosen]
     workload = queries[0].workload
     samples = workload.batch_size if isinstance(workload, Network) else 1
     goal = Goal(given["objective"], samples, _prices(given["price"] or (), devices))
@@ -92,26 +100,28 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
     return prices
 
 
-def _show(source: str, found: dict[str, Any]) -> None:
+def _show(source: str, answer: dict[str, Any]) -> None:
     from forerun.data.metrics import metric
-    from forerun.service.answers.ranking import SHOWN
+    from forerun.service.answers.ranking import RANKING_METRICS
     from forerun.service.cli.answer_table import NOT_CALIBRATED, fit_word, table
     from forerun.service.cli.output import screen
 
-    out, objective = screen(), found["objective"]
+    out, objective = screen(), answer["objective"]
     out.print(f"\n[bold]{source}[/bold] by {objective}")
     headings = ("latency", "memory", "power", "energy", "fits")
     rows = table("", objective, "90 % interval", *headings)
-    for row in found["ranked"]:
+    for row in answer["ranked"]:
         aim = row["objective"]
         ends = "" if aim["low"] is None else f"{aim['low']:,.4g} to {aim['high']:,.4g}"
         ends += " *" if aim["low"] is not None and aim["coverage"] is None else ""
-        metrics = (row["metrics"][name] for name in SHOWN)
-        shown = (metric(n).text(e and e["value"]) for n, e in zip(SHOWN, metrics, strict=True))
-        place = f"{row['rank']:>3} {row['device']['name']}"
-        rows.add_row(place, f"{aim['value']:,.4g}", ends, *shown, fit_word(row["fits"]))
-    out.print(rows if found["ranked"] else "no device meets the limits")
-    if any(row["objective"]["coverage"] is None for row in found["ranked"]):
+        metrics = (row["metrics"][name] for name in RANKING_METRICS)
+        values = (
+            metric(n).text(e and e["value"]) for n, e in zip(RANKING_METRICS, metrics, strict=True)
+        )
+        name = f"{row['rank']:>3} {row['device']['name']}"
+        rows.add_row(name, f"{aim['value']:,.4g}", ends, *values, fit_word(row["fits"]))
+    out.print(rows if answer["ranked"] else "no device meets the limits")
+    if any(row["objective"]["coverage"] is None for row in answer["ranked"]):
         out.print(NOT_CALIBRATED)
-    for row in found["excluded"]:
+    for row in answer["excluded"]:
         out.print(f"left out: {row['device']['name']}: {'; '.join(row['reasons'])}", markup=False)

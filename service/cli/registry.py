@@ -1,4 +1,4 @@
-"""`forerun promote`: which registered version answers."""
+"""`forerun promote`: choose the registered version that answers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
 
 def promote(
     version: Annotated[int | None, typer.Argument(help="registered version")] = None,
-    rollback: Annotated[bool, typer.Option(help="go back to the champion before")] = False,
+    rollback: Annotated[bool, typer.Option(help="go back to the previous champion")] = False,
     force: Annotated[
-        bool, typer.Option(help="promote although it loses something; needs --reason")
+        bool, typer.Option(help="promote although a score gets worse; needs --reason")
     ] = False,
-    reason: Annotated[str | None, typer.Option(help="why, for the record")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="reason for --force, which is recorded")
+    ] = None,
     uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
 ) -> None:
-    """Make a registered version the champion, or go back to the one before.
+    """Make a registered version the champion, or go back to the previous one.
 
-    A version that answers less than the champion, or whose stored scores are worse by more than
-    seeds explain, is refused; the differences are shown as a table.
+    A version is refused if it answers less than the champion, or if its stored scores are worse by
+    more than the variation over seeds; the differences are printed as a table.
     """
     from forerun.data.errors import InputError, PromotionRefused
     from forerun.training.release import registry
@@ -43,17 +45,17 @@ def promote(
     typer.echo(f"version {version} is the champion")
 
 
-def show_differences(found: Sequence["Difference"]) -> None:
-    """A table of what a promotion changes; nothing where it changes nothing."""
+def show_differences(differences: Sequence["Difference"]) -> None:
+    """Print the differences that a promotion makes as a table; nothing where there are none."""
     from rich.table import Table
 
-    if not found:
+    if not differences:
         return
     table = Table(box=None, pad_edge=False, title="against the champion")
     for heading in ("what", "score", "champion", "this version", "noise", ""):
         table.add_column(heading, justify="left" if heading in ("what", "score", "") else "right")
-    for one in found:
-        figures = ("" if v is None else f"{v:.4g}" for v in (one.before, one.after))
-        noise = f"{one.noise:.2g}" if one.noise else ""
-        table.add_row(one.what, one.field, *figures, noise, "LOST" if one.lost else "")
+    for each in differences:
+        figures = ("" if v is None else f"{v:.4g}" for v in (each.before, each.after))
+        noise = f"{each.noise:.2g}" if each.noise else ""
+        table.add_row(each.what, each.field, *figures, noise, "LOST" if each.lost else "")
     screen().print(table)

@@ -1,4 +1,4 @@
-"""`forerun serve`: answer over HTTP."""
+"""`forerun serve`: start the HTTP service."""
 
 import socket
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ UVICORN: dict[str, Any] = {
 
 
 class NoAddress(InputError):
-    """The service cannot listen there."""
+    """The service cannot listen on the address."""
 
     slug = "no-address"
 
@@ -30,11 +30,11 @@ class NoAddress(InputError):
 def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on [127.0.0.1]")] = None,
     port: Annotated[
-        int | None, typer.Option(help="port to listen on [8080]; 0 takes a free one", max=65535)
+        int | None, typer.Option(help="port to listen on [8080]; 0 chooses a free port", max=65535)
     ] = None,
-    workers: Annotated[int, typer.Option(help="processes", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
 ) -> None:
-    """Start the service; FORERUN_* variables set the rest."""
+    """Start the HTTP service; FORERUN_* variables hold further settings."""
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
 
@@ -73,35 +73,36 @@ def _serve_in_processes(address: str, port: int, workers: int) -> None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that a port in use is told before anything is loaded.
+    """A listening socket; it is opened first, so that an occupied port fails before any loading.
 
     Raises:
-        NoAddress: the address is not this machine's, or the port is in use.
+        NoAddress: the address does not belong to this machine, or the port is in use.
     """
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(where[:2], family=family)
     except OSError as error:
         raise NoAddress(
-            f"Cannot listen on {host}:{port}: {error.strerror}. --host and --port take others."
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose others with --host and "
+            "--port."
         ) from None
 
 
 def _greet(host: str, port: int) -> None:
     model = example_model()
-    shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"forerun answers on http://{shown}:{port}  (/docs lists the endpoints). Try:\n")
+    url_host = f"[{host}]" if ":" in host else host
+    typer.echo(f"forerun answers on http://{url_host}:{port}  (/docs lists the endpoints). Try:\n")
     file = model if model is not None else Path("model.onnx")
     typer.echo(
         f"  curl --data-binary @{file} \\\n"
-        f"    'http://{shown}:{port}/v1/predict/model?device=l4&precision=amp&batch_size=8'\n"
+        f"    'http://{url_host}:{port}/v1/predict/model?device=l4&precision=amp&batch_size=8'\n"
     )
     if model is not None:
         typer.echo(f"  forerun predict {model} --device l4,rtx-4090 --precision amp\n")
 
 
 def example_model() -> Path | None:
-    """A real network among the files of the onnx package, if they are installed."""
+    """A real network from the files of the onnx package; None if they are not installed."""
     spec = find_spec("onnx")
     if spec is None or not spec.submodule_search_locations:
         return None

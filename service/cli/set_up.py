@@ -1,4 +1,4 @@
-"""Options of how a network is trained or run forward, the same for every verb that takes them."""
+"""Options of training and inference that several commands share."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -32,14 +32,14 @@ SET_UP: Final[Mapping[str, Any]] = {
     "cache_precision": o.CachePrecision,
     "joined_cache": o.JoinedCache,
 }
-"""Name of an option -> its type with its help, each None where nothing is said."""
+"""Name of an option -> its type with help text; every option defaults to None."""
 
 
 def takes_set_up(verb: Verb) -> Verb:
-    """A verb with the options of `SET_UP` in place of its `**set_up`, which receives them.
+    """A command whose `**set_up` parameter is replaced by the options of `SET_UP`.
 
     Raises:
-        ValueError: the verb has no parameter `set_up`.
+        ValueError: the command has no parameter `set_up`.
     """
     signature = inspect.signature(verb)
     given = dict(signature.parameters)

@@ -1,4 +1,4 @@
-"""Which workloads to measure next, and whether more are worth it."""
+"""Suggest workloads to measure next, and say whether further rows are worth it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,10 @@ def show_suggestions(
     how: dict[str, Any],
     json: bool,
 ) -> None:
-    """Print the candidates to measure on a device, as a list that takes their figures with --json.
+    """Print the candidates to measure on a device; as JSON, a list with values to fill in.
 
     Raises:
-        UnanswerableQuery: none is left to measure.
+        UnanswerableQuery: no candidate is left to measure.
     """
     from forerun.service.adaptation.candidates import candidates_of
     from forerun.service.loading import adaptation_here
@@ -52,21 +52,21 @@ def _chosen(
 
     predictor = adaptation.current().loaded.predictor
     measured = adaptation.rows_of(name)
-    before = [] if measured is None else list(measured.queries)
-    done = {key_of(query) for query in before}
-    found = {
+    measured_queries = [] if measured is None else list(measured.queries)
+    done = {key_of(query) for query in measured_queries}
+    candidates = {
         label: query
         for label, query in given.items()
         if query.has_bound and predictor.answers(query) and key_of(query) not in done
     }
-    if not found:
+    if not candidates:
         raise UnanswerableQuery(
             f"None of the {len(given)} candidates is left to measure on {name}: each was measured, "
             "or no predictor answers it there."
         )
-    labels = list(found)
-    places = suggested(predictor, list(found.values()), before, count)
-    return {labels[place]: found[labels[place]] for place in places}
+    labels = list(candidates)
+    indices = suggested(predictor, list(candidates.values()), measured_queries, count)
+    return {labels[index]: candidates[labels[index]] for index in indices}
 
 
 def _to_fill_in(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> dict[str, Any]:
@@ -91,9 +91,9 @@ def _show(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> Non
     from forerun.service.cli.adapt import show_errors
 
     out = screen()
-    out.print(f"to measure on [bold]{name}[/bold], the most telling first:")
-    for place, (label, query) in enumerate(chosen.items(), 1):
-        out.print(f"  {place}. {label} in {query.run.precision}", markup=False)
+    out.print(f"to measure on [bold]{name}[/bold], the most informative first:")
+    for index, (label, query) in enumerate(chosen.items(), 1):
+        out.print(f"  {index}. {label} in {query.run.precision}", markup=False)
     if worth is not None:
         show_errors(worth)
         if worth.enough:

@@ -1,4 +1,4 @@
-"""`forerun sweep`: time against energy over power limits."""
+"""`forerun sweep`: the trade-off of time and energy over power limits."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress
 
-SHOWN = {
+COLUMNS = {
     "latency_ms": "time",
     "power_w": "power",
     "energy_j": "energy",
@@ -19,14 +19,18 @@ SHOWN = {
 
 def sweep(
     source: o.Source,
-    device: Annotated[str, typer.Option(help="name")],
+    device: Annotated[str, typer.Option(help="name of the device")],
     limits: Annotated[
-        str | None, typer.Option(help="watts: 150,200,250; 40 to 100 % of the TDP when absent")
+        str | None,
+        typer.Option(help="power limits, W, such as 150,200,250 [40 to 100 % of the TDP]"),
     ] = None,
     slow_down: Annotated[
-        str, typer.Option("--slow-down", "--slowdown", help="what saving may cost: 10% or 0.1")
+        str,
+        typer.Option(
+            "--slow-down", "--slowdown", help="slowdown that the advised limit may cost: 10% or 0.1"
+        ),
     ] = "10%",
-    picture: Annotated[Path | None, typer.Option(help="SVG file to draw")] = None,
+    picture: Annotated[Path | None, typer.Option(help="SVG file to write")] = None,
     batch_size: o.BatchSize = 1,
     precision: o.Precision = "fp32",
     phase: o.Phase = "inference",
@@ -36,7 +40,7 @@ def sweep(
     sequence_length: o.SequenceLength = None,
     json: o.Json = False,
 ) -> None:
-    """Time, power and energy at several power limits: which are worth setting."""
+    """Predict time, power and energy at several power limits, and advise which to set."""
     given = locals()
     from forerun.service.answers.power_sweep import swept
     from forerun.service.answers.sweep_picture import sweep_picture
@@ -44,21 +48,21 @@ def sweep(
     most, watts = _share(slow_down), _watts(limits)
     devices, in_use = o.answering()
     query = o.query_of(given)(devices.get(device))
-    found = swept(query, watts, most, in_use)
+    answer = swept(query, watts, most, in_use)
     if picture is not None:
-        picture.write_text(sweep_picture(found, f"{source.name} on {device}"), encoding="utf-8")
+        picture.write_text(sweep_picture(answer, f"{source.name} on {device}"), encoding="utf-8")
         progress(f"drawn: {picture}")
     if json:
-        print_json(found)
+        print_json(answer)
     else:
-        _show(source.name, found)
+        _show(source.name, answer)
 
 
 def _share(text: str) -> float:
-    """A share from `10%` or `0.1`.
+    """Parse a share written as `10%` or `0.1`.
 
     Raises:
-        InputError: it is neither.
+        InputError: the text is neither, or the share is out of range.
     """
     try:
         share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
@@ -78,18 +82,18 @@ def _watts(text: str | None) -> list[float] | None:
         raise InputError(f"--limits {text!r}: write watts as 150,200,250.") from None
 
 
-def _show(source: str, found: dict[str, Any]) -> None:
+def _show(source: str, answer: dict[str, Any]) -> None:
     from forerun.service.cli.answer_table import table
     from forerun.service.cli.output import screen
 
     out = screen()
-    out.print(f"\n[bold]{source}[/bold] on [bold]{found['device']['name']}[/bold]")
-    rows = table("limit", *SHOWN.values(), "energy, range", "slower", "saved", "front")
-    for run in found["runs"]:
+    out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
+    rows = table("limit", *COLUMNS.values(), "energy, range", "slower", "saved", "front")
+    for run in answer["runs"]:
         low, high = run["energy_j"]["low"], run["energy_j"]["high"]
         rows.add_row(
             f"{run['limit_w']:,.4g} W",
-            *(f"{run[name]['value']:,.4g} {run[name]['unit']}" for name in SHOWN),
+            *(f"{run[name]['value']:,.4g} {run[name]['unit']}" for name in COLUMNS),
             "" if low is None else f"{low:,.3g} to {high:,.3g} J",
             f"{100 * run['slow_down']:.1f} %",
             f"{100 * run['saving']:.1f} %",
@@ -97,12 +101,12 @@ def _show(source: str, found: dict[str, Any]) -> None:
         )
     out.print(rows)
     for title, advice in (
-        ("least energy", found["least_energy"]),
-        (f"at most {100 * found['slow_down']:.3g} % slower", found["within_slow_down"]),
+        ("least energy", answer["least_energy"]),
+        (f"at most {100 * answer['slow_down']:.3g} % slower", answer["within_slow_down"]),
     ):
         saved, slower = 100 * advice["saving"], 100 * advice["slow_down"]
         watts = f"{advice['limit_w']:,.4g} W"
         out.print(f"{title}: {watts}, saves {saved:.1f} %, {slower:.1f} % slower")
-    for line in found["limits"]:
+    for line in answer["limits"]:
         out.print("[yellow]to know:[/yellow]", end=" ")
         out.print(line, markup=False)

@@ -13,17 +13,19 @@ def trace(
     source: Annotated[
         str,
         typer.Argument(
-            help="timm:NAME, module:function that returns (module, inputs), or a model file"
+            help="timm:NAME, MODULE:FUNCTION that returns (module, inputs), or a model file"
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="graph .json to write")],
-    batch_size: Annotated[int, typer.Option(help="bound to free batch dimensions", min=1)] = 1,
+    output: Annotated[Path, typer.Option("--output", "-o", help="graph file to write, .json")],
+    batch_size: Annotated[int, typer.Option(help="size of free batch dimensions", min=1)] = 1,
     sequence_length: Annotated[
-        int | None, typer.Option(help="bound to free sequence dimensions", min=1)
+        int | None, typer.Option(help="size of free sequence dimensions", min=1)
     ] = None,
-    image_size: Annotated[int, typer.Option(help="pixels a side, of timm:NAME", min=1)] = 224,
+    image_size: Annotated[
+        int, typer.Option(help="image size for timm:NAME, pixels per side", min=1)
+    ] = 224,
 ) -> None:
-    """Trace a torch module without its weights, or read a model file, into a graph."""
+    """Trace a torch module without weights, or read a model file, and write the operator graph."""
     from forerun.features.readers import read_graph
     from forerun.features.readers.model_zoo import PREFIX, zoo_graph
     from forerun.features.readers.torch_trace import trace_callable

@@ -1,4 +1,4 @@
-"""`forerun train`: fit the predictors on pulled data, judge them, seal and track them."""
+"""`forerun train`: fit predictors on pulled data, evaluate them, and save and register them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,23 +9,31 @@ from forerun.service.cli.output import print_json, progress
 
 
 def train(
-    predictors: Annotated[list[str] | None, typer.Argument(help="all when absent")] = None,
-    output: Annotated[Path, typer.Option(help="folder of the artifact")] = Path("predictor"),
+    predictors: Annotated[
+        list[str] | None, typer.Argument(help="names of predictors [all]")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="folder of the artifact to write")] = Path(
+        "predictor"
+    ),
     data: Annotated[
-        Path | None, typer.Option(help="folder of bundles by name; the pulled ones else")
+        Path | None, typer.Option(help="folder of bundles by name [the pulled ones]")
     ] = None,
     base: Annotated[
-        Path | None, typer.Option(help="artifact whose other predictors are kept as they are")
+        Path | None, typer.Option(help="artifact from which all other predictors are copied")
     ] = None,
-    judge: Annotated[bool, typer.Option(help="run the protocols for the model card")] = True,
-    protocol: Annotated[list[str] | None, typer.Option(help="judge these; repeat")] = None,
+    judge: Annotated[
+        bool, typer.Option(help="run the evaluation protocols for the model card")
+    ] = True,
+    protocol: Annotated[
+        list[str] | None, typer.Option(help="only this protocol; may be repeated")
+    ] = None,
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Fit on all training rows; the model card quotes errors on rows that the fits did not see."""
+    """Fit predictors on all training rows; the model card has errors on held-out rows."""
     from forerun.training.release.pipeline import release
 
-    made = release(
+    released = release(
         output,
         names=tuple(predictors or ()),
         base=base,
@@ -36,6 +44,6 @@ def train(
         progress=progress,
     )
     if json:
-        print_json(made)
+        print_json(released)
     else:
-        typer.echo(f"{made['folder']}: version {made['version']}")
+        typer.echo(f"{released['folder']}: version {released['version']}")

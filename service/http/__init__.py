@@ -1,1 +1,1 @@
-"""The HTTP application: routes, schemas, uploads, telemetry."""
+"""The HTTP application: routes, request and response schemas, uploads, telemetry."""

@@ -1,4 +1,4 @@
-"""Questions to answers: the predictor in use, the devices, the graphs, and answers given before."""
+"""Resolve requests and answer them, with a cache of earlier answers."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -20,13 +20,13 @@ from forerun.service.stores.graphs import GraphStore
 
 
 class Answers:
-    """Holds the predictor in use; `swap` puts another in its place between two questions.
+    """Answers questions with the predictor in use, and caches the answers.
 
     Args:
-        adaptation: the predictor, adapted on what users measured.
+        adaptation: the predictor, adapted to measurements of users.
         devices: spec sheets.
         graphs: uploaded graphs.
-        kept: answers kept in memory.
+        kept: largest number of cached answers.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Answers:
         self._lock = Lock()
 
     def swap(self, loaded: LoadedPredictor) -> None:
-        """Answer with another predictor from now on."""
+        """Replace the base predictor; the adaptation is repeated on the new one."""
         self.adaptation.swap(loaded)
 
     def is_at_hand(self, asked: PredictIn) -> bool:
-        """Whether looking up the device and the graph takes neither the disk nor a long list."""
+        """Whether the device and the graph are in memory, so that no disk access is needed."""
         if self.adaptation.held() is None:
             return False
         given = asked.workload
@@ -53,24 +53,25 @@ class Answers:
         return isinstance(asked.device, Device) or self.devices.held(asked.device) is not None
 
     def question(self, asked: PredictIn) -> Question:
-        """Look up the device and the graph.
+        """Resolve the device and the graph of a request.
 
         Raises:
-            UnknownDevice, UnknownGraph, UnknownMetric, UnreadableModel: what was named is not here.
-            BadTrainingSetup: how a network is trained contradicts itself.
+            UnknownDevice, UnknownGraph, UnknownMetric: a name in the request is not known.
+            UnreadableModel: the graph in the request is not valid.
+            BadTrainingSetup: the options do not fit the phase, or contradict each other.
         """
         device = self.device(asked.device)
         metrics = tuple(asked.metrics) if asked.metrics is not None else tuple(UNITS)
-        strange = [name for name in metrics if name not in UNITS]
-        if strange:
-            raise UnknownMetric(strange[0], UNITS)
+        unknown = [name for name in metrics if name not in UNITS]
+        if unknown:
+            raise UnknownMetric(unknown[0], UNITS)
         workload = workload_of(asked.workload, self.graphs.get)
         operation = operation_of(workload, asked.operation.power_limit_w)
         software = usual_software(asked.software, workload, device)
         return question_about(Query(workload, device, software, operation), metrics)
 
     def before(self, question: Question) -> bytes | None:
-        """The answer given to the same question before, as JSON; None when there is none."""
+        """The cached answer to an equal question, as JSON; None when there is none."""
         key = self.adaptation.current().loaded.version, question.key
         with self._lock:
             answer = self._answers.get(key)
@@ -79,7 +80,7 @@ class Answers:
             return answer
 
     def predict(self, question: Question) -> bytes:
-        """The answer as JSON, kept for the next time.
+        """Predict the answer, as JSON, and cache it.
 
         Raises:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
@@ -93,10 +94,10 @@ class Answers:
         return answer
 
     def device(self, given: str | Device) -> Device:
-        """The device of that name, or the sheet itself.
+        """The device of that name, or the given sheet itself.
 
         Raises:
-            UnknownDevice: nothing has that name.
+            UnknownDevice: no device has that name.
         """
         if isinstance(given, Device):
             return given

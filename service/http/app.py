@@ -1,4 +1,4 @@
-"""The application: wiring only."""
+"""Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -26,11 +26,11 @@ from forerun.service.stores.graphs import GraphStore
 
 
 def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None = None) -> FastAPI:
-    """The service.
+    """The HTTP application.
 
     Args:
-        settings: from the environment when None.
-        loaded: predictor to answer with; the champion or the bundled one when None.
+        settings: settings; those of the environment when None.
+        loaded: the predictor; the one that the settings select when None.
     """
     state = State(settings or Settings.load())
 
@@ -72,7 +72,7 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
 
 
 def _warm(answers: Answers) -> None:
-    """Answer the documented examples once: what predictors read on first use is read by now."""
+    """Answer the documented examples once, so that predictors load what they need on first use."""
     in_use = answers.adaptation.current()
     for example in (EXAMPLE, EXAMPLE_NETWORK):
         with suppress(InputError):

@@ -1,6 +1,6 @@
-"""The leaderboard as one page of HTML that needs nothing else: no script, font or style from afar.
+"""The leaderboard as one self-contained HTML page, without external scripts, fonts or styles.
 
-Made with the standard library, every text escaped. One table a dataset, one body a task.
+All text is escaped. There is one table per dataset and one table body per task.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ HEADINGS = (
     ("in 90 % interval", "minor"),
     ("high / low", "minor"),
 )
-"""Heading and class of every column; `minor` ones are left out on a narrow screen."""
+"""Heading and CSS class of each column; `minor` columns are hidden on a narrow screen."""
 
 
 def page(board: Leaderboard) -> str:
-    """The whole page: every entry with its rank, and under it its command or its citation."""
+    """The whole page: each entry with its rank, and below it its command or citation."""
     template = (files("forerun.service.http") / "templates" / "leaderboard.html").read_text("utf-8")
     sections = board.sections()
     tables = [
@@ -41,7 +41,8 @@ def page(board: Leaderboard) -> str:
         for dataset in board.datasets()
     ]
     links = [f'<a href="#{escape(name)}">{escape(name)}</a>' for name in board.datasets()]
-    empty = "<p>Nothing is stored yet: <code>forerun leaderboard --fresh</code> judges now.</p>"
+    command = "<code>forerun leaderboard --fresh</code>"
+    empty = f"<p>Nothing is stored yet: {command} runs the evaluation.</p>"
     return Template(template).substitute(
         links="".join(links), tables="\n".join(tables) if tables else empty
     )
@@ -60,8 +61,8 @@ def _table(dataset: str, sections: Sequence[Section]) -> str:
 
 
 def _body(section: Section) -> str:
-    place = f"{section.task}, {section.device or 'all devices'}"
-    title = f"{place}: {section.score} of {section.metric}"
+    index = f"{section.task}, {section.device or 'all devices'}"
+    title = f"{index}: {section.score} of {section.metric}"
     head = f'<tr><th class="task" colspan="{len(HEADINGS)}">{escape(title)}</th></tr>'
     return f"<tbody>{head}{''.join(map(_row, section.rows))}</tbody>"
 
@@ -80,12 +81,12 @@ def _row(row: Ranked) -> str:
         (score_text("coverage_90", entry.coverage_90), entry.coverage_90),
         (score_text("ratio", entry.mean_interval_ratio), entry.mean_interval_ratio),
     )
-    shown = "".join(
+    columns = "".join(
         f'<td class="{kind}" data-value="{"" if value is None else escape(str(value))}">{text}</td>'
         for (text, value), (_, kind) in zip(cells, HEADINGS, strict=True)
     )
     how = f'<tr class="how"><td></td><td colspan="{len(HEADINGS) - 1}">{_how(entry)}</td></tr>'
-    return f'<tr class="entry {entry.kind}">{shown}</tr>{how}'
+    return f'<tr class="entry {entry.kind}">{columns}</tr>{how}'
 
 
 def _name(row: Ranked) -> str:

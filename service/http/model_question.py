@@ -1,4 +1,4 @@
-"""What stands beside an uploaded model: the question as query parameters."""
+"""The query parameters of POST /v1/predict/model, which accompany an uploaded model."""
 
 from typing import Literal
 
@@ -34,98 +34,113 @@ from forerun.service.schemas.workloads import operation_of, usual_runtime
 
 
 class ModelQuestion(BaseModel):
-    """On which device, and how it is run."""
+    """The device, the software, and the options of training or inference."""
 
     device: str = Field(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
-    batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples")
-    precision: NumberFormat = Field(default="fp32", description="number format")
+    batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
+    precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(default="inference", description="inference or training")
     runtime: Runtime | None = Field(
         default=None,
-        description="how the graph is executed; onnxruntime for ONNX files on processors, "
+        description="execution mode; when absent, onnxruntime for ONNX files on processors, "
         "else eager",
     )
     layout: Layout = Field(default="nchw", description="layout of image tensors")
     threads: int | None = Field(
-        default=None, ge=1, le=1024, description="that compute, on a processor; as it was measured"
+        default=None,
+        ge=1,
+        le=1024,
+        description="computing threads on a processor; those of the training rows when absent",
     )
     sequence_length: int | None = Field(
-        default=None, ge=1, le=2**20, description="bound to free sequence dimensions"
+        default=None, ge=1, le=2**20, description="size of free sequence dimensions"
     )
-    optimizer: Optimizer | None = Field(default=None, description="of training; AdamW when absent")
+    optimizer: Optimizer | None = Field(
+        default=None, description="optimizer of training; AdamW when absent"
+    )
     checkpoint_segments: int | None = Field(
-        default=None, ge=0, le=MOST_SEGMENTS, description="of training: parts computed again"
+        default=None, ge=0, le=MOST_SEGMENTS, description="training: segments that are recomputed"
     )
     accumulation: int | None = Field(
-        default=None, ge=1, le=LARGEST_BATCH, description="of training: micro-batches of a step"
+        default=None, ge=1, le=LARGEST_BATCH, description="training: micro-batches per step"
     )
     lora_rank: int | None = Field(
-        default=None, ge=0, le=LARGEST_RANK, description="of training: adapters; 0 for none"
+        default=None,
+        ge=0,
+        le=LARGEST_RANK,
+        description="training: rank of LoRA adapters; 0 for none",
     )
     data_parallel: int | None = Field(
-        default=None, ge=1, le=MOST_DEVICES, description="of training: devices with a batch each"
+        default=None, ge=1, le=MOST_DEVICES, description="training: data-parallel devices"
     )
     tensor_parallel: int | None = Field(
-        default=None, ge=1, le=MOST_DEVICES, description="of training: devices that share a layer"
+        default=None, ge=1, le=MOST_DEVICES, description="training: tensor-parallel devices"
     )
     pipeline_parallel: int | None = Field(
-        default=None, ge=1, le=MOST_DEVICES, description="of training: devices along the layers"
+        default=None, ge=1, le=MOST_DEVICES, description="training: pipeline-parallel devices"
     )
-    zero_stage: int | None = Field(
-        default=None, ge=0, le=3, description="of training: what data-parallel devices share"
-    )
+    zero_stage: int | None = Field(default=None, ge=0, le=3, description="training: stage of ZeRO")
     attention: Attention | None = Field(default=None, description=ATTENTION)
     dropout: float | None = Field(
-        default=None, ge=0.0, lt=1.0, description="of training: probability of every dropout"
+        default=None, ge=0.0, lt=1.0, description="training: probability of every dropout"
     )
     checkpoint_blocks: bool | None = Field(
-        default=None, description="of training: every repeated block is computed again"
+        default=None, description="training: whether every repeated block is recomputed"
     )
     optimizer_kernel: Literal["foreach", "fused"] | None = Field(
-        default=None, description="of training: foreach copies weights in a step, fused does not"
+        default=None,
+        description="training: foreach copies weights in a step of Adam, fused does not",
     )
     lora_targets: LoraTargets | None = Field(
-        default=None, description="of training: layers that get adapters"
+        default=None, description="training: layers that get LoRA adapters"
     )
     frozen_weights: FrozenFormat | None = Field(
-        default=None, description="of training: how frozen weights are stored; nf4 is QLoRA's"
+        default=None,
+        description="training: number format of frozen weights; nf4 is the format of QLoRA",
     )
     adapter_precision: NumberFormat | None = Field(
-        default=None, description="of training: number format of adapters"
+        default=None, description="training: number format of the adapters"
     )
     loss_chunks: int | None = Field(
-        default=None, ge=1, le=65_536, description="of training: parts of logits and loss"
+        default=None,
+        ge=1,
+        le=65_536,
+        description="training: chunks in which logits and loss are computed",
     )
     legacy_pytorch: bool | None = Field(
-        default=None, description="of training: PyTorch before 1.11"
+        default=None, description="training: whether PyTorch is older than 1.11"
     )
     sequence_parallel: bool | None = Field(
-        default=None, description="of training: tensor-parallel devices share norms, too"
+        default=None,
+        description="training: whether tensor-parallel devices also divide norms and residuals",
     )
     logits: Literal["all", "last"] | None = Field(
-        default=None, description="of inference, of networks that generate text: positions"
+        default=None,
+        description="inference: positions whose logits are computed, in networks that generate "
+        "text",
     )
     cache_tokens: int | None = Field(
         default=None,
         ge=0,
         le=LONGEST_CACHE,
-        description="of inference: tokens of each sequence whose keys and values are kept",
+        description="inference: tokens per sequence in the key-value cache",
     )
     cache_precision: NumberFormat | None = Field(
-        default=None, description="of inference: number format of keys and values"
+        default=None, description="inference: number format of the key-value cache"
     )
     joined_cache: bool | None = Field(
-        default=None, description="of inference: every step makes keys and values anew"
+        default=None,
+        description="inference: whether every step copies the key-value cache into new tensors",
     )
     power_limit_w: float | None = Field(
-        default=None, gt=0, le=1e5, description="limit set on the device, W"
+        default=None, gt=0, le=1e5, description="power limit set on the device, W"
     )
 
     def set_ups(self) -> tuple[TrainingSetup | None, InferenceSetup | None]:
-        """How it is trained or run forward.
+        """The training and inference set-ups.
 
         Raises:
-            BadTrainingSetup: an option is not of the phase, or options contradict each other.
+            BadTrainingSetup: options do not fit the phase, or contradict each other.
         """
         options = {name: getattr(self, name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
         return set_ups_of(self.phase, self.batch_size, options)
@@ -136,7 +151,7 @@ class ModelQuestion(BaseModel):
         device: Device,
         set_ups: tuple[TrainingSetup | None, InferenceSetup | None],
     ) -> Query:
-        """The question about a graph."""
+        """The query for a graph on a device."""
         network = Network(graph, self.batch_size, self.precision, self.phase, *set_ups)
         runtime = self.runtime or usual_runtime(graph, device)
         software = Software(runtime=runtime, layout=self.layout, threads=self.threads)

@@ -1,4 +1,4 @@
-"""Query parameters: those that nobody reads are refused, so that a misspelt one is noticed."""
+"""Refuse unknown query parameters, so that misspelt ones are noticed."""
 
 import difflib
 from collections.abc import Collection
@@ -21,10 +21,10 @@ class UnknownParameter(InputError):
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse what the OpenAPI document does not list, under `/v1`.
+    """Refuse query parameters under `/v1` that the OpenAPI document does not list.
 
     Raises:
-        UnknownParameter: names it and what is close.
+        UnknownParameter: a parameter is not listed; the message suggests a similar one.
     """
     if not request.scope["query_string"] or not request.url.path.startswith("/v1/"):
         return

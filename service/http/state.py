@@ -1,4 +1,4 @@
-"""What the handlers share, handed to them by FastAPI's dependencies."""
+"""State that the request handlers share, as FastAPI dependencies."""
 
 from asyncio import get_running_loop
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class NotReady(InputError):
 
 @dataclass
 class State:
-    """One application's settings, counters, workers, and answers once they are loaded."""
+    """Settings, telemetry, thread pools, and, once the predictors are loaded, the answers."""
 
     settings: Settings
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -38,11 +38,11 @@ class State:
     answers: Answers | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do what takes more than a millisecond, off the event loop."""
+        """Run work of more than a millisecond on a worker thread, off the event loop."""
         return await get_running_loop().run_in_executor(self.workers, work)
 
     async def adapt(self, work: Callable[[], T]) -> T:
-        """Do what takes seconds, one after the other, while the workers answer."""
+        """Run an adaptation, which takes seconds, on a thread of its own; one runs at a time."""
         return await get_running_loop().run_in_executor(self.adapter, work)
 
 
@@ -60,7 +60,7 @@ async def answers_of(request: Request) -> Answers:
     """The answers, once the predictors are loaded.
 
     Raises:
-        NotReady: they are not yet.
+        NotReady: the predictors are still loading.
     """
     answers = (await state_of(request)).answers
     if answers is None:

@@ -1,4 +1,4 @@
-"""Counters and times for Prometheus."""
+"""Request counters and latency histograms for Prometheus."""
 
 import time
 
@@ -30,19 +30,19 @@ class Telemetry:
         )
 
     def loaded(self, version: str) -> None:
-        """Note which predictor answers from now on."""
+        """Record the version of the predictor in use."""
         self.predictor.clear()
         self.predictor.labels(version).set(1)
 
 
 class Measured:
-    """ASGI layer that counts and times requests by route, so that paths cannot flood the labels."""
+    """ASGI middleware that counts and times requests by route; paths would make too many labels."""
 
     def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
         self._app, self._telemetry = app, telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and note its status and time."""
+        """Handle the request, and record its status and time."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

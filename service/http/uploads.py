@@ -1,4 +1,4 @@
-"""Request bodies up to a limit: small JSON in memory, model files through a file."""
+"""Read request bodies up to a size limit; large model files go through a temporary file."""
 
 import tempfile
 from collections.abc import AsyncIterator, Collection
@@ -37,11 +37,11 @@ NO_MODEL = (
 
 @asynccontextmanager
 async def received(request: Request, settings: Settings) -> AsyncIterator[IO[bytes]]:
-    """The body as a file, which lies on disk when it is large.
+    """The request body as a file, which is on disk when it is large.
 
     Raises:
-        ModelTooLarge: over the limit; what is left is not read.
-        UnreadableModel: it is empty, or its first bytes are no model's.
+        ModelTooLarge: the body is over the limit; the rest of it is not read.
+        UnreadableModel: the body is empty, or its first bytes are not those of a model file.
     """
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
         limit_mib, total = 0, 0
@@ -67,10 +67,10 @@ async def received(request: Request, settings: Settings) -> AsyncIterator[IO[byt
 def graph_in(
     file: IO[bytes], *, batch_size: int = 1, sequence_length: int | None = None
 ) -> OperatorGraph:
-    """The graph in an upload: ONNX or an operator graph, the formats read without running a model.
+    """Read the graph from an uploaded ONNX file or operator graph; no code of a model is run.
 
     Raises:
-        UnreadableModel, ModelTooLarge: it is no such file.
+        UnreadableModel, ModelTooLarge: the file is not readable or too large.
     """
     file.seek(0)
     content = file.read()
@@ -80,7 +80,7 @@ def graph_in(
 
 
 def _limit_mib(start: bytes, settings: Settings) -> int:
-    """The limit by the first bytes: weights make ONNX files large, never JSON."""
+    """The size limit by the format of the first bytes, because only ONNX files hold weights."""
     if OnnxReader().accepts(None, start):
         return settings.max_upload_mib
     if start.lstrip()[:1] in (b"{", b""):
@@ -89,19 +89,19 @@ def _limit_mib(start: bytes, settings: Settings) -> int:
 
 
 class Bounded:
-    """ASGI layer that refuses bodies over a limit before they are read into memory.
+    """ASGI middleware that refuses large request bodies before they are read into memory.
 
     Args:
         app: the application.
-        limit_mib: largest body.
-        but: paths that read their bodies piece by piece and have a limit of their own.
+        limit_mib: size limit, MiB.
+        but: paths without this limit, whose handlers read the body in chunks with their own limit.
     """
 
     def __init__(self, app: ASGIApp, limit_mib: int, but: Collection[str]) -> None:
         self._app, self._limit_mib, self._but = app, limit_mib, frozenset(but)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on if it says that it is small; else count what arrives."""
+        """Check the declared size of the body; without one, count the bytes as they arrive."""
         if scope["type"] != "http" or scope["path"] in self._but:
             await self._app(scope, receive, send)
             return

@@ -1,1 +1,1 @@
-"""What an answer says of its own limits, in the reader's words and units."""
+"""The limits of an answer, in words and units that users understand."""

@@ -1,4 +1,4 @@
-"""What stands beside power: figures of the sheet, energy of a sample, what was never measured."""
+"""Facts that accompany predicted power: figures of the spec sheet and energy per sample."""
 
 from typing import Any
 
@@ -19,19 +19,27 @@ class PerSampleOut(BaseModel):
     value: float = Field(description="best estimate, in `unit`")
     low: float | None = Field(description="lower end of the interval, null without one")
     high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(description="share of truths that it holds, null: not known")
-    unit: str = Field(description="J")
+    coverage: float | None = Field(
+        description="share of measured values that the interval should hold, null where not known"
+    )
+    unit: str = Field(description="unit of the value, J")
 
 
 class PowerFactsOut(BaseModel):
     """Figures about power that no predictor answers."""
 
-    idle_w: float | None = Field(description="of the device when idle, by its sheet, W")
-    tdp_w: float | None = Field(description="design power of the device, by its sheet, W")
-    power_limit_w: float | None = Field(description="limit asked for, W; null for its own")
-    peak_power_w: None = Field(description="highest over a short window, W: never known")
-    energy_per_sample_j: PerSampleOut | None = Field(description="energy_j over samples, J")
-    missing: dict[str, str] = Field(description="what is not known -> why")
+    idle_w: float | None = Field(description="power of the idle device, by its spec sheet, W")
+    tdp_w: float | None = Field(description="design power of the device, by its spec sheet, W")
+    power_limit_w: float | None = Field(
+        description="requested power limit, W; null for the device's own limit"
+    )
+    peak_power_w: None = Field(
+        description="highest power over a short window, W; it is never known"
+    )
+    energy_per_sample_j: PerSampleOut | None = Field(
+        description="energy_j divided by the samples of a run, J"
+    )
+    missing: dict[str, str] = Field(description="fact that is not known -> the reason")
 
 
 def power_facts(query: Query, energy: Estimate | None) -> dict[str, Any]:
@@ -39,7 +47,7 @@ def power_facts(query: Query, energy: Estimate | None) -> dict[str, Any]:
 
     Args:
         query: the device and how it is operated.
-        energy: `energy_j` of one run.
+        energy: estimate of `energy_j` for one run.
     """
     missing = {"peak_power_w": NO_PEAK}
     if query.device.idle_w is None:
@@ -57,12 +65,12 @@ def power_facts(query: Query, energy: Estimate | None) -> dict[str, Any]:
 
 
 def samples_of(query: Query) -> int:
-    """In one run."""
+    """The number of samples in one run."""
     return query.workload.batch_size if isinstance(query.workload, Network) else 1
 
 
 def per_sample(energy: Estimate, samples: int) -> dict[str, Any]:
-    """Fields of `PerSampleOut`."""
+    """Fields of `PerSampleOut`: the energy of one run divided by its samples."""
     low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
     ends = {"value": energy.value / samples, "low": low, "high": high}
     return {**ends, "coverage": energy.coverage, "unit": "J"}

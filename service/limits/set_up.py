@@ -1,4 +1,4 @@
-"""What no predictor knows of a set-up: of training on several devices, and of what is left out."""
+"""Limits that follow from the training set-up: several devices, costs that are not modelled."""
 
 from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
@@ -9,7 +9,7 @@ DRAWN = ("power_w", "energy_j")
 
 
 def not_known(query: Query) -> dict[str, str]:
-    """Metric -> why there is no answer, or why one about one device must not be given for it."""
+    """Metric -> the reason why it has no answer for this set-up or power limit."""
     setup, below = _setup(query), _below_limits(query)
     if below or setup is None or _devices(setup) == 1:
         return below
@@ -28,7 +28,7 @@ def _below_limits(query: Query) -> dict[str, str]:
 
 
 def set_up_lines(query: Query) -> list[str]:
-    """Limits of the time that follow from the set-up alone."""
+    """Limits of the predicted time that follow from the training set-up alone."""
     setup = _setup(query)
     if setup is None:
         return []

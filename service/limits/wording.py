@@ -1,7 +1,7 @@
-"""Limits in people's words: predictors name features and their logarithms, readers see quantities.
+"""Rewrite limits for users: the names and logarithms of features become words and quantities.
 
 A line such as `log_ridge is 4.94, training saw 2.31 to 3.62` becomes `FLOPs at peak per byte of
-memory bandwidth: 140, training saw 10 to 37`; every other line is words already.
+memory bandwidth: 140, training saw 10 to 37`. Every other line stays as it is.
 """
 
 import re
@@ -38,7 +38,7 @@ FEATURE_WORDS: dict[str, _Words] = {
     "log_bytes_per_clock_unit": _Words("bytes of memory per clock and compute unit", "log"),
     "log_capped_share": _Words("part of the peak that the power limit sustains", "log"),
 }
-"""Feature of a predictor -> what it is; `log` ones are shown as what they are logarithms of."""
+"""Feature of a predictor -> its meaning and scale; `log` features are printed without logarithm."""
 
 _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
     ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
@@ -53,12 +53,12 @@ _LINE = re.compile(
 
 def limit_line(line: str) -> str:
     """A limit in words; a line that names no feature stays as it is."""
-    found = _LINE.fullmatch(line)
-    words = None if found is None else _words(found["feature"])
-    if found is None or words is None:
+    match = _LINE.fullmatch(line)
+    words = None if match is None else _words(match["feature"])
+    if match is None or words is None:
         return line
     text, scale = words
-    value, low, high = (_shown(float(found[part]), scale) for part in ("value", "low", "high"))
+    value, low, high = (_formatted(float(match[part]), scale) for part in ("value", "low", "high"))
     saw = low if low == high else f"{low} to {high}"
     return f"{text}: {value}, training saw {saw}"
 
@@ -75,12 +75,12 @@ def _words(feature: str) -> _Words | None:
     return _Words(feature.replace("_", " "), "plain") if "_" in feature else None
 
 
-def _shown(number: float, scale: Scale) -> str:
+def _formatted(number: float, scale: Scale) -> str:
     match scale:
         case "log":
-            # Beyond this it is no size that anything has.
-            shown = exp(min(max(number, -700.0), 700.0))
-            return f"{shown:,.0f}" if 100 <= shown < 1e9 else f"{shown:.2g}"
+            # exp overflows beyond about 709.
+            quantity = exp(min(max(number, -700.0), 700.0))
+            return f"{quantity:,.0f}" if 100 <= quantity < 1e9 else f"{quantity:.2g}"
         case "share":
             return f"{100 * number:.2g} %" if abs(number) < 0.995 else f"{100 * number:.0f} %"
         case "version":

@@ -1,4 +1,4 @@
-"""What goes over HTTP about programs that share a host."""
+"""Requests and answers about programs that share a host."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ LONGEST_NAME = 200
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e15, le=1e15)]
 ContentionMetric = Literal["p_cpu", "p_wall"]
-UNREAD = "metrics given that no predictor reads, misspelt ones among them"
+UNREAD = "given metrics that no predictor uses, such as misspelt ones"
 EXAMPLE_ALONE: dict[str, float] = {
     "cpu.user_share": 1.0,
     "pressure.cpu.some_share": 0.02,
@@ -37,22 +37,23 @@ class _Strict(BaseModel):
 
 
 class WindowIn(_Strict):
-    """Metrics of a host, second by second."""
+    """Metrics of a host, sampled once per second."""
 
     metrics: list[Name] = Field(
-        description="names, as `forerun collect window` prints them; `unread_metrics` tells others",
+        description="names of metrics as `forerun collect window` prints them; others are listed "
+        "in `unread_metrics`",
         max_length=MOST_METRICS,
         examples=[EXAMPLE_WINDOW["metrics"]],
     )
     seconds: list[list[Number | None]] = Field(
-        description="one list a second, a value each metric; null where it was not read",
+        description="one list per second with one value per metric; null where it was not read",
         max_length=MOST_SECONDS,
         examples=[EXAMPLE_WINDOW["seconds"]],
     )
 
     @model_validator(mode="after")
     def _is_a_table(self) -> "WindowIn":
-        """Every second has a value for each metric, and no metric comes twice."""
+        """Every second has one value per metric, and metrics are unique."""
         if len(set(self.metrics)) < len(self.metrics):
             raise ValueError("a metric comes twice")
         if any(len(second) != len(self.metrics) for second in self.seconds):
@@ -61,12 +62,14 @@ class WindowIn(_Strict):
 
 
 class ProgramIn(_Strict):
-    """A program, and what is known of it from runs of it alone."""
+    """A program and its profile from isolated runs."""
 
-    name: Name = Field(description="key to what was measured of the same program before")
+    name: Name = Field(
+        description="name of the program; it identifies earlier measurements of the same program"
+    )
     alone: dict[Name, Number] = Field(
         default_factory=dict,
-        description="metrics of the host while it ran alone: medians over the run",
+        description="metrics of the host while the program ran alone, as medians over the run",
         max_length=MOST_METRICS,
         examples=[EXAMPLE_ALONE],
     )
@@ -74,89 +77,95 @@ class ProgramIn(_Strict):
         default=None,
         ge=0,
         le=1e9,
-        description="memory that it goes through again and again, MiB",
+        description="memory that the program accesses repeatedly, MiB",
     )
     cpu_share: float | None = Field(
-        default=None, ge=0, le=1, description="its CPU time over its wall time, alone"
+        default=None,
+        ge=0,
+        le=1,
+        description="CPU time over wall time of the program when it runs alone",
     )
     cpu_spread: float | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="how its CPU times alone scatter: median of |log(time / median time)|",
+        description="spread of its isolated CPU times: median of |log(time / median time)|",
     )
     threads: int = Field(
         default=1,
         ge=1,
         le=MOST_THREADS,
-        description="threads that it keeps busy, each taken to be as the program was on one CPU; "
-        "alone means with as many CPUs as the host has",
+        description="threads that the program keeps busy; each is assumed to behave as the "
+        "profiled program did on one CPU, and its isolated run has all CPUs of the host",
     )
     reference_ratio: float | None = Field(
         default=None,
         ge=0.02,
         le=50,
-        description="CPU time of the runs alone that P refers to, over its usual CPU time alone; "
-        "1 when absent",
+        description="CPU time of the isolated runs that P refers to, over the program's usual "
+        "isolated CPU time; 1 when absent",
     )
     p_cpu_beside_cache: float | None = Field(
         default=None,
         ge=0.02,
         le=50,
-        description="its CPU time alone over that beside one load that fills the caches from "
-        "another CPU (`stress-ng --cache 1`): how sensitive it is",
+        description="isolated CPU time over CPU time next to one load that fills the caches from "
+        "another CPU (`stress-ng --cache 1`), which measures the program's sensitivity",
     )
 
 
 class HostIn(_Strict):
-    """A host with what runs on it."""
+    """A host with its resident programs."""
 
-    name: Name = Field(default="host", description="what the answer calls it")
+    name: Name = Field(default="host", description="name of the host in the answer")
     residents: list[ProgramIn] = Field(
-        default_factory=list, description="programs that run there", max_length=MOST_RESIDENTS
+        default_factory=list, description="programs that run on the host", max_length=MOST_RESIDENTS
     )
     window: WindowIn | None = Field(
-        default=None, description="metrics of the host now, beside its residents"
+        default=None, description="current metrics of the host while its residents run"
     )
     metrics: dict[Name, Number] | None = Field(
         default=None,
-        description="the same as medians, in place of a window",
+        description="medians of the current metrics, in place of a window",
         max_length=MOST_METRICS,
     )
     cpus: int | None = Field(
         default=None,
         ge=1,
         le=4_096,
-        description="CPUs that all programs share; when absent those that its metrics add up to "
-        "(`cpu.idle_share` among them), else 2, as on the guest that taught",
+        description="CPUs that all programs share. When absent: the sum of the host's CPU metrics "
+        "if `cpu.idle_share` is among them, else 2, as on the guest of the training runs",
     )
 
 
 class ColocationIn(_Strict):
-    """A program that is to come to a host."""
+    """A program to be placed on a host."""
 
-    candidate: ProgramIn = Field(description="the program")
-    host: HostIn = Field(description="where it would run")
+    candidate: ProgramIn = Field(description="the program to be placed")
+    host: HostIn = Field(description="the host on which it would run")
 
 
 class HostsIn(_Strict):
-    """A program, and hosts that it could come to."""
+    """A program to be placed, and the possible hosts."""
 
-    candidate: ProgramIn = Field(description="the program")
-    hosts: list[HostIn] = Field(description="hosts", min_length=1, max_length=MOST_HOSTS)
+    candidate: ProgramIn = Field(description="the program to be placed")
+    hosts: list[HostIn] = Field(
+        description="the possible hosts", min_length=1, max_length=MOST_HOSTS
+    )
     metric: ContentionMetric = Field(
-        default="p_wall", description="wall time, in which programs wait for CPUs, or CPU time"
+        default="p_wall",
+        description="P of wall time, which includes waiting for CPUs, or P of CPU time",
     )
     objective: Literal["worst", "candidate", "mean"] = Field(
         default="worst",
-        description="which P the best host has most of: the least of all programs there, the "
-        "candidate's, or the mean",
+        description="the P to maximise: the lowest of all programs on the host, the candidate's, "
+        "or the mean",
     )
 
     @model_validator(mode="after")
     def _is_answered_at_once(self) -> "HostsIn":
-        """All programs of all hosts are answered in one call."""
-        threads = sum(one.threads for host in self.hosts for one in host.residents)
+        """The request is small enough to be predicted in one call."""
+        threads = sum(program.threads for host in self.hosts for program in host.residents)
         if threads + self.candidate.threads * len(self.hosts) > MOST_RANKED_THREADS:
             raise ValueError(
                 f"more than {MOST_RANKED_THREADS:,} threads; rank fewer hosts at a time"
@@ -167,14 +176,16 @@ class HostsIn(_Strict):
 
 
 class NowIn(_Strict):
-    """A program beside neighbours, and what its host shows."""
+    """A program with neighbours, and current metrics of its host."""
 
     program: ProgramIn = Field(description="the program")
-    window: WindowIn = Field(description="metrics of its host while it runs there, of any length")
+    window: WindowIn = Field(
+        description="metrics of the host while the program runs there, over any number of seconds"
+    )
 
 
 class SlowedOut(BaseModel):
-    """A class in place of an interval too wide to decide by, and how often it was wrong."""
+    """A class that replaces an interval too wide to decide by, with its error rates."""
 
     slowed: bool = Field(description=f"whether P is below {SLOWED_BELOW}")
     false_alarms: float = Field(
@@ -183,90 +194,96 @@ class SlowedOut(BaseModel):
     misses: float = Field(
         description="share of the slowed held-out runs which this class called not slowed"
     )
-    runs: int = Field(description="held-out runs that both shares were measured on")
+    runs: int = Field(
+        description="number of held-out runs from which both error rates were estimated"
+    )
 
 
 class PerformanceOut(BaseModel):
-    """P: time alone over time beside neighbours."""
+    """P, the relative speed of a program: isolated time over co-located time."""
 
-    value: float = Field(description="1 is undisturbed, 0.5 takes twice as long; over 1 is legal")
+    value: float = Field(description="1 means no slowdown, 0.5 twice the time; values over 1 occur")
     low: float | None = Field(
-        description="lower end of the interval; null where its ends are more than a factor of "
-        f"{WIDEST_RATIO} apart, which decides nothing"
+        description="lower end of the interval; null where the interval is wider than a factor of "
+        f"{WIDEST_RATIO}, too wide to decide by"
     )
-    high: float | None = Field(description="upper end of the interval; null likewise")
-    coverage: float | None = Field(description="share of truths that the interval is meant to hold")
+    high: float | None = Field(description="upper end of the interval; null where `low` is null")
+    coverage: float | None = Field(
+        description="share of measured values that the interval should hold"
+    )
     slowed: SlowedOut | None = Field(
         description="whether the program is slowed, where there is no interval; else null"
     )
 
 
 class ProgramOut(BaseModel):
-    """What a program pays."""
+    """The slowdown of one program."""
 
-    program: str = Field(description="name")
+    program: str = Field(description="name of the program")
     measured: bool = Field(
-        description="whether a program of that name was measured beside neighbours; then that "
-        "answers, more than the profile"
+        description="whether the training set holds co-located runs of a program of that name; "
+        "then these determine the answer more than the profile does"
     )
     p_cpu: PerformanceOut | None = Field(description="P of CPU time")
     p_wall: PerformanceOut | None = Field(description="P of wall time")
     dominant_resource: Resource | None = Field(
-        description="whose relief would help most; null where none would"
+        description="resource whose relief would raise P most; null where none would"
     )
     gains: dict[Resource, float] = Field(
-        description="by how much P would rise with one resource as it is alone"
+        description="resource -> increase of P if that resource were as in an isolated run"
     )
     missing_metrics: list[str] = Field(
-        description="metrics that training had and this question has not"
+        description="metrics that the training rows have and this request does not"
     )
-    in_domain: bool = Field(description="false where anything left the training range")
-    limits: list[str] = Field(description="what the answer assumes or leaves out, a line each")
+    in_domain: bool = Field(description="false where an input is outside the training range")
+    limits: list[str] = Field(
+        description="assumptions and omissions of the answer, one sentence each"
+    )
 
 
 class ColocatorOut(BaseModel):
-    """Who answered."""
+    """The predictor that answered."""
 
-    name: str = Field(description="predictor")
+    name: str = Field(description="name of the predictor")
     version: str = Field(description="hash of the predictors in use")
 
 
 class ColocationOut(BaseModel):
-    """What everyone on the host pays once the candidate is there."""
+    """The slowdown of every program on the host once the candidate runs there."""
 
-    candidate: ProgramOut = Field(description="the program that is to come")
-    residents: list[ProgramOut] = Field(description="those that are there, in order")
-    worst: str = Field(description="name of the program with the least P of CPU time")
-    assumed: list[str] = Field(description="how the host's metrics were put together")
+    candidate: ProgramOut = Field(description="the program to be placed")
+    residents: list[ProgramOut] = Field(description="the residents, in the order of the request")
+    worst: str = Field(description="name of the program with the lowest P of CPU time")
+    assumed: list[str] = Field(description="how the metrics of the host were forecast")
     unread_metrics: list[str] = Field(description=UNREAD)
-    predictor: ColocatorOut = Field(description="who answered")
+    predictor: ColocatorOut = Field(description="the predictor that answered")
 
 
 class RankedHostOut(BaseModel):
-    """One host."""
+    """One host and its score."""
 
-    name: str = Field(description="host")
-    index: int = Field(description="its place in the question, from 0")
-    score: float = Field(description="of the objective; hosts are in the order of it")
-    candidate: PerformanceOut = Field(description="P of the candidate there")
-    worst: PerformanceOut = Field(description="least P of all programs there")
-    worst_program: str = Field(description="whose that is")
-    in_domain: bool = Field(description="false where anything there left the training range")
+    name: str = Field(description="name of the host")
+    index: int = Field(description="index of the host in the request, from 0")
+    score: float = Field(description="value of the objective, by which the hosts are sorted")
+    candidate: PerformanceOut = Field(description="P of the candidate on this host")
+    worst: PerformanceOut = Field(description="lowest P of all programs on this host")
+    worst_program: str = Field(description="name of the program with that P")
+    in_domain: bool = Field(description="false where an input is outside the training range")
 
 
 class HostsOut(BaseModel):
-    """Hosts, the best first."""
+    """Hosts by score."""
 
     hosts: list[RankedHostOut] = Field(description="by score, the best first")
-    metric: ContentionMetric = Field(description="which P")
-    assumed: list[str] = Field(description="how the hosts' metrics were put together")
+    metric: ContentionMetric = Field(description="the ranked kind of P")
+    assumed: list[str] = Field(description="how the metrics of the hosts were forecast")
     unread_metrics: list[str] = Field(description=UNREAD)
-    predictor: ColocatorOut = Field(description="who answered")
+    predictor: ColocatorOut = Field(description="the predictor that answered")
 
 
 class NowOut(BaseModel):
-    """What a program pays now."""
+    """The current slowdown of a program."""
 
-    program: ProgramOut = Field(description="the program")
+    program: ProgramOut = Field(description="the program and its slowdown")
     unread_metrics: list[str] = Field(description=UNREAD)
-    predictor: ColocatorOut = Field(description="who answered")
+    predictor: ColocatorOut = Field(description="the predictor that answered")

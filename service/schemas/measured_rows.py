@@ -1,4 +1,4 @@
-"""Measurements as users give them: each row a workload, the software, and what was measured."""
+"""Measurements as users give them: each row has a workload, the software, and metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -29,10 +29,10 @@ from forerun.service.schemas.workloads import workload_of
 NAMES = tuple(known.name for known in METRICS)
 MOST_ROWS = 1_000
 FARTHEST_OFF = 300.0
-"""Measured over expected, or the reverse, from which on a row is taken for one in another unit."""
+"""Ratio of measured to predicted value, or its inverse, that suggests a wrong unit."""
 
-TELLS_NOTHING = ("energy_j",)
-"""Alone, without time or power; answers of energy follow from these."""
+UNINFORMATIVE_ALONE = ("energy_j",)
+"""Metrics that no predictor can learn from alone: energy is predicted as power times time."""
 
 EXAMPLE_ROWS: dict[str, Any] = {
     "measurements": [
@@ -44,25 +44,29 @@ MetricName = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 
 
 class BadMeasurement(InputError):
-    """A measurement cannot be what it says, or teaches nothing."""
+    """A measurement is not valid, or no predictor can learn from it."""
 
     slug = "bad-measurement"
 
 
 class MeasuredRow(BaseModel):
-    """What one run of a workload took."""
+    """The measured metrics of one run of a workload."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workload: WorkloadIn = Field(description="what was run")
-    software: Software = Field(default_factory=Software, description="how it was run")
+    workload: WorkloadIn = Field(description="the workload that was run")
+    software: Software = Field(default_factory=Software, description="the software that ran it")
     metrics: dict[MetricName, float | None] = Field(
         max_length=len(METRICS),
-        description=f"metric -> measured value in its unit, null where not: {', '.join(NAMES)}",
+        description="metric -> measured value in its unit, null where it was not measured: "
+        f"{', '.join(NAMES)}",
     )
 
     spread: float | None = Field(
-        default=None, ge=0, le=100, description="of repeats: interquartile range over median"
+        default=None,
+        ge=0,
+        le=100,
+        description="relative spread of repeats: interquartile range over median",
     )
 
     def measured(self) -> dict[str, float]:
@@ -76,13 +80,13 @@ class MeasurementsIn(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ROWS]})
 
     measurements: list[MeasuredRow] = Field(
-        min_length=1, max_length=MOST_ROWS, description="up to 1,000 runs"
+        min_length=1, max_length=MOST_ROWS, description="the measurements, up to 1,000"
     )
 
 
 def names_of(rows: Sequence[object]) -> tuple[str, ...]:
-    """What messages call rows that came in a list; the first is `measurements.0`."""
-    return tuple(f"measurements.{place}" for place in range(len(rows)))
+    """Names by which messages refer to rows of a list; the first is `measurements.0`."""
+    return tuple(f"measurements.{index}" for index in range(len(rows)))
 
 
 def queries_of(
@@ -91,16 +95,17 @@ def queries_of(
     graph_named: Callable[[str], OperatorGraph],
     names: Sequence[str] | None = None,
 ) -> list[Query]:
-    """The questions that the rows answer.
+    """The queries of n measured rows.
 
     Args:
-        rows: what was measured.
-        device: that it was measured on.
+        rows: the measurements.
+        device: the device on which they were measured.
         graph_named: digest -> graph.
-        names: what messages call the rows.
+        names: a name per row for messages; `names_of` when None.
 
     Raises:
-        UnknownGraph, UnreadableModel: names the row.
+        UnknownGraph, UnreadableModel: the graph of a row is not known or not valid; the message
+            names the row.
     """
     queries = []
     for row, called in zip(rows, names or names_of(rows), strict=True):
@@ -114,24 +119,25 @@ def queries_of(
 
 
 def as_measurements(rows: Sequence[MeasuredRow], queries: Sequence[Query]) -> Measurements:
-    """Columns of all metrics; power where only energy and time were measured follows from them."""
+    """The rows as columns by metric; missing power is energy over time where both were measured."""
     values = {name: np.full(len(rows), np.nan) for name in NAMES}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for name, value in row.measured().items():
-            values[name][place] = value
+            values[name][index] = value
     power = values["energy_j"] / values["latency_ms"] * 1e3
     values["power_w"] = np.where(np.isnan(values["power_w"]), power, values["power_w"])
     devices = np.array([query.device.name for query in queries], dtype=np.str_)
-    spread = np.array([row.spread or 0.0 for row in rows], dtype=np.float64)
-    weights = noise_weights(spread) if spread.any() else None
+    spreads = np.array([row.spread or 0.0 for row in rows], dtype=np.float64)
+    weights = noise_weights(spreads) if spreads.any() else None
     return Measurements(list(queries), values, {"device": devices}, weights)
 
 
 def check_values(rows: Sequence[MeasuredRow], names: Sequence[str] | None = None) -> None:
-    """Refuse what no run can have given.
+    """Refuse values that no run can produce.
 
     Raises:
-        UnknownMetric, BadMeasurement: names the row.
+        UnknownMetric: a metric does not exist.
+        BadMeasurement: a value is out of range, or a row has none. The message names the row.
     """
     for row, called in zip(rows, names or names_of(rows), strict=True):
         for name, value in row.metrics.items():
@@ -156,12 +162,21 @@ def _check_value(where: str, name: str, value: float) -> None:
 def expected(
     measured: Measurements, predictor: Predictor, names: Sequence[str] | None = None
 ) -> Predictions:
-    """What the predictor says of the rows, once each is found to be something to learn from.
+    """Predict all rows, and check that the predictor can learn from each of them.
+
+    Args:
+        measured: n rows.
+        predictor: the predictor without adaptation to these rows.
+        names: a name per row for messages; `names_of` when None.
+
+    Returns:
+        The predictions of the n rows.
 
     Raises:
-        UnknownBandwidth: the device has no sheet.
-        UnanswerableQuery: no predictor answers a row; it is named.
-        BadMeasurement: a row measures only what nothing predicts, or is off by `FARTHEST_OFF`.
+        UnknownBandwidth: the device has no spec sheet.
+        UnanswerableQuery: no predictor answers a row; the message names the row.
+        BadMeasurement: a row has only metrics that are not predicted, or a value differs from its
+            prediction by a factor of `FARTHEST_OFF` or more.
     """
     called = names or names_of(measured.queries)
     for name, query in zip(called, measured.queries, strict=True):
@@ -174,18 +189,21 @@ def expected(
                 f"at {query.run.precision} on {query.device.name}, so nothing can learn from it."
             )
     with np.errstate(all="ignore"):
-        said = predictor.predict(measured.queries)
-    for place, name in enumerate(called):
-        _check_teaches(name, place, measured.values, said)
-    return said
+        predictions = predictor.predict(measured.queries)
+    for index, name in enumerate(called):
+        _check_informative(name, index, measured.values, predictions)
+    return predictions
 
 
-def _check_teaches(called: str, place: int, values: Mapping[str, Any], said: Predictions) -> None:
-    taught = 0
-    for name, column in said.values.items():
+def _check_informative(
+    called: str, index: int, values: Mapping[str, Any], predictions: Predictions
+) -> None:
+    """Check that a predictor can learn from one row."""
+    informative = 0
+    for name, column in predictions.values.items():
         if name not in values:
             continue
-        measured, answer = float(values[name][place]), float(column[place])
+        measured, answer = float(values[name][index]), float(column[index])
         if np.isnan(measured) or np.isnan(answer):
             continue
         if not isfinite(answer) or not 1 / FARTHEST_OFF < measured / answer < FARTHEST_OFF:
@@ -194,10 +212,14 @@ def _check_teaches(called: str, place: int, values: Mapping[str, Any], said: Pre
                 f"{called}.metrics.{name} is {measured:.4g} {unit} where {answer:.4g} is expected; "
                 "check the unit and the workload."
             )
-        taught += name not in TELLS_NOTHING
-    if not taught:
-        given = ", ".join(name for name in values if not np.isnan(values[name][place]))
-        learnt = [n for n, c in said.values.items() if c[place] > 0 and n not in TELLS_NOTHING]
+        informative += name not in UNINFORMATIVE_ALONE
+    if not informative:
+        given = ", ".join(name for name in values if not np.isnan(values[name][index]))
+        learnt = [
+            name
+            for name, column in predictions.values.items()
+            if column[index] > 0 and name not in UNINFORMATIVE_ALONE
+        ]
         raise BadMeasurement(
             f"{called}: nothing learns from {given} alone; give {' or '.join(learnt)}."
         )

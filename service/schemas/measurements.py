@@ -1,4 +1,4 @@
-"""What measurements are answered with over HTTP."""
+"""Answers to measurements over HTTP."""
 
 from datetime import datetime
 
@@ -6,40 +6,48 @@ from pydantic import BaseModel, Field
 
 
 class ErrorOut(BaseModel):
-    """One metric's error on the rows that were sent."""
+    """One metric's error on the rows of a request, before and after adaptation."""
 
-    rows: int = Field(description="rows with a measured value and an answer")
-    mape_before: float = Field(description="mean absolute error before, percent")
+    rows: int = Field(description="rows with a measured value and a prediction")
+    mape_before: float = Field(
+        description="mean absolute percentage error before adaptation, percent"
+    )
     mape_after: float | None = Field(
-        description="mean absolute error of adaptations that did not see the row judged, percent; "
+        description="mean absolute percentage error after adaptation to the other rows, percent; "
         "null where no other row was left to learn from"
     )
-    width_before: float | None = Field(description="median of the interval's high over its low")
-    width_after: float | None = Field(description="the same when adapted")
-    held_before: float | None = Field(description="share of rows inside their interval, 0 to 1")
-    held_after: float | None = Field(description="the same when adapted")
-    enough: bool = Field(description="whether further rows would gain less than one percent")
+    width_before: float | None = Field(
+        description="median ratio of the interval's high to its low before adaptation"
+    )
+    width_after: float | None = Field(description="the same ratio after adaptation")
+    held_before: float | None = Field(
+        description="share of rows inside their interval before adaptation, 0 to 1"
+    )
+    held_after: float | None = Field(description="the same share after adaptation")
+    enough: bool = Field(
+        description="whether further rows would lower the error by less than one percentage point"
+    )
 
 
-class LearntOut(BaseModel):
-    """What came of a set of measurements."""
+class AdaptationOut(BaseModel):
+    """The result of adapting to a set of measurements."""
 
-    set: str = Field(description="id, to roll it back")
+    set: str = Field(description="identifier of the set, with which it can be rolled back")
     device: str = Field(description="name of the device")
     rows: int = Field(description="measurements in this set")
-    rows_in_use: int = Field(description="measurements of the device in use, with these")
+    rows_in_use: int = Field(description="measurements of the device in use, including these")
     errors: dict[str, ErrorOut] = Field(description="metric -> errors before and after")
-    folds: int = Field(description="adaptations that `mape_after` comes from")
-    one_by_one: bool = Field(description="whether each held out one workload, else several")
+    folds: int = Field(description="number of folds, each with an adaptation of its own")
+    one_by_one: bool = Field(description="whether each fold held out a single model or operator")
     version: str = Field(description="version of the predictor that answers from now on")
 
 
 class SetOut(BaseModel):
     """A set of measurements."""
 
-    set: str = Field(description="id")
-    time: datetime = Field(description="when it was kept")
-    rows: int = Field(description="measurements in it")
+    set: str = Field(description="identifier of the set")
+    time: datetime = Field(description="when it was stored")
+    rows: int = Field(description="number of measurements in the set")
     undone: bool = Field(description="whether it was rolled back")
 
 
@@ -47,4 +55,4 @@ class SetsOut(BaseModel):
     """A device's sets of measurements, the oldest first."""
 
     device: str = Field(description="name of the device")
-    sets: list[SetOut] = Field(description="sets, those rolled back too")
+    sets: list[SetOut] = Field(description="all sets, including those that were rolled back")

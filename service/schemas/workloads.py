@@ -1,4 +1,4 @@
-"""Workloads as they come over HTTP, with the graphs that they name looked up."""
+"""Convert between workloads of requests and workloads of queries."""
 
 from collections.abc import Callable
 
@@ -22,17 +22,17 @@ def workload_of(
     graph_named: Callable[[str], OperatorGraph],
     where: str = "workload",
 ) -> Kernel | Network:
-    """The workload, every field of its graph checked.
+    """The workload of a request, with its graph resolved and validated.
 
     Args:
-        given: by digest, or with the graph in place.
+        given: the workload of the request, with a graph's digest or the graph itself.
         graph_named: digest -> graph.
-        where: named in messages.
+        where: path of the field in messages.
 
     Raises:
         UnknownGraph: there is no graph of that digest.
-        UnreadableModel: the graph or operator in place cannot be.
-        BadTrainingSetup: it says how a network is trained that is not, or contradicts itself.
+        UnreadableModel: the given graph or operator is not valid.
+        BadTrainingSetup: the options do not fit the phase, or contradict each other.
     """
     if isinstance(given, KernelIn):
         content = {"format": FORMAT, "operators": [given.operator.to_json()]}
@@ -48,7 +48,7 @@ def workload_of(
 
 
 def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
-    """The workload as `workload_of` takes it, a network's graph by its digest."""
+    """The workload as a schema, the inverse of `workload_of`; a graph is given by its digest."""
     if isinstance(workload, Network):
         return NetworkIn(
             kind="network",
@@ -66,7 +66,7 @@ def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
 
 
 def operation_of(workload: Kernel | Network, power_limit_w: float | None = None) -> Operation:
-    """How devices are operated: as many of them as the workload's set-up says."""
+    """The operation of the devices; their number follows from the training set-up."""
     setup = workload.training if isinstance(workload, Network) else None
     count = 1
     if setup is not None:
@@ -75,12 +75,12 @@ def operation_of(workload: Kernel | Network, power_limit_w: float | None = None)
 
 
 def usual_runtime(graph: OperatorGraph, device: Device) -> Runtime:
-    """The runtime where none is given: onnxruntime for ONNX graphs on processors, else eager."""
+    """The default runtime: onnxruntime for ONNX graphs on processors, else eager."""
     return "onnxruntime" if graph.source == "onnx" and device.kind == "cpu" else "eager"
 
 
 def usual_software(software: Software, workload: Kernel | Network, device: Device) -> Software:
-    """The software with the usual runtime of a network where its runtime was left out."""
+    """The software, with the default runtime for networks where none is given."""
     if "runtime" in software.model_fields_set or not isinstance(workload, Network):
         return software
     return software.model_copy(update={"runtime": usual_runtime(workload.graph, device)})

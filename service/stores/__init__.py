@@ -1,1 +1,1 @@
-"""What users registered and uploaded, on disk."""
+"""Stores on disk: registered devices, uploaded graphs, and measurements of users."""

@@ -1,4 +1,4 @@
-"""Spec sheets of devices that the catalogue lacks: from a file, by name alone, or detected here."""
+"""Spec sheets of devices outside the catalogue: from a file, by name alone, or detected."""
 
 import json
 import re
@@ -22,28 +22,28 @@ from forerun.service.stores.local_device import slug
 
 ROOT = Path("/")
 CYCLE_FLOPS = {"avx512": 32, "avx2": 32, "avx": 16, "neon": 16, "sve": 32}
-"""fp32 FLOPs a cycle and core: two fused multiply-adds of 8 floats (AVX2, and AVX-512 as AMD's
-Zen 4 runs it), two of 4 on Arm."""
+"""Vector extension -> fp32 FLOPs per cycle and core: two fused multiply-adds of 8
+floats (AVX2, and AVX-512 as AMD's Zen 4 runs it), two of 4 on Arm."""
 INTEL_AVX512_FLOPS = 64
-"""Two units of 16 floats, on Intel's servers."""
+"""fp32 FLOPs per cycle and core of Intel's servers: two fused multiply-adds of 16 floats."""
 COPY_MIB, COPIES = 64, 5
 
 
 class BadSheet(InputError):
-    """A spec sheet cannot be what it says."""
+    """A spec sheet is not valid."""
 
     slug = "bad-sheet"
 
 
 def read_sheet(path: Path, name: str | None = None) -> Device:
-    """The device in a .yaml or .json file, with the fields of PUT /v1/devices/NAME.
+    """Read a device from a .yaml or .json file with the fields of PUT /v1/devices/NAME.
 
     Args:
         path: the file.
-        name: in place of the sheet's own.
+        name: replaces the name in the sheet.
 
     Raises:
-        BadSheet: there is none, or a figure in it is wrong; the line names it.
+        BadSheet: there is no such file, or a field of it is invalid; the message names the field.
     """
     import yaml
 
@@ -53,7 +53,7 @@ def read_sheet(path: Path, name: str | None = None) -> Device:
     except OSError:
         raise BadSheet(f"No sheet {path}.") from None
     except (ValueError, yaml.YAMLError) as error:
-        raise BadSheet(f"{path} is no sound sheet: {error}".replace("\n", " ")) from None
+        raise BadSheet(f"{path} is not a valid sheet: {error}".replace("\n", " ")) from None
     if not isinstance(content, dict):
         raise BadSheet(f"{path}: a sheet is a list of figures by name, such as `kind: cpu`.")
     if name is not None:
@@ -67,10 +67,10 @@ def read_sheet(path: Path, name: str | None = None) -> Device:
 
 
 def black_box_sheet(name: str, kind: str) -> Device:
-    """A device by name alone.
+    """A device without figures, whose predictions come from measurements alone.
 
     Raises:
-        BadSheet: no device is of that kind.
+        BadSheet: there is no such kind of device.
     """
     for known in get_args(DeviceKind):
         if known == kind:
@@ -82,15 +82,18 @@ def black_box_sheet(name: str, kind: str) -> Device:
 def detected_cpu(
     name: str, root: Path = ROOT, copy_gbs: Callable[[], float] | None = None
 ) -> Device:
-    """This machine's processor: peak from vectors and clock, bandwidth from a copy, last cache.
+    """Detect this machine's processor.
+
+    The peak rate follows from the vector extension, the clock and the cores; the bandwidth is
+    measured by copying memory; the cache size is that of the last level.
 
     Args:
-        name: what it shall be called.
-        root: where /proc and /sys are.
-        copy_gbs: measures bandwidth, 1e9 bytes/s; half a second of copying when None.
+        name: name of the device.
+        root: folder of /proc and /sys.
+        copy_gbs: measures the bandwidth, 1e9 bytes/s; `measured_copy_gbs` when None.
 
     Raises:
-        BadSheet: the system does not tell clock and vectors; register a black box then.
+        BadSheet: the system does not report the clock or the vector extension.
     """
     clock, vectors = clock_mhz(root), instruction_set(root)
     if clock is None or vectors is None:
@@ -126,26 +129,26 @@ def detected_cpu(
 
 
 def clock_mhz(root: Path = ROOT) -> float | None:
-    """The highest clock that the system tells of the first processor, MHz."""
+    """The highest clock that the system reports for the first processor, MHz; None if unknown."""
     most = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if most.isdigit():
         return int(most) / 1e3
-    found = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
-    return round(float(found[1])) if found else None
+    match = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    return round(float(match[1])) if match else None
 
 
 def last_cache_mib(root: Path = ROOT) -> float | None:
-    """The largest cache of the first processor, MiB; None where the system does not tell."""
+    """The largest cache of the first processor, MiB; None where the system does not report it."""
     sizes = []
     for file in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
-        found = re.fullmatch(r"(\d+)([KM])", _text(file).strip())
-        if found:
-            sizes.append(int(found[1]) / (1024 if found[2] == "K" else 1))
+        match = re.fullmatch(r"(\d+)([KM])", _text(file).strip())
+        if match:
+            sizes.append(int(match[1]) / (1024 if match[2] == "K" else 1))
     return max(sizes, default=None)
 
 
 def measured_copy_gbs() -> float:
-    """Bytes read and written by the fastest of a few copies of a large block, 1e9 bytes/s."""
+    """Memory bandwidth, 1e9 bytes/s: bytes read and written by the fastest of several copies."""
     import numpy as np
 
     source = np.ones(COPY_MIB * 2**17)

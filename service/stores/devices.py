@@ -1,4 +1,4 @@
-"""Spec sheets that users registered: one JSON file a device, beside the catalogue."""
+"""The catalogue together with spec sheets that users registered, one JSON file per device."""
 
 import time
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from forerun.service.stores.graphs import StoreFull
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
 CLOCK_STEP_NS = 50_000_000
-"""Longer than a file system's clock takes to move on, so that no change hides in one reading."""
+"""Longer than the resolution of file timestamps, so that two changes never share a timestamp."""
 
 
 class TakenName(InputError):
@@ -26,10 +26,10 @@ class TakenName(InputError):
 
 
 def load_catalog(folder: Path) -> DeviceCatalog:
-    """The catalogue with every registered device.
+    """The catalogue together with every registered device.
 
-    A sheet that cannot be read, or that claims another device's name, is left out and logged, so
-    that one bad file does not keep the others from answering.
+    A sheet that cannot be read, or that uses the name of another device, is logged and left out, so
+    that one bad file does not disable the others.
     """
     catalog = DeviceCatalog.load()
     taken = set(catalog.names())
@@ -56,12 +56,12 @@ def _sheets(folder: Path) -> list[Device]:
 
 
 class DeviceStore:
-    """The catalogue and registered devices; safe to use from threads.
+    """The catalogue and the registered devices; it is thread-safe.
 
-    What another process registers in the same folder is seen with the next question.
+    Devices that another process registers in the same folder are found at the next access.
 
     Args:
-        folder: one JSON file a registered device; made with the first.
+        folder: folder with one JSON file per registered device; the first one creates it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,14 +73,14 @@ class DeviceStore:
 
     @property
     def catalog(self) -> DeviceCatalog:
-        """All devices, as they are now."""
+        """All current devices."""
         with self._lock:
             if self._changed():
                 self._read()
             return self._catalog
 
     def is_current(self, catalog: DeviceCatalog) -> bool:
-        """Whether nothing changed since `catalog` was asked for."""
+        """Whether nothing changed since `catalog` was returned."""
         with self._lock:
             return catalog is self._catalog and not self._changed()
 
@@ -88,7 +88,7 @@ class DeviceStore:
         """The device of that name, title or alias.
 
         Raises:
-            UnknownDevice: nothing has that name; the message suggests close ones.
+            UnknownDevice: no device has that name; the message suggests similar names.
         """
         catalog = self.catalog
         device = catalog.get(name)
@@ -100,17 +100,17 @@ class DeviceStore:
         return device
 
     def held(self, name: str) -> Device | None:
-        """The device if it was asked for by that name before and nothing changed since."""
+        """The device from the cache of names; None if it is not there or something changed."""
         with self._lock:
             return None if self._changed() else self._held.get(name)
 
     def register(self, device: Device) -> Device:
-        """Keep a device's sheet in place of one of the same name; returned once it is on disk.
+        """Store a device's sheet on disk, and replace a registered one of the same name.
 
         Raises:
-            TakenName: the catalogue's own devices cannot be replaced.
-            StoreFull: there are `MOST_DEVICES` already.
-            InputError: another device has one of its names.
+            TakenName: the catalogue holds a device of that name.
+            StoreFull: `MOST_DEVICES` devices are registered already.
+            InputError: another device has one of its names or aliases.
         """
         device = device.model_copy(update={"origin": "registered"})
         with self._lock:
@@ -144,5 +144,5 @@ class DeviceStore:
         stamp = self._stamp()
         self._catalog = load_catalog(self._folder)
         self._held.clear()
-        # A folder that changed a moment ago may change again under the same stamp.
+        # A folder that changed a moment ago may change again within the same timestamp.
         self._seen = stamp if time.time_ns() - stamp > CLOCK_STEP_NS else -1

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, also after a power cut."""
+"""Atomic, durable writes: a file is complete or absent, also after a power failure."""
 
 import os
 import tempfile
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file; when this returns, text and name are on disk.
+    """Write a file atomically; on return its content and name are on disk.
 
     Raises:
-        OSError: no room or no right; what stood there before still does.
+        OSError: the file cannot be written; the previous file remains.
     """
     draft = tempfile.NamedTemporaryFile(  # noqa: SIM115
         "w", dir=path.parent, suffix=".part", delete=False, encoding="utf-8"
@@ -23,7 +23,7 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         Path(draft.name).unlink(missing_ok=True)
         raise
-    # The name is an entry of the folder, which has a cache of its own.
+    # The file's name is an entry of the folder, which must be flushed separately.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

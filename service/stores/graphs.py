@@ -1,4 +1,4 @@
-"""Uploaded graphs: on disk before they are acknowledged, in memory while they are in use."""
+"""Uploaded graphs: written to disk before they are acknowledged, with a cache in memory."""
 
 import json
 from collections import OrderedDict
@@ -13,22 +13,22 @@ HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class StoreFull(InputError):
-    """The store holds as much as it may."""
+    """The store is full."""
 
     slug, status = "store-full", 507
 
 
 class GraphStore:
-    """Graphs by digest. What `put` returned survives a restart; safe to use from threads.
+    """Graphs by digest. Graphs survive a restart once `put` returned; it is thread-safe.
 
-    Several processes may share a folder; each counts what it finds there when it starts and what
-    it adds, so that together they may keep more than `kept` until the next start.
+    Several processes may share a folder. Each counts the graphs there when it starts and those that
+    it adds, so together they may exceed `kept` until the next start.
 
     Args:
-        folder: one JSON file a graph.
-        kept: most graphs on disk; further ones are refused, none is dropped.
-        operators_in_memory: most operators of graphs in memory (0.8 kB each); the graph longest
-            unused is read again from disk when it is asked for.
+        folder: folder with one JSON file per graph.
+        kept: largest number of graphs on disk; further graphs are refused and none is removed.
+        operators_in_memory: largest number of operators in memory (0.8 kB each); the least recently
+            used graphs leave memory first and are read again from disk on demand.
     """
 
     def __init__(self, folder: Path, kept: int, operators_in_memory: int = 100_000) -> None:
@@ -40,11 +40,11 @@ class GraphStore:
         self._count = sum(1 for _ in folder.glob("*.json"))
 
     def put(self, graph: OperatorGraph) -> str:
-        """Keep a graph; its digest is returned once it is safe on disk.
+        """Store a graph on disk and return its digest.
 
         Raises:
-            StoreFull: no room; the message says which setting makes more.
-            OSError: the disk refuses; nothing was kept.
+            StoreFull: `kept` graphs are stored; the message names the setting to raise.
+            OSError: the graph could not be written; nothing was stored.
         """
         digest = graph.digest
         path = self._path(digest)
@@ -64,7 +64,7 @@ class GraphStore:
         """The graph of that digest.
 
         Raises:
-            UnknownGraph: none was uploaded.
+            UnknownGraph: no such graph was uploaded.
         """
         graph = self.held(digest)
         if graph is not None:
@@ -80,7 +80,7 @@ class GraphStore:
         return graph
 
     def held(self, digest: str) -> OperatorGraph | None:
-        """The graph if it is in memory."""
+        """The graph if it is in memory, else None."""
         with self._memory:
             graph = self._graphs.get(digest)
             if graph is not None:

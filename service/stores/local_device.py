@@ -1,4 +1,4 @@
-"""The machine that measures, as a device that can be asked about."""
+"""The machine on which measurements run, as a registered device."""
 
 import re
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from forerun.service.stores.devices import DeviceStore
 def local_device(
     store: DeviceStore, name: str, make: Callable[[str], Device]
 ) -> tuple[Device, bool]:
-    """The device of that name; registered where nothing has it.
+    """Look up a device by name, and register it if it is unknown.
 
     Args:
-        store: where devices are registered.
+        store: the store of devices.
         name: slug, title or alias.
-        make: the sheet of a device that nothing knows, from its name.
+        make: makes the spec sheet of an unknown device from its name.
 
     Returns:
         The device, and whether it is new.
 
     Raises:
-        InputError: the name is no slug, or there is no room.
+        InputError: the name is not valid, or the store is full.
     """
     try:
         return store.get(name), False
@@ -32,10 +32,10 @@ def local_device(
 
 
 def this_cpu(name: str) -> Device:
-    """This machine's processor by name alone.
+    """This machine's processor, by name alone.
 
-    Measurements estimate its figures better than a count of processors and a cache's size do, which
-    a virtual machine shares with others.
+    Measurements estimate its rates better than the number of processors and the cache size do,
+    which a virtual machine shares with others.
     """
     memory = host_memory_gib()
     return Device(
@@ -49,10 +49,10 @@ def this_cpu(name: str) -> Device:
 
 
 def nvidia_gpu(name: str) -> Device:
-    """A GPU that is in no catalogue: its name alone."""
+    """A GPU outside the catalogue, by name alone."""
     return Device(name=slug(name), title=name, vendor="nvidia", kind="gpu")
 
 
 def slug(name: str) -> str:
-    """A device's name from what people call it."""
+    """A valid device name made from any text."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80].strip("-") or "unnamed"

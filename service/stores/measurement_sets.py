@@ -1,4 +1,4 @@
-"""Measurements that users gave, as sets that are added and undone, never changed: the raw truth."""
+"""Measurements that users gave, as immutable sets that are added and rolled back."""
 
 import secrets
 import time
@@ -19,7 +19,7 @@ from forerun.service.stores.graphs import StoreFull
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000
-"""Adapting goes over all of them each time; who has more trains on them."""
+"""Each adaptation uses all rows of a device; with more rows, train a predictor on them instead."""
 
 MOMENT = timedelta(microseconds=1)
 MADE, UNDONE = ".json", ".undone"
@@ -37,13 +37,13 @@ class UnknownSet(InputError):
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSet:
-    """Measurements that came together.
+    """Measurements that were given together.
 
     Attributes:
-        id: sorts by time.
+        id: identifier; identifiers sort by time.
         device: name of the device.
-        time: when it was kept, in UTC.
-        rows: what was measured.
+        time: time at which it was stored, UTC.
+        rows: the measurements.
         undone: whether it was rolled back.
     """
 
@@ -55,7 +55,7 @@ class MeasurementSet:
 
 
 class _File(BaseModel):
-    """What a set's file holds."""
+    """The content of the file of a set."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -67,13 +67,13 @@ class _File(BaseModel):
 
 
 class AdaptationStore:
-    """Sets of measurements by device; safe to use from threads, and over one folder by processes.
+    """Sets of measurements by device; several threads and processes may use one folder.
 
-    A set is a file that never changes; rolling it back adds an empty file beside it. So the names
-    in the folder are all there is to know about its state.
+    The file of a set never changes, and rolling it back adds an empty marker file. The names in the
+    folder therefore describe its whole state.
 
     Args:
-        folder: two files a set at most; made with the first.
+        folder: folder with at most two files per set; the first set creates it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,58 +82,58 @@ class AdaptationStore:
         self._lock = Lock()
 
     def stamp(self) -> int:
-        """Changes when a set is added or undone, by whatever process; -1 where it just did."""
+        """A stamp that changes when any process changes the sets; -1 right after a change."""
         try:
             stamp = self._folder.stat().st_mtime_ns
         except FileNotFoundError:
             return 0
-        # A folder that changed a moment ago may change again under the same stamp.
+        # A folder that changed a moment ago may change again within the same timestamp.
         return stamp if time.time_ns() - stamp > CLOCK_STEP_NS else -1
 
     def sets(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
-        """All sets, or a device's, the oldest first.
+        """All sets, or those of a device, the oldest first.
 
-        One that cannot be read is left out and logged, and its file stays where it is.
+        A set that cannot be read is logged and left out; its file remains.
         """
         names = self._names()
-        found = [
-            replace(made, undone=name.removesuffix(MADE) + UNDONE in names)
+        sets = [
+            replace(stored, undone=name.removesuffix(MADE) + UNDONE in names)
             for name in names
-            if name.endswith(MADE) and (made := self._set(name)) is not None
+            if name.endswith(MADE) and (stored := self._set(name)) is not None
         ]
         return tuple(
-            sorted((s for s in found if device in (None, s.device)), key=lambda s: (s.id, s.device))
+            sorted((s for s in sets if device in (None, s.device)), key=lambda s: (s.id, s.device))
         )
 
     def live(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
-        """The sets that were not undone."""
+        """The sets that were not rolled back."""
         return tuple(s for s in self.sets(device) if not s.undone)
 
     def get(self, device: str, wanted: str | None = None) -> MeasurementSet:
-        """A set of a device, the newest one in use when none is named.
+        """A set of a device, by default the newest in use.
 
         Raises:
             UnknownSet: the device has no such set.
         """
         sets = self.live(device) if wanted is None else self.sets(device)
-        found = [s for s in sets if wanted in (None, s.id)]
-        if not found:
+        matches = [s for s in sets if wanted in (None, s.id)]
+        if not matches:
             raise UnknownSet(device, wanted)
-        return found[-1]
+        return matches[-1]
 
     def new(self, device: str, rows: Sequence[MeasuredRow]) -> MeasurementSet:
-        """A set that is not kept yet; it sorts after all others, though clocks be set back."""
+        """A set, not stored yet, that sorts after all others even if the clock was set back."""
         now = max([datetime.now(UTC), *(s.time + MOMENT for s in self.sets())])
-        # Two processes may take the same moment.
+        # Two processes may create a set at the same moment.
         made = f"{now:%Y%m%dT%H%M%S%f}-{secrets.token_hex(3)}"
         return MeasurementSet(made, device, now, tuple(rows))
 
     def put(self, made: MeasurementSet) -> None:
-        """Keep a set: when this returns it is safe on disk. Its graphs must be kept already.
+        """Store a set on disk; its graphs must be stored already.
 
         Raises:
             StoreFull: there are too many sets, or too many rows of this device.
-            OSError: the disk refuses; nothing was kept.
+            OSError: the set could not be written; nothing was stored.
         """
         content = _File(id=made.id, device=made.device, time=made.time, rows=made.rows)
         with self._lock:
@@ -143,12 +143,12 @@ class AdaptationStore:
             write_whole(self._folder / name, content.model_dump_json(exclude_none=True) + "\n")
             self._read[name] = made
 
-    def undo(self, found: MeasurementSet) -> None:
-        """Roll back a set: when this returns it is so on disk. Twice is once."""
-        write_whole(self._folder / f"{found.device}.{found.id}{UNDONE}", "")
+    def undo(self, undone: MeasurementSet) -> None:
+        """Roll back a set on disk; repeating it has no effect."""
+        write_whole(self._folder / f"{undone.device}.{undone.id}{UNDONE}", "")
 
     def check_room(self, device: str, rows: int) -> None:
-        """Refuse rows for which there is no room.
+        """Refuse rows for which the store has no room.
 
         Raises:
             StoreFull: there are too many sets, or too many rows of this device.
@@ -179,11 +179,11 @@ class AdaptationStore:
 
     def _parsed(self, name: str) -> MeasurementSet | None:
         try:
-            found = _File.model_validate_json((self._folder / name).read_bytes())
+            content = _File.model_validate_json((self._folder / name).read_bytes())
         except (OSError, ValidationError) as error:
             log().error("a set of measurements is left out", file=name, why=str(error)[:500])
             return None
-        if name != f"{found.device}.{found.id}{MADE}":
+        if name != f"{content.device}.{content.id}{MADE}":
             log().error("a set of measurements is not what its name says", file=name)
             return None
-        return MeasurementSet(found.id, found.device, found.time, found.rows)
+        return MeasurementSet(content.id, content.device, content.time, content.rows)

@@ -28,7 +28,7 @@ from tests.benchmarks.models import LIGHT
 from tests.contracts.tiny_colocation import PROGRAMS
 from tests.models.architectures.test_latency import device, fitted, stranger
 from tests.service.answers.test_colocation import program
-from tests.service.answers.test_colocation import taught as trained_colocation
+from tests.service.answers.test_colocation import trained as trained_colocation
 
 LIMITS = {
     "read_resnet50_over_squeezenet": ("<", 10.0),

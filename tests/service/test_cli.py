@@ -106,8 +106,8 @@ def test_predict_compares_devices_for_people(run, graph):
 def test_predict_shows_one_device_in_full(run, graph):
     done = run("predict", graph, "--device", "l4")
     assert done.returncode == 0, done.stderr
-    shown = ("on l4", "latency_ms", "bound", "where the time goes: linear", "not known")
-    assert all(part in done.stdout for part in shown)
+    expected = ("on l4", "latency_ms", "bound", "where the time goes: linear", "not known")
+    assert all(part in done.stdout for part in expected)
     assert "\x1b[" not in done.stdout
 
 
@@ -165,7 +165,7 @@ def test_a_wrong_setting_is_one_line_and_exit_2(run, monkeypatch, variable, valu
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_port_in_use_is_told_before_anything_else(run):
+def test_a_port_in_use_is_reported_before_anything_else(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = run("serve", "--port", port)

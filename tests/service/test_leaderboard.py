@@ -153,7 +153,7 @@ def test_the_verb_draws_curves_where_shots_differ(results, tmp_path):
     assert [p.suffix for p in (tmp_path / "curves").iterdir()] == [".png"]
 
 
-def test_a_fresh_run_is_planned_as_asked_and_shown(results, monkeypatch):
+def test_a_fresh_run_is_planned_as_requested_and_printed(results, monkeypatch):
     plans = []
     monkeypatch.setattr(leaderboard_runs, "run", lambda plan, *_: plans.append(plan))
     words = ["--shots", "0,5", "--seeds", "2", "--predictor", "mine", "--no-track"]

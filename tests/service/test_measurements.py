@@ -113,7 +113,7 @@ def test_a_registered_device_is_adapted_and_an_unknown_one_is_not(adapting):
     assert made.json()["errors"]["latency_ms"]["mape_after"] is None
 
 
-def test_a_black_box_is_told_what_it_lacks(adapting):
+def test_a_black_box_says_what_it_lacks(adapting):
     box = {"name": "black-box", "vendor": "me", "kind": "gpu"}
     assert adapting.put("/v1/devices/black-box", json=box).status_code == 200
     network = {"kind": "network", "graph": GRAPH.to_json()}

@@ -63,7 +63,7 @@ def test_json_that_ends_too_soon_says_so(client, text):
     kind = {"content-type": "application/json"}
     answer = client.post("/v1/predict", content=text, headers=kind)
     assert answer.status_code == 422
-    assert "not sound JSON" in answer.json()["detail"]
+    assert "not valid JSON" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "1" * 5000 + "}", '{"a": "\\ud800"}'])

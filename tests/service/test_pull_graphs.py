@@ -82,8 +82,8 @@ def test_networks_are_traced_into_the_bundle(pull, zoo):
         "torch": "2.13",
         "not_traced": [f"{RETIRED}@224", "too_large@224"],
     }
-    taught = TimmBenchProtocols().training_rows(bundle, DeviceCatalog.load())
-    assert set(taught.groups["model"]) == set(bundle.table("graphs")["model"])
+    training_rows = TimmBenchProtocols().training_rows(bundle, DeviceCatalog.load())
+    assert set(training_rows.groups["model"]) == set(bundle.table("graphs")["model"])
 
 
 def test_the_next_pull_traces_only_what_is_missing(pull, zoo):

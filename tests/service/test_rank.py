@@ -25,11 +25,11 @@ def test_a_ranking_says_what_predict_says(adapting):
             assert said["value"] == pytest.approx(alone["metrics"][name]["value"], rel=1e-9)
 
 
-def test_the_whole_catalogue_is_ranked_or_told_why_not(adapting):
+def test_the_whole_catalogue_is_ranked_or_excluded_with_reasons(adapting):
     found = ask(adapting, devices=None, objective="energy_j")
-    told = {row["device"]["name"] for part in ("ranked", "excluded") for row in found[part]}
+    returned = {row["device"]["name"] for part in ("ranked", "excluded") for row in found[part]}
     listed = {d["name"] for d in adapting.get("/v1/devices").json()["devices"]}
-    assert told == listed
+    assert returned == listed
     assert len(found["ranked"]) > 50
     reasons = {row["device"]["name"]: row["reasons"] for row in found["excluded"]}
     assert any("no predictor answers" in line for line in reasons["epyc-7742"])
@@ -75,5 +75,5 @@ def test_devices_named_twice_are_one(adapting):
         ({"objective": "cost", "prices_per_hour": {"a30": 1.0}}, 422, "a30 is not among"),
     ],
 )
-def test_a_wrong_question_is_told_how_to_mend_it(client, changes, status, said):
+def test_an_invalid_request_says_how_to_correct_it(client, changes, status, said):
     assert said in ask(client, status, **changes)["detail"]

@@ -40,13 +40,13 @@ def test_parts_add_up_to_the_peak_and_the_upper_end_says_whether_it_fits(client)
     assert {"weights", "optimizer", "activations", "context"} <= set(body["breakdown_mib"])
     assert peak["value"] < peak["high"] == body["fits"]["needed_mib"]
     assert body["fits"]["fits"] is True
-    assert peak["p95"] is None, "this predictor was taught no training peaks"
+    assert peak["p95"] is None, "this predictor was calibrated on no training peaks"
 
 
-def test_each_way_of_training_is_another_question_with_another_peak(client):
-    ways = [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "momentum"}]
-    ways += [{"data_parallel": 8, "zero_stage": stage} for stage in (1, 2, 3)]
-    peaks = [ask(client, training=way)["metrics"][PEAK]["value"] for way in ways]
+def test_each_training_set_up_has_a_different_peak(client):
+    set_ups = [{"optimizer": "sgd"}, {"optimizer": "adamw"}, {"optimizer": "momentum"}]
+    set_ups += [{"data_parallel": 8, "zero_stage": stage} for stage in (1, 2, 3)]
+    peaks = [ask(client, training=way)["metrics"][PEAK]["value"] for way in set_ups]
     sgd, adamw, momentum, *zero = peaks
     assert sgd < momentum < adamw
     assert adamw > zero[0]
@@ -68,8 +68,8 @@ def test_a_model_as_the_body_takes_the_same_options(client):
 
 def test_a_batch_takes_the_same_options(client):
     network = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 64}
-    ways = [{"phase": "training", "training": {"lora_rank": 8}}, {"training": {"lora_rank": 8}}]
-    items = [{"workload": network | way, "device": "l4"} for way in ways]
+    set_ups = [{"phase": "training", "training": {"lora_rank": 8}}, {"training": {"lora_rank": 8}}]
+    items = [{"workload": network | way, "device": "l4"} for way in set_ups]
     first, second = client.post("/v1/predict:batch", json={"items": items}).json()["items"]
     assert first["metrics"][PEAK]["value"] > 0
     assert second["type"] == "/problems/bad-training-setup"
@@ -139,8 +139,8 @@ def test_nothing_is_answered_where_neither_is_known(client):
 def test_a_calibrated_upper_end_is_named_p95_and_the_risk_with_it(settings):
     """Of training alone: no predictor was calibrated on the memory of inference."""
     everything = MemoryDomain(dict.fromkeys(("dense", "mixed", "text"), 1e6), {}, ("fp32",))
-    taught = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}), domain=everything)
-    loaded = LoadedPredictor(Router((Roofline(), taught)), "test", "2026-01-01", "")
+    calibrated = Memory(quantiles=LogQuantiles({"all": (-0.1, 0.2)}), domain=everything)
+    loaded = LoadedPredictor(Router((Roofline(), calibrated)), "test", "2026-01-01", "")
     with TestClient(create_app(settings, loaded)) as client:
         trained, answered = ask(client), ask(client, phase="inference")
     peak = trained["metrics"][PEAK]
@@ -215,7 +215,7 @@ def test_a_ranking_takes_the_options_of_memory(client):
 
 
 def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
-    """Tensors of inference were published, what the device takes beside them was not."""
+    """Tensors of inference were published; what the device takes in addition was not."""
     ranges = PublishedRanges(
         {"inference": 0.2},
         {"inference": 12},

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 QUICK_MINUTES, QUICK_WINDOW_S = 2.0, 0.8
 BUSY = 0.3
-"""Runnable processes a processor from which on others' work is in the times."""
+"""Load per processor from which on other processes disturb the measured times."""
 
 
 def cpu(
@@ -20,21 +20,26 @@ def cpu(
         Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="reference operators and networks, in two minutes")
+        bool,
+        typer.Option(
+            "--quick", help="measure reference operators and networks only, in two minutes"
+        ),
     ] = False,
     plan: Annotated[
-        Path | None, typer.Option(help="plan .yaml [the standard one of half an hour]")
+        Path | None,
+        typer.Option(help="measurement plan, .yaml [the standard plan of half an hour]"),
     ] = None,
-    device: Annotated[str, typer.Option(help="what rows call this machine")] = "my-cpu",
+    device: Annotated[str, typer.Option(help="name of this machine in the rows")] = "my-cpu",
     threads: Annotated[
-        int | None, typer.Option(help="that compute [all this process may use]", min=1)
+        int | None, typer.Option(help="computing threads [all that this process may use]", min=1)
     ] = None,
     budget_minutes: Annotated[
-        float | None, typer.Option(help="no trial is begun that would end later", min=0.05)
+        float | None,
+        typer.Option(help="time budget; no trial is started that would end later", min=0.05),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Measure this machine's processor: latency, memory above the runtime's own, energy."""
+    """Measure this machine's processor: latency, memory beyond that of the runtime, energy."""
     from forerun.data.collectors.latency.cpu import CpuCollector
     from forerun.data.collectors.latency.cpu_run import CpuRun
     from forerun.data.collectors.system.host import library, load, usable_cpus
@@ -73,9 +78,9 @@ def _planned(plan: Path | None, output: Path) -> "tuple[tuple[Trial, ...], float
     from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
     from forerun.service.adaptation.measured_networks import keep_zoo_graphs
 
-    found = CollectionPlan.standard() if plan is None else read_plan(plan)
+    chosen = CollectionPlan.standard() if plan is None else read_plan(plan)
     folder = Path() if plan is None else plan.parent
-    trials = found.trials(output, folder)
+    trials = chosen.trials(output, folder)
     if library("torch") is not None:
-        keep_zoo_graphs((name for part in found.networks for name in part.names), output)
-    return trials, found.budget_minutes, found.window_s
+        keep_zoo_graphs((name for part in chosen.networks for name in part.names), output)
+    return trials, chosen.budget_minutes, chosen.window_s

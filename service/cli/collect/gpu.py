@@ -13,19 +13,24 @@ def gpu(
         Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
     ],
     budget_minutes: Annotated[
-        float, typer.Option(help="no trial is begun that would end later", min=0.05)
+        float, typer.Option(help="time budget; no trial is started that would end later", min=0.05)
     ] = 30.0,
-    device: Annotated[str, typer.Option(help="what rows call it [the product's name]")] = "",
+    device: Annotated[
+        str, typer.Option(help="name of the GPU in the rows [the product's name]")
+    ] = "",
     index: Annotated[int, typer.Option("--gpu", help="index of the GPU", min=0)] = 0,
     only: Annotated[
         Literal["operators", "networks", "slow"] | None,
-        typer.Option(help="part of the plan; slow is networks compiled and recorded [all]"),
+        typer.Option(help="part of the plan; slow means compiled networks and CUDA graphs [all]"),
     ] = None,
     step: Annotated[
-        int, typer.Option(help="of operators' sizes, from one to the next", min=2, max=64)
+        int, typer.Option(help="factor from one operator size to the next", min=2, max=64)
     ] = 2,
     power_seconds: Annotated[
-        float, typer.Option(help="long windows of power, 0 for no power at all", min=0, max=600)
+        float,
+        typer.Option(
+            help="length of windows in which power is measured; 0 measures no power", min=0, max=600
+        ),
     ] = 2.0,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
@@ -40,15 +45,17 @@ def gpu(
     try:
         run_collector(collector, output, budget_minutes, nvidia_gpu, json)
     finally:
-        # Also where the GPU was lost or the run interrupted: what the table names needs graphs.
+        # The networks in the table need graphs, also after an interruption or a lost GPU.
         if output.is_file():
             graphs(output)
 
 
 def graphs(
-    table: Annotated[Path, typer.Argument(help="table that names networks of the zoo")],
+    table: Annotated[
+        Path, typer.Argument(help="table of measurements that names networks of the zoo")
+    ],
 ) -> None:
-    """Trace the zoo's networks that a table names, as one measured without forerun's readers."""
+    """Trace the zoo networks that a table names, for a table measured without graphs."""
     from forerun.data.collectors.workloads.torch_networks import NETWORKS
     from forerun.data.measurement import read_measurements
     from forerun.service.adaptation.measured_networks import keep_zoo_graphs

@@ -19,15 +19,16 @@ app.command("window")(window.window)
 
 @app.command("contention")
 def contention(
-    plan: Annotated[Path, typer.Option(help="plan .yaml: victims, neighbours, repeats")],
+    plan: Annotated[Path, typer.Option(help="plan of victims, neighbours and repeats, .yaml")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="folder; one begun earlier goes on")
+        Path,
+        typer.Option("--output", "-o", help="folder of the collection; an existing one is resumed"),
     ],
     budget_minutes: Annotated[
-        float | None, typer.Option(help="no run is begun after that", min=0)
+        float | None, typer.Option(help="time budget; no run is started after it", min=0)
     ] = None,
 ) -> None:
-    """What neighbours do to work of known size on this machine, and what is seen meanwhile."""
+    """Measure how neighbours slow down work of known size, with metrics of the host."""
     from forerun.data.collectors.interference.collection import Collection
 
     collection = Collection.open(plan, output)
@@ -38,7 +39,7 @@ def contention(
             for _ in collection.run(budget_minutes=budget_minutes):
                 step()
     finally:
-        # Ctrl-C ends the collection, not what was collected.
+        # The tables are also written when the collection is interrupted.
         tables = collection.write_tables()
         counts = ", ".join(f"{name} {len(rows):,}" for name, rows in tables.items())
         progress(f"{counts or 'no'} rows in {output}")

@@ -15,13 +15,18 @@ def probe(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="table to write, .parquet or .csv")
     ],
-    device: Annotated[str, typer.Option(help="what rows call it [the GPU's name, or my-cpu]")] = "",
+    device: Annotated[
+        str, typer.Option(help="name of the device in the rows [the GPU's name, or my-cpu]")
+    ] = "",
     threads: Annotated[
-        int | None, typer.Option(help="of a processor [all this process may use]", min=1)
+        int | None,
+        typer.Option(
+            help="computing threads of a processor [all that this process may use]", min=1
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """What every device is asked: a minute of reference operators and small networks."""
+    """Measure reference operators and small networks for one minute, the same on every device."""
     from forerun.data.collectors.latency.fingerprint import ProbeCollector
     from forerun.data.collectors.latency.gpu import GpuCollector
     from forerun.data.collectors.system.host import usable_cpus

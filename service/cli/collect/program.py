@@ -1,4 +1,4 @@
-"""`forerun collect program`: what a scheduler must know of a program, measured on this machine."""
+"""`forerun collect program`: profile a program on this machine, for predictions of co-location."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from forerun.data.workload import ProgramProfile
 
 INTERPRETERS = ("python", "bash", "sh", "perl", "ruby", "node", "java", "Rscript", "julia")
-"""Programs that say nothing of what they run; numbers of versions may follow."""
+"""Interpreters, whose name does not identify the program; version numbers may follow."""
 MOST_OTHERS = 0.15
-"""CPUs that others may use while a program is profiled."""
+"""CPUs that other programs may use during profiling without a warning."""
 CHILDRENS = 0.5
-"""Where the process that was begun has less than this share of all CPU time, its children have."""
+"""Below this share of the CPU time in the started process, its children do the work."""
 
 
 def program(
@@ -26,18 +26,19 @@ def program(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="JSON file [standard output]")
     ] = None,
-    name: Annotated[str, typer.Option(help="what it is called [its file's name]")] = "",
+    name: Annotated[str, typer.Option(help="name of the program [its file name]")] = "",
     repeats: Annotated[
-        int, typer.Option(help="runs alone, and as many beside the load", min=3)
+        int, typer.Option(help="number of isolated runs, and of runs next to the load", min=3)
     ] = 5,
     working_set_mib: Annotated[
-        float | None, typer.Option(help="memory that it goes through again and again", min=0)
+        float | None, typer.Option(help="memory that the program accesses repeatedly, MiB", min=0)
     ] = None,
 ) -> None:
-    """Profile a program of your own, alone and beside one load, for `POST /v1/colocation`.
+    """Profile a program in isolation and next to one load, for `POST /v1/colocation`.
 
-    It must do the same work each time, for two seconds or more. It runs on one CPU, as programs did
-    that teach, on a machine that is idle otherwise; what it prints goes nowhere.
+    The program must do the same work in each run, for two seconds or more. It runs on one CPU, as
+    the programs of the training set did, and the machine should be idle otherwise. Its output is
+    discarded.
     """
     from forerun.data.collectors.interference.own_program import SETTINGS, OwnProgram
     from forerun.data.collectors.interference.tables import build
@@ -70,10 +71,10 @@ def program(
 
 
 def _check(name: str, output: Path | None, cpus: Sequence[int]) -> None:
-    """Refuse before anything is run, and say what this machine cannot tell.
+    """Check the arguments before any run, and say what this machine cannot measure.
 
     Raises:
-        InputError: the name is taken, or the output has no folder.
+        InputError: the name is taken, or the folder of the output does not exist.
     """
     from forerun.data.collectors.interference.neighbours import stress_ng_version
     from forerun.data.collectors.interference.victims import VICTIMS
@@ -83,13 +84,15 @@ def _check(name: str, output: Path | None, cpus: Sequence[int]) -> None:
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"No folder {output.parent} to write {output.name} into.")
     if len(cpus) < 2:
-        progress("one CPU only: no load beside it, so how sensitive it is stays unknown")
+        progress("there is only one CPU for program and load: its sensitivity stays unknown")
     elif stress_ng_version() is None:
-        progress("no stress-ng: a load of our own stands in for it; install it to compare")
+        progress(
+            "stress-ng is not installed, so a built-in load replaces it; install it to compare"
+        )
 
 
 def called(command: Sequence[str]) -> str:
-    """What a command is called where nobody says: its script, else its program."""
+    """The default name of a command: its script, else its program."""
     program = Path(command[0]).name
     script = next((Path(word) for word in command[1:] if not word.startswith("-")), None)
     if script is not None and program.rstrip("0123456789.") in INTERPRETERS and script.is_file():
@@ -107,13 +110,13 @@ def _write(known: dict[str, Any], output: Path | None) -> None:
 
 
 def _sensitivity(profile: "ProgramProfile", cpus: int) -> list[str]:
-    """What the load did, and what stays unknown."""
+    """Messages about the measured sensitivity, and about other programs on the machine."""
     lines = []
     if profile.p_cpu_beside_cache is not None:
         p_cpu = profile.p_cpu_beside_cache
-        lines.append(f"beside a load that fills the caches: P {p_cpu:.2f} (CPU time)")
+        lines.append(f"next to a load that fills the caches: P {p_cpu:.2f} (CPU time)")
     elif cpus > 1:
-        lines.append("the load beside it did not run: how sensitive it is stays unknown")
+        lines.append("the load did not run: the sensitivity of the program stays unknown")
     others = busy_with_others(profile)
     if others > MOST_OTHERS:
         lines.append(
@@ -123,7 +126,7 @@ def _sensitivity(profile: "ProgramProfile", cpus: int) -> list[str]:
 
 
 def busy_with_others(profile: "ProgramProfile") -> float:
-    """CPUs in use while it ran alone, less its own."""
+    """CPUs in use by other programs during the isolated runs."""
     values = profile.alone.seconds[0] if profile.alone.seconds else ()
     alone = dict(zip(profile.alone.metrics, values, strict=bool(values)))
     kinds = ("user", "nice", "system", "steal")
@@ -132,9 +135,9 @@ def busy_with_others(profile: "ProgramProfile") -> float:
 
 
 def described(profile: "ProgramProfile") -> dict[str, Any]:
-    """A profile as `/v1/colocation` takes programs.
+    """A profile as JSON in the format of `POST /v1/colocation`.
 
-    Metrics of the process itself are left out where its children do the work.
+    Metrics of the process itself are left out if its children do the work.
     """
     alone: dict[str, float] = {}
     if profile.alone.seconds:

@@ -1,4 +1,4 @@
-"""What the verbs of `forerun collect` share: progress, the table, and what is said of it."""
+"""Shared by the commands of `forerun collect`: running a collector, and reporting on its table."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from forerun.data.device import Device
 
 UNSTEADY = 0.1
-"""Spread from which on a row is measured again where time is left."""
+"""Relative spread of repeats from which on a row is measured again, if time remains."""
 
 
 def check_can(collector: "Collector", output: Path) -> None:
-    """Refuse before anything is measured.
+    """Check the output and the collector before anything is measured.
 
     Raises:
-        InputError: the output is no table, or the collector cannot measure here.
+        InputError: the output is not a table, or the collector cannot measure on this machine.
     """
     from forerun.data.errors import InputError
 
@@ -40,16 +40,16 @@ def run_collector(
     sheet: "Callable[[str], Device]",
     json: bool,
 ) -> None:
-    """Measure to a budget, write the table, and say how steady the figures are.
+    """Measure within a time budget, write the table, and print the spread of the repeats.
 
-    What was measured is written too when the run is interrupted; the same command goes on.
+    The table is also written when the run is interrupted; the same command then resumes.
 
     Args:
-        collector: that can measure here.
-        output: table.
-        minutes: budget.
-        sheet: makes the device where nothing has its name.
-        json: print one JSON object in place of lines.
+        collector: a collector that can measure on this machine.
+        output: path of the table.
+        minutes: time budget, minutes.
+        sheet: makes the spec sheet of a device whose name is not registered.
+        json: whether to print one JSON object in place of lines.
     """
     from forerun.data.collectors.runner.collector import Broken, collect
     from forerun.data.collectors.runner.journal import KEY, Journal
@@ -61,9 +61,9 @@ def run_collector(
 
     check_can(collector, output)
     name = str(collector.about()["device"])
-    found, is_new = local_device(DeviceStore(Settings.load().home / "devices"), name, sheet)
+    device, is_new = local_device(DeviceStore(Settings.load().home / "devices"), name, sheet)
     if is_new:
-        progress(f"{found.name} is registered as {found.title}")
+        progress(f"{device.name} is registered as {device.title}")
     journal = Journal.beside(output)
     try:
         collected = collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, tell=_tell)
@@ -72,11 +72,11 @@ def run_collector(
             f"The device is lost to this process; run again to go on: {error}"
         ) from None
     finally:
-        # Also on the way out of an interruption: what was measured is a table.
+        # The table is also written when the run is interrupted.
         frame = journal.frame()
         if len(frame):
             write_measurements(frame.drop(columns=KEY), output)
-    _report(frame, collected, output, found.name, json)
+    _report(frame, collected, output, device.name, json)
 
 
 def _tell(trial: "Trial", row: "Row", left_s: float) -> None:
@@ -111,8 +111,8 @@ def _report(
 def _facts(
     frame: "pd.DataFrame", collected: "Collected", output: Path, device: str
 ) -> dict[str, Any]:
-    there = len(frame) > 0
-    good = frame[frame["status"] == "ok"] if there else frame
+    has_rows = len(frame) > 0
+    good = frame[frame["status"] == "ok"] if has_rows else frame
     spreads = sorted(float(value) for value in good.get("spread", []))
     high = spreads[int(0.9 * (len(spreads) - 1))] if spreads else None
     return {
@@ -120,7 +120,7 @@ def _facts(
         "device": device,
         "rows": len(frame),
         "status": {str(k): int(v) for k, v in frame["status"].value_counts().items()}
-        if there
+        if has_rows
         else {},
         "measured_now": collected.measured,
         "resumed": collected.resumed,

@@ -1,4 +1,4 @@
-"""`forerun collect window`: what this host shows now, for `POST /v1/colocation/now`."""
+"""`forerun collect window`: current metrics of this host, for `POST /v1/colocation/now`."""
 
 import os
 from math import isfinite
@@ -13,12 +13,15 @@ from forerun.service.cli.output import print_json
 
 
 def window(
-    seconds: Annotated[int, typer.Option(help="for how long", min=1, max=3600)] = 10,
+    seconds: Annotated[
+        int, typer.Option(help="length of the window, seconds", min=1, max=3600)
+    ] = 10,
     process: Annotated[
-        int | None, typer.Option(help="of the program: its own share of a CPU", min=1)
+        int | None,
+        typer.Option(help="id of the program's process, to add its own share of a CPU", min=1),
     ] = None,
 ) -> None:
-    """What this host shows, second by second, as `POST /v1/colocation/now` takes a window."""
+    """Print metrics of this host per second, as a window for `POST /v1/colocation/now`."""
     from forerun.data.collectors.interference.live_window import watch
     from forerun.data.collectors.interference.own_program import SETTINGS
     from forerun.data.collectors.interference.tables import build
@@ -31,11 +34,13 @@ def window(
         watch(Path(folder), seconds * SETTINGS.clock_s, process)
         tables = build(Path(folder) / "journal", SETTINGS.clock_s)
     cpu = pinned_to(process)
-    shown = colocations(tables["runs"], tables["samples"], cpu=cpu)[0].window
-    names = list(enumerate(shown.metrics))
+    host_window = colocations(tables["runs"], tables["samples"], cpu=cpu)[0].window
+    names = list(enumerate(host_window.metrics))
     kept = [i for i, name in names if cpu is not None or not name.startswith(PINNED)]
-    rows = [[one[i] if isfinite(one[i]) else None for i in kept] for one in shown.seconds]
-    print_json({"metrics": [shown.metrics[i] for i in kept], "seconds": rows[:seconds]})
+    rows = [
+        [second[i] if isfinite(second[i]) else None for i in kept] for second in host_window.seconds
+    ]
+    print_json({"metrics": [host_window.metrics[i] for i in kept], "seconds": rows[:seconds]})
 
 
 def pinned_to(process: int | None) -> int | None:

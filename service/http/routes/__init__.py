@@ -1,4 +1,4 @@
-"""Endpoints: each converts, calls, converts."""
+"""The endpoints. Each converts a request, calls the answering code, and converts the result."""
 
 from fastapi import APIRouter
 
@@ -18,7 +18,7 @@ from forerun.service.http.routes import (
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
-"""Paths that read their bodies piece by piece, with a limit of their own."""
+"""Paths whose handlers read the body in chunks, with a size limit of their own."""
 
 ROUTERS: tuple[APIRouter, ...] = (
     predict.router,

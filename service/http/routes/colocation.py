@@ -1,4 +1,4 @@
-"""POST /v1/colocation: what programs on one host do to each other."""
+"""POST /v1/colocation: predict how programs on one host slow each other down."""
 
 from fastapi import APIRouter
 
@@ -18,21 +18,21 @@ router = APIRouter(prefix="/v1/colocation", tags=["colocation"])
 
 @router.post("")
 async def colocation(asked: ColocationIn, answers: TheAnswers, state: TheState) -> ColocationOut:
-    """What a program that is to come, and every program that is there, would pay."""
+    """Relative speed of a program to be placed on a host, and of every resident program."""
     loaded = answers.adaptation.current().loaded
-    found = await state.run(lambda: answered.colocate(asked, loaded))
-    return ColocationOut.model_validate(found)
+    answer = await state.run(lambda: answered.colocate(asked, loaded))
+    return ColocationOut.model_validate(answer)
 
 
 @router.post("/rank")
 async def rank_hosts(asked: HostsIn, answers: TheAnswers, state: TheState) -> HostsOut:
-    """Hosts for a program, the best first."""
+    """Rank hosts for a program by predicted relative speed."""
     loaded = answers.adaptation.current().loaded
     return HostsOut.model_validate(await state.run(lambda: answered.rank(asked, loaded)))
 
 
 @router.post("/now")
 async def colocation_now(asked: NowIn, answers: TheAnswers, state: TheState) -> NowOut:
-    """What a program pays for its neighbours now, from metrics of its host."""
+    """Current relative speed of a program next to its neighbours, from metrics of its host."""
     loaded = answers.adaptation.current().loaded
     return NowOut.model_validate(await state.run(lambda: answered.now(asked, loaded)))

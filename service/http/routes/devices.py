@@ -1,4 +1,4 @@
-"""GET and PUT /v1/devices: spec sheets."""
+"""GET and PUT /v1/devices: list, read and register spec sheets."""
 
 from typing import Annotated
 
@@ -18,7 +18,9 @@ DeviceName = Annotated[
 @router.get("")
 async def devices(
     answers: TheAnswers,
-    kind: Annotated[DeviceKind | None, Query(description="gpu, cpu, npu, ...")] = None,
+    kind: Annotated[
+        DeviceKind | None, Query(description="kind of device, such as gpu, cpu or npu")
+    ] = None,
     vendor: Annotated[str | None, Query(description="vendor, in any case")] = None,
 ) -> DevicesOut:
     """Every spec sheet, or those of a kind or vendor."""
@@ -45,7 +47,7 @@ async def put_device(
     answers: TheAnswers,
     state: TheState,
 ) -> Device:
-    """Register a spec sheet of your own; the catalogue's cannot be replaced."""
+    """Register a spec sheet; sheets of the catalogue cannot be replaced."""
     if sheet.name != name:
         raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
 

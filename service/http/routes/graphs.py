@@ -1,4 +1,4 @@
-"""POST /v1/graphs: upload a network once, predict by its digest."""
+"""POST /v1/graphs: upload a network once, and refer to it by its digest."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME, GraphOut
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
-Digest = Annotated[str, Path(description="what POST /v1/graphs answered", max_length=LONGEST_NAME)]
+Digest = Annotated[str, Path(description="digest from POST /v1/graphs", max_length=LONGEST_NAME)]
 
 
 @router.post("", status_code=201, openapi_extra=BINARY)
@@ -21,13 +21,13 @@ async def upload(
     answers: TheAnswers,
     state: TheState,
     batch_size: Annotated[
-        int, Query(ge=1, le=LARGEST_BATCH, description="bound to free batch dimensions")
+        int, Query(ge=1, le=LARGEST_BATCH, description="size of free batch dimensions")
     ] = 1,
     sequence_length: Annotated[
-        int | None, Query(ge=1, le=2**20, description="bound to free sequence dimensions")
+        int | None, Query(ge=1, le=2**20, description="size of free sequence dimensions")
     ] = None,
 ) -> GraphOut:
-    """Read an ONNX file or an operator graph and keep its operators; weights are not kept."""
+    """Read an ONNX file or an operator graph and store its operators, without weights."""
     async with received(request, state.settings) as file:
 
         def kept() -> GraphOut:
@@ -40,12 +40,12 @@ async def upload(
 
 @router.get("/{digest}")
 async def show(digest: Digest, answers: TheAnswers, state: TheState) -> GraphOut:
-    """What is known of an uploaded graph."""
+    """A summary of an uploaded graph."""
     return await state.run(lambda: described(answers.graphs.get(digest)))
 
 
 def described(graph: OperatorGraph) -> GraphOut:
-    """A graph in figures."""
+    """The summary of a graph: numbers of operators, parameters and FLOPs."""
     table = graph_table(graph)
     parameters = graph.parameter_elements
     if parameters is None:

@@ -12,17 +12,17 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz")
 async def healthz() -> StatusOut:
-    """The process lives."""
+    """Whether the process is alive."""
     return StatusOut(status="ok")
 
 
 @router.get("/readyz")
 async def readyz(answers: TheAnswers) -> StatusOut:
-    """The predictors are loaded; 503 until they are."""
+    """Whether the predictors are loaded; the status is 503 until they are."""
     return StatusOut(status="ok")
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
-    """Counters and times in Prometheus' text format."""
+    """Counters and latencies in the text format of Prometheus."""
     return Response(generate_latest(state.telemetry.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""GET /v1/leaderboard: stored scores of predictors; nothing is judged to answer."""
+"""GET /v1/leaderboard: stored scores of predictors; no evaluation is run."""
 
 from typing import Annotated
 
@@ -14,11 +14,12 @@ router = APIRouter(prefix="/v1/leaderboard", tags=["models"])
 @router.get("")
 async def leaderboard(
     state: TheState,
-    dataset: Annotated[list[str], Query(description="only these; repeat")] = [],  # noqa: B006
+    dataset: Annotated[list[str], Query(description="only these datasets; may be repeated")] = [],  # noqa: B006
 ) -> LeaderboardOut:
-    """Results that came with the predictors or were judged here, baselines and published figures.
+    """Stored scores of predictors and baselines, and published figures.
 
-    Of a dataset that nothing is stored of, there are no entries.
+    The scores came with the predictors or were evaluated on this machine. A dataset without stored
+    scores has no entries.
     """
     store = ResultStore(state.settings.home / FOLDER)
 

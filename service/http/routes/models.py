@@ -1,4 +1,4 @@
-"""GET /v1/models: which predictors answer."""
+"""GET /v1/models: the predictors in use."""
 
 from fastapi import APIRouter
 
@@ -11,7 +11,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 @router.get("")
 async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
-    """Predictors in use, with their model cards."""
+    """The predictors in use, with their model cards."""
     loaded = (await state.run(answers.adaptation.current)).loaded
     parts: tuple[Predictor, ...] = getattr(loaded.predictor, "parts", ())
     return ModelsOut(

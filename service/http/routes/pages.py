@@ -1,4 +1,4 @@
-"""The front page, and what each kind of problem means."""
+"""The front page, and a page for each kind of problem."""
 
 from importlib.resources import files
 
@@ -13,14 +13,14 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/", response_class=HTMLResponse)
 async def front() -> HTMLResponse:
-    """A model to ask about, and where to read on."""
+    """The front page: a form for predictions, and links."""
     page = files("forerun.service.http") / "templates" / "front.html"
     return HTMLResponse(page.read_text("utf-8"))
 
 
 @router.get("/problems/{slug}", response_class=HTMLResponse)
 async def problem(slug: str) -> HTMLResponse:
-    """What a kind of problem means."""
+    """The meaning of a kind of problem."""
     meanings = kinds()
     if slug not in meanings:
         raise HTTPException(404, "Not Found")

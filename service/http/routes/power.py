@@ -1,4 +1,4 @@
-"""POST /v1/power/sweep: time against energy over power limits."""
+"""POST /v1/power/sweep: the trade-off of time and energy over power limits."""
 
 from fastapi import APIRouter, Response
 from pydantic_core import to_json
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1", tags=["power"])
 
 @router.post("/power/sweep", response_model=SweepOut)
 async def power_sweep(asked: SweepIn, answers: TheAnswers, state: TheState) -> Response:
-    """Time, power and energy of one workload at several power limits, and which to set."""
+    """Time, power and energy of one workload at several power limits, with advised limits."""
     return Response(await state.run(lambda: _swept(asked, answers)), media_type="application/json")
 
 
@@ -25,5 +25,5 @@ def _swept(asked: SweepIn, answers: Answers) -> bytes:
     device = answers.device(asked.device)
     software = usual_software(asked.software, workload, device)
     query = Query(workload, device, software, operation_of(workload))
-    found = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
-    return to_json(found | {"picture": sweep_picture(found) if asked.picture else None})
+    sweep = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
+    return to_json(sweep | {"picture": sweep_picture(sweep) if asked.picture else None})

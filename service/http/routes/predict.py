@@ -1,4 +1,4 @@
-"""POST /v1/predict: what will this workload cost on that device?"""
+"""POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
 from contextlib import suppress
 from typing import Annotated, Any
@@ -38,11 +38,11 @@ async def predict(
 
 @router.post("/predict:batch", response_model=BatchOut)
 async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
-    """Up to 1,000 questions at once, in order; a wrong one gets its own problem."""
+    """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
 
     def items() -> bytes:
         return b",".join(
-            _item(place, item, answers, state.telemetry) for place, item in enumerate(asked.items)
+            _item(index, item, answers, state.telemetry) for index, item in enumerate(asked.items)
         )
 
     listed = await state.run(items)
@@ -56,7 +56,7 @@ async def predict_model(
     state: TheState,
     asked: Annotated[ModelQuestion, Query()],
 ) -> Response:
-    """One question in one call: the body is an ONNX file or an operator graph."""
+    """One prediction for an uploaded model: the body is an ONNX file or an operator graph."""
     sheet = await state.run(lambda: answers.devices.get(asked.device))
     set_ups = asked.set_ups()
     async with received(request, state.settings) as file:
@@ -65,7 +65,7 @@ async def predict_model(
             graph = graph_in(
                 file, batch_size=asked.batch_size, sequence_length=asked.sequence_length
             )
-            # The answer stands without the graph; only asking again by digest needs it kept.
+            # The answer does not need a stored graph; only later requests by digest do.
             with suppress(StoreFull):
                 answers.graphs.put(graph)
             question = question_about(asked.query(graph, sheet, set_ups))
@@ -75,7 +75,7 @@ async def predict_model(
 
 
 async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
-    """From memory on the event loop; everything else on a worker."""
+    """Answer from the cache on the event loop; everything else runs on a worker thread."""
     if answers.is_at_hand(asked):
         question = answers.question(asked)
         before = answers.before(question)
@@ -87,6 +87,7 @@ async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
 
 
 def _known_or_new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
+    """The cached answer, or a new prediction."""
     before = answers.before(question)
     if before is not None:
         telemetry.known.inc()
@@ -100,11 +101,12 @@ def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
     return answer
 
 
-def _item(place: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
+def _item(index: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
+    """The answer to one request of a batch, or its problem document."""
     try:
         question = answers.question(PredictIn.model_validate(item))
         return _known_or_new(question, answers, telemetry)
     except InputError as error:
-        return content(problem_of(error, f"/items/{place}"))
+        return content(problem_of(error, f"/items/{index}"))
     except ValidationError as error:
-        return content(unfit(error.errors(), f"/items/{place}"))
+        return content(unfit(error.errors(), f"/items/{index}"))

@@ -1,4 +1,4 @@
-"""POST /v1/rank: which devices meet the limits, in which order?"""
+"""POST /v1/rank: rank devices that meet limits by an objective."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.service.answers.ranking import SHOWN, Goal, Limits, ranked
+from forerun.service.answers.ranking import RANKING_METRICS, Goal, Limits, ranked
 from forerun.service.http.answers import Answers
 from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn, RankOut
 from forerun.service.http.state import TheAnswers, TheState
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["rank"])
 
 @router.post("/rank", response_model=RankOut)
 async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
-    """Devices that meet the limits in order of an objective, and why the others do not."""
+    """Devices that meet the limits, ranked by an objective, and why the others do not."""
     content = await state.run(lambda: to_json(_ranked(asked, answers)))
     return Response(content, media_type="application/json")
 
@@ -36,13 +36,13 @@ def _ranked(asked: RankIn, answers: Answers) -> dict[str, Any]:
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
     goal = Goal(asked.objective, samples, _prices(asked, devices, answers))
-    most = asked.limits.model_dump(include=set(SHOWN), exclude_none=True)
+    most = asked.limits.model_dump(include=set(RANKING_METRICS), exclude_none=True)
     limits = Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
     return ranked(queries, goal, limits, answers.adaptation.current())
 
 
 def _devices(asked: RankIn, answers: Answers) -> list[Device]:
-    """Each once, in the order given."""
+    """The candidate devices, without duplicates, in the order of the request."""
     if asked.devices is not None:
         return list(dict.fromkeys(map(answers.device, asked.devices)))
     catalog = list(answers.devices.catalog)
@@ -55,7 +55,7 @@ def _prices(asked: RankIn, devices: Sequence[Device], answers: Answers) -> dict[
     """Device -> price of an hour.
 
     Raises:
-        InputError: a price is of no candidate, or the objective needs none.
+        InputError: a price is given for a device that is not ranked, or the objective is not cost.
     """
     if asked.prices_per_hour and asked.objective != "cost":
         raise InputError(f"Prices are for the objective cost; this one is {asked.objective}.")

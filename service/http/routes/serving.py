@@ -1,4 +1,4 @@
-"""POST /v1/llm/estimate, /v1/diffusion/estimate: what serving a generative model draws."""
+"""POST /v1/llm/estimate and /v1/diffusion/estimate: power of serving generative models."""
 
 from fastapi import APIRouter
 
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/v1", tags=["serving"])
 
 @router.post("/llm/estimate")
 async def llm_estimate(asked: LlmEstimateIn, answers: TheAnswers, state: TheState) -> ServingOut:
-    """Power, tokens a second and energy of a token, in steady state."""
+    """Power, tokens per second and energy per token of a language model, in steady state."""
     return await state.run(lambda: _estimated(asked, answers))
 
 
@@ -21,7 +21,7 @@ async def llm_estimate(asked: LlmEstimateIn, answers: TheAnswers, state: TheStat
 async def diffusion_estimate(
     asked: DiffusionEstimateIn, answers: TheAnswers, state: TheState
 ) -> ServingOut:
-    """Power, time of a batch, rate and energy of a picture or video, in steady state."""
+    """Power, time per batch, samples per second and energy per sample, in steady state."""
     return await state.run(lambda: _estimated(asked, answers))
 
 

@@ -1,1 +1,1 @@
-"""Answers that only HTTP gives, as pydantic models."""
+"""Requests and answers that only HTTP uses, as pydantic models."""

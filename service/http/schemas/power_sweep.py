@@ -1,4 +1,4 @@
-"""What goes over HTTP when power limits are swept."""
+"""Request and answer of POST /v1/power/sweep."""
 
 from typing import Annotated, Any
 
@@ -24,39 +24,43 @@ class SweepIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_SWEEP]})
 
-    workload: WorkloadIn = Field(description="what is run")
+    workload: WorkloadIn = Field(description="the workload")
     device: OneDevice = Field(description="name of a device, or a spec sheet")
-    software: Software = Field(default_factory=Software, description="how it is run")
+    software: Software = Field(
+        default_factory=Software, description="the software that runs the workload"
+    )
     limits_w: list[Watts] | None = Field(
         default=None,
         min_length=1,
         max_length=MOST_LIMITS,
-        description="power limits, W; thirteen from 40 % of the design power to all when absent",
+        description="power limits, W; when absent, thirteen from 40 to 100 % of the design power",
     )
     slow_down: float = Field(
         default=SLOW_DOWN,
         ge=0,
         le=10,
-        description="share of the fastest time that `within_slow_down` may cost",
+        description="slowdown that `within_slow_down` may cost, as a share of the fastest time",
     )
-    picture: bool = Field(default=False, description="whether to draw energy over time as SVG")
+    picture: bool = Field(default=False, description="whether to draw energy over time as an SVG")
 
 
 class LimitedOut(BaseModel):
-    """The workload at one limit."""
+    """The workload at one power limit."""
 
     limit_w: float = Field(description="power limit of the device, W")
     latency_ms: AimOut = Field(description="wall time of one run, milliseconds")
     power_w: AimOut = Field(description="average power, W")
     energy_j: AimOut = Field(description="energy of one run, J")
-    energy_per_sample_j: AimOut = Field(description="energy of a run over its samples, J")
+    energy_per_sample_j: AimOut = Field(description="energy of a run divided by its samples, J")
     slow_down: float = Field(description="time over that at the highest limit, less 1")
     saving: float = Field(description="share of the energy at the highest limit that is saved")
-    on_front: bool = Field(description="no other limit is both faster and cheaper")
+    on_front: bool = Field(
+        description="whether no other limit is both faster and takes less energy"
+    )
 
 
 class AdviceOut(BaseModel):
-    """A limit to set."""
+    """An advised power limit."""
 
     limit_w: float = Field(description="power limit, W")
     slow_down: float = Field(description="time over that at the highest limit, less 1")
@@ -66,19 +70,29 @@ class AdviceOut(BaseModel):
 class SweepOut(BaseModel):
     """Time, power and energy by power limit."""
 
-    device: DeviceOut = Field(description="the device that was taken")
-    tdp_w: float | None = Field(description="design power, W; null where the sheet is silent")
-    idle_w: float | None = Field(description="power when idle, W; null where the sheet is silent")
-    peak_power_w: None = Field(description="highest power over a short window, W: not known")
-    missing: dict[str, str] = Field(description="what is not known -> why")
-    samples: int = Field(description="in one run")
-    runs: list[LimitedOut] = Field(description="by rising limit")
-    least_energy: AdviceOut = Field(description="limit at which a run takes the least energy")
-    slow_down: float = Field(description="what `within_slow_down` may cost, as it was asked")
-    within_slow_down: AdviceOut = Field(
-        description="limit of least energy among those at most so much slower than the fastest"
+    device: DeviceOut = Field(description="the device")
+    tdp_w: float | None = Field(
+        description="design power, W; null where the sheet does not give it"
     )
-    limits: list[str] = Field(description="what to know about the answers")
+    idle_w: float | None = Field(
+        description="power of the idle device, W; null where the sheet does not give it"
+    )
+    peak_power_w: None = Field(
+        description="highest power over a short window, W; it is never known"
+    )
+    missing: dict[str, str] = Field(description="fact that is not known -> the reason")
+    samples: int = Field(description="number of samples in one run")
+    runs: list[LimitedOut] = Field(description="one run per limit, by rising limit")
+    least_energy: AdviceOut = Field(description="the limit at which a run takes the least energy")
+    slow_down: float = Field(
+        description="slowdown that `within_slow_down` may cost, as in the request"
+    )
+    within_slow_down: AdviceOut = Field(
+        description="the limit of least energy among those whose slowdown is at most `slow_down`"
+    )
+    limits: list[str] = Field(
+        description="inputs outside the training range and other limits of the answer"
+    )
     graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(description="who answered")
-    picture: str | None = Field(description="energy over time as SVG, where it was asked for")
+    predictor: PredictorOut = Field(description="the predictor that answered")
+    picture: str | None = Field(description="energy over time as an SVG, where it was requested")

@@ -1,4 +1,4 @@
-"""What goes over HTTP when devices are ranked."""
+"""Request and answer of POST /v1/rank."""
 
 from typing import Annotated, Any
 
@@ -41,29 +41,32 @@ Most = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class LimitsIn(BaseModel):
-    """What a device must keep to."""
+    """The constraints on a device."""
 
     model_config = ConfigDict(extra="forbid")
 
-    latency_ms: Most | None = Field(default=None, description="most of it, milliseconds")
-    power_w: Most | None = Field(default=None, description="most average power, W")
-    peak_memory_mib: Most | None = Field(default=None, description="most of it, MiB")
+    latency_ms: Most | None = Field(default=None, description="largest latency, milliseconds")
+    power_w: Most | None = Field(default=None, description="largest average power, W")
+    peak_memory_mib: Most | None = Field(default=None, description="largest peak memory, MiB")
     must_fit: bool = Field(
-        default=True, description="leave out devices whose memory is not enough, or not known"
+        default=True,
+        description="whether to exclude devices whose memory is not sufficient or not known",
     )
     in_domain_only: bool = Field(
-        default=False, description="leave out where the objective or a limited metric is not"
+        default=False,
+        description="whether to exclude devices where the objective or a limited metric is out of "
+        "domain",
     )
 
 
 class RankIn(BaseModel):
-    """One workload, many devices."""
+    """One workload on many devices."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [EXAMPLE_RANK, EXAMPLE_COST]}
     )
 
-    workload: WorkloadIn = Field(description="what is run")
+    workload: WorkloadIn = Field(description="the workload")
     devices: list[OneDevice] | None = Field(
         default=None,
         min_length=1,
@@ -75,61 +78,78 @@ class RankIn(BaseModel):
         max_length=MOST_RANKED,
         description="device -> price of an hour, in any currency; for the objective `cost`",
     )
-    software: Software = Field(default_factory=Software, description="how it is run")
+    software: Software = Field(
+        default_factory=Software, description="the software that runs the workload"
+    )
     operation: OperationIn = Field(
-        default_factory=OperationIn, description="how devices are operated"
+        default_factory=OperationIn, description="how the devices are operated"
     )
     objective: Objective = Field(
         default="latency_ms",
-        description="what is made least; throughput_per_w, samples a joule, is made most",
+        description="quantity to minimise; only throughput_per_w, samples per joule, is maximised",
     )
-    limits: LimitsIn = Field(default_factory=LimitsIn, description="what devices must keep to")
+    limits: LimitsIn = Field(default_factory=LimitsIn, description="constraints on the devices")
     risk: Risk = Field(
         default="high",
-        description="limits are judged by the upper end of intervals, or by best estimates",
+        description="what is compared with the limits: the upper end of the interval (`high`) or "
+        "the best estimate (`value`)",
     )
 
 
 class AimOut(BaseModel):
-    """What devices are ranked by."""
+    """A value with its prediction interval."""
 
     value: float = Field(description="best estimate, in `unit`")
     low: float | None = Field(description="lower end of the interval, null without one")
     high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(description="share of truths that it holds, null: not known")
-    unit: str = Field(description="of the objective")
+    coverage: float | None = Field(
+        description="share of measured values that the interval should hold, null where not known"
+    )
+    unit: str = Field(description="unit of the value")
 
 
 class RankedOut(BaseModel):
     """A device that meets the limits."""
 
-    rank: int = Field(description="1 is best; devices with equal objectives share one")
-    device: DeviceOut = Field(description="the device that was taken")
-    objective: AimOut = Field(description="what it is ranked by")
-    overlaps_best: bool = Field(description="whether its interval overlaps that of the first")
-    metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
-    missing: dict[str, str] = Field(description="metric without an answer -> why")
-    fits: FitsOut | None = Field(description="whether the memory is enough; null: not known")
-    margins: dict[str, float] = Field(description="limited metric -> limit less what is judged")
+    rank: int = Field(
+        description="rank, 1 for the best; devices with equal objectives share a rank"
+    )
+    device: DeviceOut = Field(description="the device")
+    objective: AimOut = Field(description="the objective by which it is ranked")
+    overlaps_best: bool = Field(description="whether its interval overlaps that of the best device")
+    metrics: dict[str, EstimateOut | None] = Field(
+        description="metric -> estimate; null where there is none"
+    )
+    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
+    fits: FitsOut | None = Field(
+        description="whether the memory is sufficient; null where not known"
+    )
+    margins: dict[str, float] = Field(
+        description="limited metric -> limit minus the compared value"
+    )
     in_domain: bool = Field(description="true when every metric is in its domain")
-    limits: list[str] = Field(description="which inputs are not, and how far")
+    limits: list[str] = Field(
+        description="inputs outside the training range and other limits of the answer"
+    )
 
 
 class ExcludedOut(BaseModel):
-    """A device that does not meet the limits, or of which too little is known."""
+    """A device that does not meet the limits, or for which that is not known."""
 
     device: DeviceOut = Field(description="the device")
-    reasons: list[str] = Field(description="a line each")
+    reasons: list[str] = Field(description="reasons for the exclusion, one sentence each")
 
 
 class RankOut(BaseModel):
     """Devices in order, and those left out."""
 
-    objective: Objective = Field(description="what `ranked` is in order of")
-    risk: Risk = Field(description="what limits were judged by")
-    ranked: list[RankedOut] = Field(description="those that meet the limits, the best first")
-    excluded: list[ExcludedOut] = Field(description="the others, in the order they were given")
+    objective: Objective = Field(description="the objective that `ranked` is sorted by")
+    risk: Risk = Field(description="what was compared with the limits")
+    ranked: list[RankedOut] = Field(description="devices that meet the limits, the best first")
+    excluded: list[ExcludedOut] = Field(
+        description="the other devices, in the order of the request"
+    )
     graph: str | None = Field(description="digest of the network's graph")
     predictor: PredictorOut = Field(
-        description="who answered; its measurements of all devices together"
+        description="the predictor that answered; `adapted_rows` counts measurements of all devices"
     )

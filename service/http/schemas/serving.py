@@ -1,4 +1,4 @@
-"""What goes over HTTP when a generative model that answers requests is asked about."""
+"""Requests and answers of POST /v1/llm/estimate and POST /v1/diffusion/estimate."""
 
 from typing import Annotated, Any
 
@@ -34,25 +34,35 @@ class _Strict(BaseModel):
 
 
 class LlmIn(_Strict):
-    """A language model and how it is served; what is left out is not known."""
+    """A language model and how it is served; absent fields count as unknown."""
 
-    total_parameters: Parameters = Field(description="weights of the model")
+    total_parameters: Parameters = Field(description="number of parameters of the model")
     active_parameters: Parameters | None = Field(
-        default=None, description="weights that one token passes; all when absent"
+        default=None, description="number of parameters used per token; all when absent"
     )
-    request: RequestKind = Field(default="chat", description="kind of requests")
+    request: RequestKind = Field(default="chat", description="kind of requests that are served")
     max_sequences: int = Field(
-        default=1, ge=1, le=1_000_000, description="requests answered at a time, all devices"
+        default=1, ge=1, le=1_000_000, description="concurrent requests over all devices"
     )
-    weights: WeightFormat = Field(default="bf16", description="how weights are stored")
+    weights: WeightFormat = Field(default="bf16", description="number format of the weights")
     architecture: LlmArchitecture = Field(default="dense", description="kind of layers")
-    tensor_parallel: Parallel = Field(default=1, description="devices that share a product")
-    expert_parallel: Parallel = Field(default=1, description="devices that experts are spread over")
-    data_parallel: Parallel = Field(default=1, description="devices that hold attention whole")
-    experts: int = Field(default=0, ge=0, le=65_536, description="routed experts of a layer")
-    experts_per_token: int = Field(default=0, ge=0, le=65_536, description="of them for a token")
+    tensor_parallel: Parallel = Field(
+        default=1, description="degree of tensor parallelism, devices"
+    )
+    expert_parallel: Parallel = Field(
+        default=1, description="degree of expert parallelism, devices"
+    )
+    data_parallel: Parallel = Field(
+        default=1, description="degree of data parallelism of attention, devices"
+    )
+    experts: int = Field(
+        default=0, ge=0, le=65_536, description="routed experts per layer; 0 for none"
+    )
+    experts_per_token: int = Field(
+        default=0, ge=0, le=65_536, description="routed experts per token"
+    )
     cache_bytes_per_token: Parameters | None = Field(
-        default=None, description="keys and values of one token over all layers, bytes"
+        default=None, description="size of the key-value cache per token over all layers, bytes"
     )
 
     @model_validator(mode="after")
@@ -64,47 +74,57 @@ class LlmIn(_Strict):
         return self
 
     def workload(self) -> LlmServing:
-        """As predictors take it."""
+        """The workload of the query."""
         given = self.model_dump()
         given["active_parameters"] = self.active_parameters or self.total_parameters
         return LlmServing(**given)
 
 
 class DiffusionIn(_Strict):
-    """A diffusion model and what it draws; what is left out is not known."""
+    """A diffusion model and the images or videos it makes; absent fields count as unknown."""
 
-    parameters: Parameters = Field(description="weights of the denoising network")
-    height: Pixels = Field(description="of a picture, pixels")
-    width: Pixels = Field(description="of a picture, pixels")
-    frames: int = Field(default=1, ge=1, le=10_000, description="of a video; 1 for images")
-    steps: int = Field(default=50, ge=1, le=10_000, description="denoising steps")
-    batch_size: int = Field(default=1, ge=1, le=65_536, description="drawn at a time")
-    weights: WeightFormat = Field(default="bf16", description="how weights are stored")
-    ring_parallel: Parallel = Field(default=1, description="devices that share the sequence")
-    ulysses_parallel: Parallel = Field(default=1, description="devices that share the heads")
-    pixels_per_token: int | None = Field(
-        default=None, ge=1, le=1024, description="along each side: autoencoder's factor times patch"
+    parameters: Parameters = Field(description="number of parameters of the denoising network")
+    height: Pixels = Field(description="height of the image or video, pixels")
+    width: Pixels = Field(description="width of the image or video, pixels")
+    frames: int = Field(default=1, ge=1, le=10_000, description="frames of the video; 1 for images")
+    steps: int = Field(default=50, ge=1, le=10_000, description="number of denoising steps")
+    batch_size: int = Field(default=1, ge=1, le=65_536, description="images or videos per batch")
+    weights: WeightFormat = Field(default="bf16", description="number format of the weights")
+    ring_parallel: Parallel = Field(
+        default=1, description="degree of ring parallelism over the sequence, devices"
     )
-    frames_per_token: int | None = Field(default=None, ge=1, le=1024, description="of a video")
+    ulysses_parallel: Parallel = Field(
+        default=1, description="degree of Ulysses parallelism over the heads, devices"
+    )
+    pixels_per_token: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="pixels per token along each side: the autoencoder's factor times the patch "
+        "size",
+    )
+    frames_per_token: int | None = Field(
+        default=None, ge=1, le=1024, description="frames of the video per token"
+    )
     passes: int | None = Field(
-        default=None, ge=1, le=16, description="of the network for one picture and step"
+        default=None, ge=1, le=16, description="forward passes of the network per sample and step"
     )
 
     def workload(self) -> Diffusion:
-        """As predictors take it."""
+        """The workload of the query."""
         return Diffusion(**self.model_dump())
 
 
 class _ServedOn(_Strict):
     device: OneDevice = Field(description="name of a device, or a spec sheet")
-    device_count: int = Field(default=1, ge=1, le=MOST_DEVICES, description="devices that serve")
+    device_count: int = Field(default=1, ge=1, le=MOST_DEVICES, description="number of devices")
 
 
 class LlmEstimateIn(_ServedOn):
     """A language model on devices of one kind."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_LLM]})
-    model: LlmIn = Field(description="what is served")
+    model: LlmIn = Field(description="the model and how it is served")
 
     @model_validator(mode="after")
     def _has_the_devices(self) -> "LlmEstimateIn":
@@ -119,28 +139,33 @@ class DiffusionEstimateIn(_ServedOn):
     """A diffusion model on devices of one kind."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_DIFFUSION]})
-    model: DiffusionIn = Field(description="what draws")
+    model: DiffusionIn = Field(description="the model and its samples")
 
 
 class ServingMetricOut(BaseModel):
-    """One metric of a model that serves without pause."""
+    """The prediction of one metric in steady state."""
 
     value: float = Field(description="best estimate, in `unit`")
     low: float | None = Field(description="lower end of the interval, null without one")
     high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(description="share of truths that it holds, null: not known")
-    unit: str = Field(description="W, tokens/s, samples/s, ms, J")
+    coverage: float | None = Field(
+        description="share of measured values that the interval should hold, null where not known"
+    )
+    unit: str = Field(description="unit of the value: W, tokens/s, samples/s, ms or J")
 
 
 class ServingOut(BaseModel):
-    """The answer, with what it does not know."""
+    """The answer: estimates, missing metrics, and limits."""
 
     metrics: dict[str, ServingMetricOut] = Field(
-        description="power_w of one device on average; rates and energies of all together"
+        description="metric -> estimate; power_w is the average of one device, rates and energies "
+        "are of all devices together"
     )
-    missing: dict[str, str] = Field(description="what is not known -> why")
-    in_domain: bool = Field(description="false when an input left the training range")
-    limits: list[str] = Field(description="which inputs do, and how far")
-    device: DeviceOut = Field(description="the device that was taken")
-    device_count: int = Field(description="devices that serve")
-    predictor: PredictorOut = Field(description="who answered")
+    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
+    in_domain: bool = Field(description="false when an input is outside the training range")
+    limits: list[str] = Field(
+        description="inputs outside the training range and other limits of the answer"
+    )
+    device: DeviceOut = Field(description="the device")
+    device_count: int = Field(description="number of devices")
+    predictor: PredictorOut = Field(description="the predictor that answered")

@@ -1,4 +1,4 @@
-"""What measurements are worth: judged on rows held out, never on rows that were shown."""
+"""Few-shot adaptation is scored on held-out rows, never on the support rows."""
 
 from dataclasses import dataclass, field
 
@@ -18,19 +18,19 @@ L4 = DeviceCatalog.load().get("l4")
 
 @dataclass(frozen=True)
 class Rote:
-    """Knows by heart what it was shown, and answers 1 to all else."""
+    """Memorises its support rows, and answers 1 to every other query."""
 
-    shown: dict = field(default_factory=dict)
+    observed: dict = field(default_factory=dict)
     log: list = field(default_factory=list)
 
     def adapt(self, measurements):
         keys = [key_of(q) for q in measurements.queries]
         self.log.append(set(keys))
-        shown = dict(zip(keys, measurements.values["latency_ms"], strict=True))
-        return Rote(shown, self.log)
+        observed = dict(zip(keys, measurements.values["latency_ms"], strict=True))
+        return Rote(observed, self.log)
 
     def predict(self, queries):
-        values = np.array([self.shown.get(key_of(q), 1.0) for q in queries])
+        values = np.array([self.observed.get(key_of(q), 1.0) for q in queries])
         return Predictions(
             {"latency_ms": values}, {"latency_ms": values / 2}, {"latency_ms": values * 2}
         )
@@ -38,7 +38,7 @@ class Rote:
 
 @dataclass(frozen=True)
 class Level:
-    """One level for all: the geometric mean of what it was shown."""
+    """Predicts one value for all queries: the geometric mean of its support rows."""
 
     level: float = 1.0
 

@@ -61,7 +61,7 @@ def test_json_is_a_list_or_the_body_of_a_post_and_may_be_half_filled_in(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("m.json", "{", "sound JSON"),
+        ("m.json", "{", "valid JSON"),
         ("m.json", "[]", "no measurement to learn from"),
         ("m.json", '{"rows": []}', "no list of measurements"),
         ("m.json", '[{"workload": 3}]', "measurement 0.workload"),
@@ -74,7 +74,7 @@ def test_json_is_a_list_or_the_body_of_a_post_and_may_be_half_filled_in(tmp_path
         ("m.csv", "workload,device,status\nx,l4,oom\n", "no measurement to learn from; 1"),
     ],
 )
-def test_a_bad_file_is_told_in_one_line(tmp_path, name, content, said):
+def test_a_bad_file_is_reported_in_one_line(tmp_path, name, content, said):
     file = tmp_path / name
     file.write_text(content)
     with pytest.raises(BadTable, match=said) as refused:

@@ -17,14 +17,14 @@ from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host
 
 
 @cache
-def taught():
+def trained():
     part = ColocationBoost(bags=1).fit(colocations())
     return LoadedPredictor(Router((Roofline(), part)), "test", "2026-01-01", "")
 
 
 @pytest.fixture
 def service(settings):
-    with TestClient(create_app(settings, taught()), raise_server_exceptions=False) as client:
+    with TestClient(create_app(settings, trained()), raise_server_exceptions=False) as client:
         yield client
 
 
@@ -44,17 +44,17 @@ def test_the_candidate_and_every_resident_are_answered_with_intervals(service):
     asked = {"candidate": program("table"), "host": {"residents": residents}}
     answer = service.post("/v1/colocation", json=asked)
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert [one["program"] for one in told["residents"]] == ["chase", "spin"]
-    everyone = [told["candidate"], *told["residents"]]
+    body = answer.json()
+    assert [one["program"] for one in body["residents"]] == ["chase", "spin"]
+    everyone = [body["candidate"], *body["residents"]]
     for one in everyone:
         p = one["p_cpu"]
         assert p["low"] <= p["value"] <= p["high"]
         assert p["coverage"] == 0.9
         assert p["slowed"] is None
     least = min(everyone, key=lambda one: one["p_cpu"]["value"])
-    assert told["worst"] == least["program"]
-    assert any("idle host" in line for line in told["assumed"])
+    assert body["worst"] == least["program"]
+    assert any("idle host" in line for line in body["assumed"])
 
 
 def test_a_crowded_host_costs_more_than_an_empty_one(service):
@@ -77,12 +77,12 @@ def test_more_programs_than_cpus_wait_for_their_share(service):
     assert p_wall(cpus=16, residents=crowd) > 3 * crowded
     busy = {"cpu.user_share": 8.0}
     assert p_wall(cpus=2, metrics=busy) < 0.35 * alone, "who is not named counts too"
-    shown = busy | {"cpu.idle_share": 8.0}
-    assert p_wall(metrics=shown) == p_wall(metrics=shown, cpus=16), "what it shows adds up to 16"
-    told = service.post(
+    metrics = busy | {"cpu.idle_share": 8.0}
+    assert p_wall(metrics=metrics) == p_wall(metrics=metrics, cpus=16), "they add up to 16"
+    body = service.post(
         "/v1/colocation", json={"candidate": program("spin"), "host": {"residents": crowd}}
     ).json()
-    assert told["candidate"]["dominant_resource"] == "cpu"
+    assert body["candidate"]["dominant_resource"] == "cpu"
 
 
 def test_a_program_of_many_threads_counts_as_often(service):
@@ -101,36 +101,38 @@ def test_a_program_of_many_threads_counts_as_often(service):
         answer = service.post("/v1/colocation", json=asked)
         return answer.json()["candidate"]["p_wall"]["value"]
 
-    assert p_wall([], 2) == p_wall([], 16), "nobody is beside it"
+    assert p_wall([], 2) == p_wall([], 16), "it has no neighbours"
     assert p_wall([eight | {"threads": 8}], 2) < 0.6 * p_wall([], 2)
     assert p_wall([eight | {"threads": 8}], 16) > 0.9 * p_wall([], 16)
 
 
 def test_what_a_host_is_said_to_show_may_be_anything(service):
     for much in (1e3, 1e15):
-        shown = {"metrics": {"cpu.user_share": much}}
-        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": shown})
+        host = {"metrics": {"cpu.user_share": much}}
+        answer = service.post("/v1/colocation", json={"candidate": program("spin"), "host": host})
         assert answer.status_code == 200
         assert 0 < answer.json()["candidate"]["p_wall"]["value"] < 0.2
     many = program("chase", threads=1024)
     crowd = {"candidate": program("table"), "host": {"residents": [many] * 64}}
-    told = service.post("/v1/colocation", json=crowd).json()["candidate"]
+    body = service.post("/v1/colocation", json=crowd).json()["candidate"]
     one = {"candidate": program("table"), "host": {"residents": [program("chase")]}}
-    beside_one = service.post("/v1/colocation", json=one).json()["candidate"]
-    assert told["p_cpu"]["value"] <= beside_one["p_cpu"]["value"]
-    assert not told["missing_metrics"]
+    with_one_neighbour = service.post("/v1/colocation", json=one).json()["candidate"]
+    assert body["p_cpu"]["value"] <= with_one_neighbour["p_cpu"]["value"]
+    assert not body["missing_metrics"]
 
 
-def test_a_name_that_was_measured_is_told(service):
+def test_a_program_that_was_measured_is_marked(service):
     new = program("spin") | {"name": "new"}
     asked = {"candidate": program("spin"), "host": {"residents": [new]}}
-    told = service.post("/v1/colocation", json=asked).json()
-    assert (told["candidate"]["measured"], told["residents"][0]["measured"]) == (True, False)
+    body = service.post("/v1/colocation", json=asked).json()
+    assert (body["candidate"]["measured"], body["residents"][0]["measured"]) == (True, False)
 
 
 def test_a_window_of_the_host_counts_its_residents_once(service):
-    shown = {"residents": [program("chase")], "window": window(0.9, 0.3)}
-    answer = service.post("/v1/colocation", json={"candidate": program("table"), "host": shown})
+    measured_host = {"residents": [program("chase")], "window": window(0.9, 0.3)}
+    answer = service.post(
+        "/v1/colocation", json={"candidate": program("table"), "host": measured_host}
+    )
     assert any("shows now" in line for line in answer.json()["assumed"])
     medians = dict(zip(METRICS, host(0.9, 0.3), strict=True))
     same = {"residents": [program("chase")], "metrics": medians}
@@ -150,37 +152,37 @@ def test_a_live_window_of_any_length_is_answered_and_gaps_are_said(service):
     assert not answer.json()["program"]["in_domain"]
 
 
-def test_nobody_beside_it_is_p_1_by_definition_and_an_empty_host_is_first(service):
+def test_p_is_1_without_neighbours_and_an_empty_host_is_first(service):
     for name in ("spin", "chase", "never-measured"):
         candidate = program("chase") | {"name": name}
         asked = {"candidate": candidate, "host": {"cpus": 4}}
-        told = service.post("/v1/colocation", json=asked).json()["candidate"]
+        body = service.post("/v1/colocation", json=asked).json()["candidate"]
         for metric in ("p_cpu", "p_wall"):
-            assert told[metric]["value"] == pytest.approx(1.0)
-            assert told[metric]["low"] <= 1.0 <= told[metric]["high"]
+            assert body[metric]["value"] == pytest.approx(1.0)
+            assert body[metric]["low"] <= 1.0 <= body[metric]["high"]
     hosts = [{"residents": [program("table"), program("sweep")]}, {}]
-    told = service.post(
+    body = service.post(
         "/v1/colocation/rank", json={"candidate": program("chase"), "hosts": hosts}
     ).json()["hosts"]
-    assert [one["index"] for one in told] == [1, 0], "hosts without names are told by their place"
-    assert told[0]["score"] == pytest.approx(1.0)
-    assert all(isinstance(one["in_domain"], bool) for one in told)
+    assert [one["index"] for one in body] == [1, 0], "unnamed hosts are identified by index"
+    assert body[0]["score"] == pytest.approx(1.0)
+    assert all(isinstance(one["in_domain"], bool) for one in body)
 
 
-def test_a_profile_under_a_name_that_was_measured_is_told(service):
+def test_a_profile_under_a_measured_name_is_reported(service):
     asked = {"candidate": program("chase"), "host": {}}
-    told = service.post("/v1/colocation", json=asked).json()
-    assert any("measured under that name" in line and "chase" in line for line in told["assumed"])
+    body = service.post("/v1/colocation", json=asked).json()
+    assert any("measured under that name" in line and "chase" in line for line in body["assumed"])
     asked["candidate"]["name"] = "mine"
-    told = service.post("/v1/colocation", json=asked).json()
-    assert not any("measured under that name" in line for line in told["assumed"])
-    assert not any("adds nothing" in line for line in told["assumed"])
+    body = service.post("/v1/colocation", json=asked).json()
+    assert not any("measured under that name" in line for line in body["assumed"])
+    assert not any("adds nothing" in line for line in body["assumed"])
     asked["candidate"] = {"name": "bare"}
-    told = service.post("/v1/colocation", json=asked).json()
-    assert any("adds nothing to the host: bare" in line for line in told["assumed"])
+    body = service.post("/v1/colocation", json=asked).json()
+    assert any("adds nothing to the host: bare" in line for line in body["assumed"])
 
 
-def test_metrics_that_nothing_reads_are_told(service):
+def test_unread_metrics_are_reported(service):
     odd = {"metrics": [METRICS[0], "cpu.usre_share"], "seconds": [[0.5, 0.5]]}
     known, candidate = program("spin"), program("chase")
     candidate["alone"] = candidate["alone"] | {"cpu.typo": 1.0}
@@ -227,11 +229,11 @@ def test_the_objective_decides_the_order(service, objective):
         {"name": "empty"},
     ]
     asked = {"candidate": program("table"), "hosts": hosts, "objective": objective}
-    told = service.post("/v1/colocation/rank", json=asked).json()
-    assert [one["name"] for one in told["hosts"]] == ["empty", "cache"]
+    body = service.post("/v1/colocation/rank", json=asked).json()
+    assert [one["name"] for one in body["hosts"]] == ["empty", "cache"]
 
 
-def test_without_a_predictor_that_was_taught_it_says_how_to_get_one(client):
+def test_without_a_predictor_of_colocation_it_says_how_to_get_one(client):
     answer = client.post("/v1/colocation", json={"candidate": {"name": "x"}, "host": {}})
     assert answer.status_code == 422
     assert "collect contention" in answer.json()["detail"]
@@ -254,7 +256,7 @@ def test_a_window_that_is_no_table_is_a_clear_problem(service, wrong):
 
 def undecided():
     """The same predictor with intervals of new programs that decide nothing."""
-    part = taught().predictor.parts[1]
+    part = trained().predictor.parts[1]
     width = LogQuantiles({"all": (-20.0, 20.0)})
     widths = {key: width if key[1] == "new" else one for key, one in part.widths.items()}
     errors = {(m, "new"): ClassErrors(0.25, 0.125, 40) for m in part.metrics}
@@ -265,16 +267,16 @@ def test_an_interval_that_decides_nothing_is_a_class_with_its_error_rates(settin
     asked = {"candidate": program("chase") | {"name": "never"}}
     asked["host"] = {"residents": [program("spin")]}
     with TestClient(create_app(settings, undecided())) as client:
-        told = client.post("/v1/colocation", json=asked).json()
+        body = client.post("/v1/colocation", json=asked).json()
         hosts = {"candidate": asked["candidate"], "hosts": [asked["host"]], "metric": "p_cpu"}
         (ranked,) = client.post("/v1/colocation/rank", json=hosts).json()["hosts"]
         live = {"program": asked["candidate"], "window": window(1.9, 0.8)}
         now = client.post("/v1/colocation/now", json=live).json()["program"]
-    for answer in (told["candidate"]["p_cpu"], ranked["candidate"], now["p_cpu"]):
+    for answer in (body["candidate"]["p_cpu"], ranked["candidate"], now["p_cpu"]):
         assert (answer["low"], answer["high"], answer["coverage"]) == (None, None, None)
         rates = {"false_alarms": 0.25, "misses": 0.125, "runs": 40}
         assert answer["slowed"] == {"slowed": answer["value"] < 0.9, **rates}
-    assert told["residents"][0]["p_cpu"]["slowed"] is None
+    assert body["residents"][0]["p_cpu"]["slowed"] is None
 
 
 def test_a_slower_reference_makes_p_as_much_higher(service):

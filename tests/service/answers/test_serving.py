@@ -1,4 +1,4 @@
-"""Endpoints about generative models that serve: figures agree, and what cannot be is told."""
+"""Endpoints about generative models that serve: figures agree, and invalid set-ups are reported."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -29,12 +29,12 @@ def asked(service, path, **changes):
 
 
 def test_energy_of_a_token_is_power_of_all_devices_over_their_rate(service):
-    told = asked(service, LLM, device_count=2)
+    body = asked(service, LLM, device_count=2)
     power, rate, energy = (
-        told["metrics"][name]["value"] for name in ("power_w", "tokens_per_s", "energy_per_token_j")
+        body["metrics"][name]["value"] for name in ("power_w", "tokens_per_s", "energy_per_token_j")
     )
     assert energy == pytest.approx(2 * power / rate)
-    assert told["device_count"] == 2
+    assert body["device_count"] == 2
 
 
 def test_energy_of_a_picture_is_power_times_the_time_it_takes(service):
@@ -46,10 +46,10 @@ def test_energy_of_a_picture_is_power_times_the_time_it_takes(service):
     assert rate == pytest.approx(4e3 / metrics["latency_ms"]["value"])
 
 
-def test_weights_that_do_not_fit_are_told(service):
-    told = asked(service, LLM, model={"total_parameters": 7e10}, device="h100-sxm-80gb")
-    assert any("weights alone take 130 GiB" in line for line in told["limits"])
-    assert told["in_domain"] is False
+def test_weights_that_do_not_fit_are_reported(service):
+    body = asked(service, LLM, model={"total_parameters": 7e10}, device="h100-sxm-80gb")
+    assert any("weights alone take 130 GiB" in line for line in body["limits"])
+    assert body["in_domain"] is False
     enough = asked(service, LLM, model={"total_parameters": 7e10}, device_count=2)
     assert not any("weights alone" in line for line in enough["limits"])
 
@@ -71,7 +71,7 @@ def test_no_device_draws_more_than_it_holds_itself_to(service):
         ({"model": {"total_parameters": 1e9, "tensor_parallel": 4}}, "more than device_count, 1"),
     ],
 )
-def test_a_wrong_question_is_told_what_is_wrong(service, changes, said):
+def test_an_invalid_request_says_what_is_wrong(service, changes, said):
     answer = service.post(LLM, json={**EXAMPLE_LLM, **changes})
     assert answer.status_code in (404, 422)
     assert said in answer.json()["detail"]

@@ -18,7 +18,7 @@ def forerun(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["forerun", *map(str, words)])
         with pytest.raises(SystemExit) as left:
             cli.main()
-        shown = capsys.readouterr()
-        return int(left.value.code or 0), shown.out, shown.err
+        captured = capsys.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
 
     return call

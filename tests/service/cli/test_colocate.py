@@ -33,7 +33,7 @@ def test_every_program_on_the_host_is_answered(forerun, profiles):
     assert [one["program"] for one in found["residents"]] == ["other"]
 
 
-def test_a_class_is_shown_with_its_error_rates_and_an_interval_with_its_ends():
+def test_a_class_has_its_error_rates_and_an_interval_its_ends():
     rates = {"slowed": True, "false_alarms": 0.25, "misses": 0.1, "runs": 40}
     wide = {"value": 0.5, "low": None, "high": None, "slowed": rates}
     assert _text(wide) == "0.50, slowed (false alarms 25%, misses 10%)"

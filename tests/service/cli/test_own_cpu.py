@@ -82,7 +82,7 @@ def test_a_device_without_a_row_in_the_table_is_not_registered(forerun, collecte
     assert code == 2
 
 
-def test_devices_are_shown_and_added_under_one_verb(forerun, tmp_path):
+def test_devices_are_printed_and_added_under_one_command(forerun, tmp_path):
     assert "a100" in forerun("devices", "--kind", "gpu")[1]
     assert forerun("devices", "l4")[1] == forerun("devices", "show", "l4")[1]
     code, _, err = forerun("devices", "add", "--kind", "gpu")

@@ -14,7 +14,7 @@ def graph(tmp_path):
     return path
 
 
-def test_training_memory_is_shown_with_its_parts_and_whether_it_fits(forerun, graph):
+def test_training_memory_is_printed_with_its_parts_and_whether_it_fits(forerun, graph):
     words = ("--phase", "training", "--optimizer", "sgd", "--device", "l4")
     code, out, err = forerun("predict", graph, *words)
     assert code == 0, err

@@ -14,7 +14,7 @@ def graph(tmp_path):
     return path
 
 
-def test_limits_are_shown_with_advice_and_drawn(forerun, graph, tmp_path):
+def test_limits_are_printed_with_advice_and_drawn(forerun, graph, tmp_path):
     picture = tmp_path / "sweep.svg"
     words = ("--device", "a100-pcie-80gb", "--batch-size", 65536, "--picture", picture)
     code, out, err = forerun("sweep", graph, *words)

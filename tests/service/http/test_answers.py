@@ -114,7 +114,7 @@ def test_an_unknown_operator_alone_is_counted_too(answers):
     assert "unknown" in answer["limits"][0]
 
 
-def test_only_limits_of_the_metrics_asked_for_are_told(answers, loaded):
+def test_only_limits_of_the_requested_metrics_are_returned(answers, loaded):
     class Limited(Roofline):
         def predict(self, queries):
             limits = [("batch is 9, training saw 1 to 2", "power: not measured")]

@@ -20,12 +20,12 @@ def test_what_fits_by_its_high_fits_by_its_value_and_has_headroom(value, more):
 
 
 @pytest.mark.parametrize(
-    ("name", "shown_mib"), [("t4", 15_109), ("l4", 23_034), ("h100-pcie-80gb", 81_559)]
+    ("name", "reported_mib"), [("t4", 15_109), ("l4", 23_034), ("h100-pcie-80gb", 81_559)]
 )
-def test_usable_memory_is_no_more_than_devices_were_seen_to_have(name, shown_mib):
+def test_usable_memory_is_no_more_than_devices_report(name, reported_mib):
     device = DeviceCatalog.load().get(name)
     usable = fits(device, Estimate(1.0), calibrated=False)["usable_mib"]
-    assert 0.9 * shown_mib < usable <= shown_mib
+    assert 0.9 * reported_mib < usable <= reported_mib
 
 
 def test_the_risk_is_named_only_where_it_was_measured():

@@ -37,7 +37,7 @@ from forerun.service.limits.wording import limit_line
         ("torch_version is 2.09, training saw 2.02 to 2.04", "2.9, training saw 2.2 to 2.4"),
     ],
 )
-def test_a_feature_out_of_range_is_told_as_a_quantity(line, said):
+def test_a_feature_out_of_range_is_reported_as_a_quantity(line, said):
     assert limit_line(line).endswith(said)
 
 
@@ -56,8 +56,8 @@ FEATURES = {
 
 @given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
 def test_no_feature_is_called_by_its_own_name(feature, value):
-    taught = FeatureRange((feature,), np.array([2e6]), np.array([2e6]))
-    (line,) = taught.outside(np.array([value]))
+    training_range = FeatureRange((feature,), np.array([2e6]), np.array([2e6]))
+    (line,) = training_range.outside(np.array([value]))
     said = limit_line(line)
     assert said != line
     assert "_" not in said

@@ -84,7 +84,7 @@ def test_power_follows_from_energy_and_time_where_it_was_not_measured():
     assert np.isnan(measured.values["peak_memory_mib"]).all()
 
 
-def test_a_graph_that_is_not_there_or_cannot_be_is_told_by_row():
+def test_a_missing_or_invalid_graph_is_reported_by_row():
     network = {"kind": "network", "graph": "0" * 32}
     rows = [row(latency_ms=1.0), MeasuredRow(workload=network, metrics={"latency_ms": 1.0})]
     with pytest.raises(UnknownGraph, match=r"^measurements\.1: No graph"):

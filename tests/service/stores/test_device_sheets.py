@@ -54,7 +54,7 @@ def test_peaks_follow_vectors_and_vendor(root, vendor, flags, cycle):
     assert device.peak("fp32") == pytest.approx(expected, rel=0.01)
 
 
-def test_where_nothing_is_told_a_black_box_is_proposed(tmp_path):
+def test_where_nothing_is_detected_a_black_box_is_proposed(tmp_path):
     with pytest.raises(BadSheet, match="--black-box"):
         detected_cpu("x", tmp_path)
     assert last_cache_mib(tmp_path) is None
@@ -71,7 +71,7 @@ def test_sheets_are_read_from_files_and_wrong_ones_name_the_figure(tmp_path):
         ("vendor: acme\nkind: cpu\ntdp_w: -3\n", "tdp_w"),
         ("vendor: acme\n", "kind"),
         ("[1, 2]", "figures by name"),
-        ("a: [", "no sound sheet"),
+        ("a: [", "not a valid sheet"),
     ):
         file.write_text(text)
         with pytest.raises(BadSheet, match=says):

@@ -137,9 +137,9 @@ while True:
 def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path):
     command = [sys.executable, "-c", KEEP_ON, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        told = [process.stdout.readline().strip() for _ in range(5)]
+        reported = [process.stdout.readline().strip() for _ in range(5)]
         os.kill(process.pid, signal.SIGKILL)
-        told += process.stdout.read().split()
+        reported += process.stdout.read().split()
     kept = {s.id: s for s in AdaptationStore(tmp_path).sets()}
-    assert set(told) <= set(kept)
-    assert all(len(kept[name].rows) == 2 for name in told)
+    assert set(reported) <= set(kept)
+    assert all(len(kept[name].rows) == 2 for name in reported)

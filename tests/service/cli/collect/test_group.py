@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from forerun.data.collectors.interference import live_window, native, neighbours, own_program
-from forerun.data.collectors.latency import fingerprint as probe
+from forerun.data.collectors.latency import fingerprint
 from forerun.data.collectors.workloads import processor_operators
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
@@ -29,7 +29,7 @@ SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)
 @pytest.fixture
 def small(monkeypatch):
     """Small operators in short windows, in place of the reference operators."""
-    monkeypatch.setattr(probe, "reference_operators", lambda: SMALL)
+    monkeypatch.setattr(fingerprint, "reference_operators", lambda: SMALL)
     monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
     monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
@@ -182,7 +182,7 @@ def test_what_ends_too_soon_for_a_profile_makes_none(forerun, monkeypatch, tmp_p
     assert not (tmp_path / "p.json").exists()
 
 
-def test_a_profile_made_beside_other_programs_says_so():
+def test_a_profile_made_next_to_other_programs_says_so():
     quiet = HostWindow(("cpu.user_share", "cpu.system_share"), ((0.97, 0.04),))
     loud = HostWindow(("cpu.user_share", "cpu.system_share"), ((1.9, 0.1),))
     assert busy_with_others(ProgramProfile("p", quiet, cpu_share=0.98)) == pytest.approx(0.03)
@@ -196,10 +196,10 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     monkeypatch.setattr(live_window, "SETTINGS", fast)
     code, out, err = forerun("collect", "window", "--seconds", 3, "--process", os.getpid())
     assert code == 0, err
-    shown = WindowIn.model_validate_json(out)
-    assert 1 <= len(shown.seconds) <= 3, "a busy machine may miss whole seconds"
-    assert {"cpu.user_share", "task.cpu_share"} <= set(shown.metrics)
-    assert not [name for name in shown.metrics if name.startswith("own_cpu.")]
+    parsed = WindowIn.model_validate_json(out)
+    assert 1 <= len(parsed.seconds) <= 3, "a busy machine may miss whole seconds"
+    assert {"cpu.user_share", "task.cpu_share"} <= set(parsed.metrics)
+    assert not [name for name in parsed.metrics if name.startswith("own_cpu.")]
     pinned = subprocess.Popen(["sleep", "20"])
     try:
         cpus = sorted(os.sched_getaffinity(0))
@@ -208,8 +208,8 @@ def test_a_window_of_this_host_is_one_that_colocation_takes(forerun, monkeypatch
     finally:
         pinned.kill()
         pinned.wait()
-    shown = WindowIn.model_validate_json(out)
-    own = [name for name in shown.metrics if name.startswith("own_cpu.")]
+    parsed = WindowIn.model_validate_json(out)
+    own = [name for name in parsed.metrics if name.startswith("own_cpu.")]
     assert bool(own) == (len(cpus) > 1), "a process that is pinned has a CPU of its own"
     code, _, err = forerun("collect", "window", "--process", 2**22 + 1)
     assert code == 2
