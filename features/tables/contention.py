@@ -1,4 +1,4 @@
-"""Tables of `contention` as programs beside neighbours: equal windows, profiles from runs alone."""
+"""Tables of `contention` as co-located programs: equal windows, profiles from isolated runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -32,15 +32,15 @@ def colocations(
 ) -> list[Colocation]:
     """One workload a run, in order.
 
-    The number of seconds inside a run tells how long it took: windows are cut to a length that
-    nearly all runs have, and the few that are shorter have none.
+    The number of seconds inside a run gives away how long it took: windows are cut to a length
+    that nearly all runs have, and the few shorter runs have no window.
 
     Args:
         runs: n runs.
         samples: readings of those runs.
         seconds: length of the windows; as many as nearly all runs have when None.
-        profiled: whether profiles say what the runs beside ONE_LOAD showed. Then these runs are not
-            to be judged.
+        profiled: whether profiles hold the relative speed with ONE_LOAD. The runs that it is taken
+            from must not be judged then.
         cpu: that the programs are pinned to; the last one, as the collector does, when None.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
@@ -52,7 +52,7 @@ def colocations(
     profiles = _profiles(runs, values, whole, names, _empty_host(runs, frame, names))
     if profiled:
         profiles = {
-            name: replace(one, p_cpu_beside_cache=_beside(runs[runs["victim"] == name]))
+            name: replace(one, p_cpu_beside_cache=_with_one_load(runs[runs["victim"] == name]))
             for name, one in profiles.items()
         }
     ratios = _reference_ratios(runs)
@@ -65,8 +65,8 @@ def colocations(
     return found
 
 
-def beside_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
-    """Whether each run was beside ONE_LOAD."""
+def runs_with_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
+    """Flag for each of n runs: whether its neighbour was ONE_LOAD."""
     found = np.ones(len(runs), dtype=np.bool_)
     for column, value in asdict(ONE_LOAD).items():
         found &= (runs[column] == value).to_numpy()
@@ -148,9 +148,9 @@ def _reference_ratios(runs: "pd.DataFrame") -> NDArray[np.float64]:
     return np.asarray(runs["reference_cpu_s"] / usual, dtype=np.float64)
 
 
-def _beside(runs: "pd.DataFrame") -> float | None:
-    """Median P for CPU time of one victim's runs beside ONE_LOAD."""
-    p_cpu = runs.loc[beside_one_load(runs), "p_cpu"].dropna()
+def _with_one_load(runs: "pd.DataFrame") -> float | None:
+    """Median relative speed, by CPU time, of one victim's runs with ONE_LOAD; None without any."""
+    p_cpu = runs.loc[runs_with_one_load(runs), "p_cpu"].dropna()
     return float(p_cpu.median()) if len(p_cpu) else None
 
 

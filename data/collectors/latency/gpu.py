@@ -77,7 +77,7 @@ class GpuCollector:
         return None
 
     def plan(self) -> tuple[Trial, ...]:
-        """Operators in every precision that the GPU has, and networks in every way they are run."""
+        """Operators in every precision that the GPU has, and networks in every execution mode."""
         import torch
 
         if self.trials is not None:
@@ -134,14 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot measure here: {why}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    journal, lost = Journal.beside(given.output), False
+    journal, lost = Journal.for_table(given.output), False
     try:
         journal.open(collector.about())
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     try:
-        done = collect(collector, journal, end - time.monotonic(), tell=_tell)
+        done = collect(collector, journal, end - time.monotonic(), report=_report)
         print(_summary(done), file=sys.stderr)
     except Broken as error:
         lost = True
@@ -175,7 +175,7 @@ def _go_on(words: Sequence[str], minutes: float) -> None:
     os.execv(sys.executable, [sys.executable, "-m", MODULE, *words, *rest])  # noqa: S606
 
 
-def _tell(trial: Trial, row: Row, left_s: float) -> None:
+def _report(trial: Trial, row: Row, left_s: float) -> None:
     print(progress_line(trial, row, left_s), file=sys.stderr, flush=True)
 
 

@@ -11,7 +11,7 @@ from math import log
 from forerun.data.collectors.runner.trial import Trial
 
 WORTH = 1e8
-"""FLOPs from which on a trial tells a rate."""
+"""FLOPs from which on a trial's time gives a rate."""
 ALIKE = 8.0
 """Factor of work within which trials' rates speak for each other."""
 NEAREST = 4
@@ -74,10 +74,10 @@ class Budget:
     """Time for a run of trials, and what the next one will take of it.
 
     Attributes:
-        total_s: in all.
-        fixed_s: of a trial beside its slowest runs: a process, warm-up, windows.
-        rate: FLOP/s thought of until trials tell.
-        runs: that the shortest measurement of a slow workload takes.
+        total_s: seconds in all.
+        fixed_s: seconds of a trial apart from its slowest runs: a process, warm-up, windows.
+        rate: FLOP/s assumed until trials have been measured.
+        runs: number of runs that the shortest measurement of a slow workload takes.
     """
 
     total_s: float

@@ -10,7 +10,7 @@ from forerun.data.collectors.runner.budget import Budget
 from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.collectors.runner.trial import Row, Trial
 
-Tell = Callable[[Trial, Row, float], None]
+Report = Callable[[Trial, Row, float], None]
 """Called after each trial with its row and the seconds that are left."""
 
 
@@ -27,13 +27,13 @@ class Collector(Protocol):
     rate: ClassVar[float]
 
     def fixed_s(self, trial: Trial) -> float:
-        """Seconds that a trial takes beside its slowest runs: a process, warm-up, windows."""
+        """Seconds that a trial takes apart from its slowest runs: a process, warm-up, windows."""
 
     def available(self) -> str | None:
         """Why it cannot measure here, in one line; None where it can."""
 
     def plan(self) -> tuple[Trial, ...]:
-        """What it would measure with time without end, what tells most of the rest first."""
+        """Trials that it would measure without a budget, the most informative first."""
 
     def about(self) -> dict[str, Any]:
         """What the rows hold for: machine and settings, which a resumed run must share.
@@ -85,7 +85,7 @@ def collect(
     budget_s: float,
     *,
     unsteady: float | None = None,
-    tell: Tell | None = None,
+    report: Report | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Collected:
     """Measure what the journal lacks, in the order of the plan, until the budget ends.
@@ -98,8 +98,8 @@ def collect(
         budget_s: time for this run.
         unsteady: spread from which on a trial is measured again in what is left of the budget, the
             least steady first; of both rows the steadier counts. None measures each once.
-        tell: told of each row.
-        clock: seconds.
+        report: called with each trial, its row and the seconds left.
+        clock: returns the time in seconds.
 
     Raises:
         OtherRun: the journal was begun by another machine or with other settings.
@@ -123,8 +123,8 @@ def collect(
         if row.get("spread", 0.0 if than == inf else inf) < than:
             journal.add(trial.key, row)
         budget.spend(trial, clock() - start, row.get("latency_ms"))
-        if tell is not None:
-            tell(trial, row, budget.left_s)
+        if report is not None:
+            report(trial, row, budget.left_s)
 
     for trial in budget.within(todo):
         take(trial)

@@ -1,7 +1,7 @@
-"""Rows kept as they are measured, so that a killed run goes on where it stood.
+"""Rows stored as they are measured, so that a killed run resumes where it stopped.
 
-JSON lines beside the table: the first says what the rows hold for, each further one is a row,
-written at once. A line that a crash cut off is passed over.
+JSON lines in the table's folder: the first says what the rows hold for, each further one is a row,
+written at once. A line that a crash cut short is skipped.
 """
 
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEY = "trial"
-"""Column that tells trials apart."""
+"""Column that identifies trials."""
 TRIES = 2
 
 
@@ -41,7 +41,7 @@ class Journal:
     lines: LineJournal
 
     @classmethod
-    def beside(cls, table: Path) -> "Journal":
+    def for_table(cls, table: Path) -> "Journal":
         """The journal of a table: `<table>.journal` in the same folder."""
         return cls(LineJournal(table.with_name(f"{table.name}.journal")))
 

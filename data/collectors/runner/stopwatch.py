@@ -77,7 +77,7 @@ class Stopwatch:
 
     @property
     def total_s(self) -> float:
-        """Warm-up and window, where single runs are short beside them."""
+        """Seconds of warm-up and window, to which single runs that are short add little."""
         return self.warm_up_s + self.budget_s
 
     def time(self, run: Run) -> Timing:
@@ -96,7 +96,7 @@ class Stopwatch:
     def _warm_up(self, run: Run) -> None:
         one = self.seconds or self._by_the_clock
         one(run)
-        # The first run pays for pages, code and compilation, so it tells nothing of the second.
+        # The first run pays for pages, code and compilation, so it does not predict the second.
         second = self.clock()
         one(run)
         while self.clock() - second < self.warm_up_s:

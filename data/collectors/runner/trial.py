@@ -42,7 +42,7 @@ class Trial:
         framework: what runs it.
         runtime: `eager`, `compiled` or `onnxruntime`.
         cuda_graph: launched as one recorded CUDA graph.
-        group: trials of a group tell nearly the same; a plan begins with one of each.
+        group: trials of a group give nearly the same information; a plan begins with one of each.
         flops: of a forward pass at batch size 1, for a guess at its time; 0 where not known.
         setup_s: a guess at what must be done before it runs, such as compilation.
     """

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Column = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-TAUGHT: Final = 900
-"""Architectures of a source device that teach: those with smaller ids."""
+TRAINING_ARCHITECTURES: Final = 900
+"""Training architectures of a source device: those with ids below this."""
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "nb201": NB201_EDGES,
@@ -101,7 +101,7 @@ class NasLatency(Dataset):
             checksums="nas_latency_edge360.json",
         ),
     )
-    """Repositories beside the first; what cannot be had of them is left out."""
+    """Repositories after the first; files of them that cannot be fetched are left out."""
     csv_tables = ("devices", "published")
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
@@ -120,7 +120,7 @@ class NasLatency(Dataset):
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas of `SPACE_archs`, of the latency tables, of `devices` and `published`.
 
-        Further columns are allowed: bundles may carry counts of arithmetic beside the choices.
+        Further columns are allowed: bundles may carry counts of arithmetic next to the choices.
         """
         import pandera.pandas as pa
 
@@ -158,7 +158,7 @@ class NasLatency(Dataset):
             if not bundle.has(table):
                 continue
             rows = bundle.table(table)
-            early = (rows["arch_id"] < TAUGHT).to_numpy()
+            early = (rows["arch_id"] < TRAINING_ARCHITECTURES).to_numpy()
             published = protocols_of(bundle)
             parts = {f"nasflat_{space}/{k}": v for k, v in published.get(space, {}).items()}
             if theirs := published["help"].get(space):

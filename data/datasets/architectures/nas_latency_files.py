@@ -1,8 +1,9 @@
 """Upstream files of nas_latency as tables: plain lists of times, by architecture.
 
-HELP gives a list a device, in the order of its architectures; EAGLE a dictionary from a cell's
-choices to seconds; OneProxy lists over 1,999 cells that it does not name, told by the times of two
-devices that HELP has too. Files are read as plain data (`forerun.data.upstream.plain_pickle`).
+HELP gives one list per device, in the order of its architectures; EAGLE a dictionary from a cell's
+choices to seconds; OneProxy lists over 1,999 cells that it does not name and that are identified by
+the times of two devices that HELP has too. Files are read as plain data
+(`forerun.data.upstream.plain_pickle`).
 """
 
 import io

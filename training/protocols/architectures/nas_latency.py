@@ -11,7 +11,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.architectures.nas_latency import (
     CHOICES,
     LATENCIES,
-    TAUGHT,
+    TRAINING_ARCHITECTURES,
     device_slug,
     middle,
     protocols_of,
@@ -196,10 +196,10 @@ def _exam(
 ) -> Iterator[Fold]:
     """Teachers give the architectures with ids below 900; nothing where one side is empty."""
     parts = [
-        space.rows(device, ids[ids < TAUGHT])
+        space.rows(device, ids[ids < TRAINING_ARCHITECTURES])
         for device in space.known(teachers)
         for ids in [space.measured(device)]
-        if (ids < TAUGHT).any()
+        if (ids < TRAINING_ARCHITECTURES).any()
     ]
     if parts and tasks:
         yield Fold(protocol, _joined(parts), tasks)
@@ -207,7 +207,7 @@ def _exam(
 
 def _taught(ids: Places) -> Places:
     """The same architectures on all devices as far as may be: the pool is smaller for it."""
-    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TAUGHT)]
+    return ids[: max(int((ids < TRAINING_ARCHITECTURES).sum()), FEWEST_TAUGHT)]
 
 
 def _joined(parts: Sequence[Measurements]) -> Measurements:
