@@ -125,9 +125,9 @@ class PromotionRefused(InputError):
         self, version: str, losses: Sequence[str], differences: Sequence[Any] = ()
     ) -> None:
         self.differences = differences
-        shown = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
+        listed = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
         super().__init__(
-            f"Version {version} loses against the champion in {len(losses)} respects: {shown}. "
+            f"Version {version} loses against the champion in {len(losses)} respects: {listed}. "
             "`forerun promote --force --reason TEXT` promotes it all the same and records why."
         )
 

@@ -61,7 +61,7 @@ def measurement_schema() -> "DataFrameSchema":
 def read_measurements(path: Path) -> "pd.DataFrame":
     """Measurements from a Parquet or CSV file.
 
-    Columns beside `COLUMNS` are kept; optional ones that are not there are null.
+    Columns other than `COLUMNS` are kept; optional ones that are missing are null.
 
     Returns:
         One row a run; text, whole numbers (Int64) and float64.

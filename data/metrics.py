@@ -70,10 +70,10 @@ SERVING_METRICS: tuple[Metric, ...] = (
 """Of a model that answers requests in steady state."""
 
 CONTENTION_METRICS: tuple[Metric, ...] = (
-    Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that beside neighbours"),
-    Metric("p_wall", "", "time_mean", "wall time of a program alone over that beside neighbours"),
+    Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that with neighbours"),
+    Metric("p_wall", "", "time_mean", "wall time of a program alone over that with neighbours"),
 )
-"""Of a program beside neighbours; more than 1 is possible."""
+"""Relative speeds of a co-located program; values above 1 are possible."""
 
 SHARES: frozenset[str] = frozenset(
     {"utilisation", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}

@@ -1,6 +1,6 @@
 """Doubtful rows, flagged and counted: duplicates, the impossible, groups that ran throttled.
 
-Nothing is dropped here. `row_weights` turns findings into weights: doubtful rows teach less.
+Nothing is dropped here. `row_weights` turns findings into weights: doubtful rows weigh less.
 """
 
 from collections.abc import Mapping, Sequence

@@ -220,7 +220,7 @@ class ProgramProfile:
         cpu_share: its CPU time over its wall time alone; None where not known.
         cpu_spread: how far its CPU times alone lie from their median, as the median of absolute
             logarithms of their ratios; None where not known.
-        p_cpu_beside_cache: its CPU time alone over that beside one load that fills the caches from
+        p_cpu_beside_cache: its CPU time alone over that with one load that fills the caches from
             another CPU (`stress-ng --cache 1`), as Bubble-Up (Mars et al., MICRO 2011) measures how
             sensitive a program is; None where not measured.
     """
@@ -236,14 +236,14 @@ class ProgramProfile:
 
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """A program beside neighbours on one host.
+    """A program co-located with neighbours on one host.
 
     Attributes:
         profile: the program.
-        window: metrics of the host while it runs beside them.
+        window: metrics of the host while it runs with them.
         estimated: whether the window was made from profiles, for a run that is still to come.
-        granted: CPU share that it will get over the one it wants, where the window does not tell;
-            None where nobody knows.
+        granted: CPU share that it will get over the one it wants, where the window does not show
+            it; None where unknown.
         reference_ratio: CPU time of the isolated runs that the relative speed refers to, over the
             median of all isolated runs of the program; None where it is not known, which means 1.
             Caches that other guests share make references of a sensitive program differ.

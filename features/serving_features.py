@@ -55,7 +55,8 @@ USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
 """Of most diffusion models: pixels and frames of a token, passes a step."""
 LAYERS: Final = 14.0
 HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
-"""What a server spends on a step beside the devices: scheduling, sampling, writing text."""
+"""Seconds of a step that a server spends outside the devices, fixed and for each sequence:
+scheduling, sampling, detokenisation."""
 HOP_S: Final = 8e-6
 """Least time of one exchange between devices."""
 GIB: Final = 2.0**30

@@ -71,7 +71,7 @@ class Upstream:
 
     Attributes:
         owner, repo, commit: of the repository on GitHub.
-        checksums: packaged JSON table beside the datasets: path -> SHA-256.
+        checksums: packaged JSON table in the folder of the datasets: path -> SHA-256.
         base_url: where raw files are served.
         retries: how often a failed download is tried again, after 1, 2, ... seconds.
     """

@@ -64,7 +64,7 @@ def _cuts(key: GraphKey) -> tuple[int, ...]:
     graph = key.graph
     n, readers = len(graph), _readers(graph)
     crossing = [0] * (n + 1)
-    handed_on = _learnt(graph)
+    handed_on = _carries_data(graph)
     for place in range(n):
         last = readers[place][-1] if readers[place] else n - 1
         if handed_on[place] and not _read_by_many(readers[place]):
@@ -78,7 +78,7 @@ def _cuts(key: GraphKey) -> tuple[int, ...]:
     return tuple(narrow)
 
 
-def _learnt(graph: OperatorGraph) -> list[bool]:
+def _carries_data(graph: OperatorGraph) -> list[bool]:
     """Whether weights, or an input of the network, enter a result that grows with the batch."""
     known: list[bool] = []
     for op in graph.operators:

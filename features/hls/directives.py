@@ -1,10 +1,10 @@
-"""A hardware design as numbers: what its directives make of each loop of its program.
+"""Features of a hardware design: what its directives make of each loop of its program.
 
 `PARA` copies a loop's body, `TILE` blocks it, `PIPE` overlaps its iterations: `off`, `flatten`
 (everything inside is unrolled) or nothing (the default: inner stages overlap). Innermost loops are
-pipelined unless told otherwise. So every innermost loop has a count of sequential steps and a count
-of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is described by
-these bounds, by the sums over its loops and by its busiest loop.
+pipelined unless a directive says otherwise. So every innermost loop has a count of sequential steps
+and a count of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is
+described by these bounds, by the sums over its loops and by its busiest loop.
 """
 
 from collections.abc import Mapping, Sequence

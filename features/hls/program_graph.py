@@ -210,7 +210,7 @@ def _natural_loops(after: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
 
 
 def _dominators(before: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """Block -> blocks that every way to it passes."""
+    """Dominators: block -> blocks that every path to it passes."""
     found = {b: set(before) if before[b] else {b} for b in before}
     changed = True
     while changed:

@@ -1,4 +1,4 @@
-"""The kinds of kernels a runtime launches, told apart as far as their efficiency differs.
+"""The kinds of kernels a runtime launches, distinguished as far as their efficiency differs.
 
 A fixed vocabulary: predictors keep one coefficient a kind, by name. The part of a name before the
 first `/` is its root; kinds of one root share what is learned of it.

@@ -1,4 +1,4 @@
-"""A graph as lowering sees it: edges both ways, plain names, costs as numbers."""
+"""A graph as lowering sees it: edges in both directions, plain names, costs as numbers."""
 
 from collections.abc import Sequence
 from math import prod

@@ -67,7 +67,7 @@ def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[
 
 
 def _spreads(nodes: Nodes, i: int) -> bool:
-    """Whether one operand is small beside the result, as in a gate or a layer scale."""
+    """Whether one operand is much smaller than the result, as in a gate or a layer scale."""
     sizes = [float(prod(s)) for s in nodes.ops[i].input_shapes]
     if nodes.weights[i]:
         sizes.append(nodes.weights[i])

@@ -50,7 +50,7 @@ def reserved_by_stream(
 
     FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
     torch/distributed/fsdp), and the caching allocator has a pool for each stream: what gradients
-    leave between two steps is not given to activations, nor the other way round.
+    leave between two steps is not given to activations, nor the reverse.
 
     Args:
         asked: requests of one device.

@@ -66,7 +66,7 @@ def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved,
         dropout: whether dropout operators of the graph drop; else their results are views.
     """
     unfused = frozenset(_unfused_attention(graph))
-    views = frozenset(_views_beside_attention(graph, unfused))
+    views = frozenset(_views_around_attention(graph, unfused))
     if not dropout:
         views |= {
             place
@@ -82,7 +82,7 @@ def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved,
 
 
 def saved(op: Operator) -> Saved:
-    """What one operator keeps in training, whatever stands beside it."""
+    """What one operator saves for the backward pass, whatever its neighbours in the graph."""
     name = op.name.rpartition(".")[2]
     if op.kind == "elementwise":
         return _elementwise(op, str(op.attributes.get("function", name)))
@@ -186,8 +186,8 @@ def _plain_attention(op: Operator) -> Saved:
 def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
     """Attention on more dimensions than fused kernels take: PyTorch runs it product by product.
 
-    Decomposed traces flatten the products; the copies of operands and results beside them show how
-    many dimensions there are.
+    Decomposed traces flatten the products; the copies of operands and results around them show
+    how many dimensions there are.
     """
     after: dict[int, list[Operator]] = {}
     for op in graph.operators:
@@ -203,7 +203,7 @@ def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
             yield place
 
 
-def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
+def _views_around_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
     """What fused attention makes no memory for, though a trace shows it.
 
     Copies of its result, which it lays out as the next layer reads it; and the scalings and copies

@@ -1,4 +1,4 @@
-"""What training holds beside activations: weights, gradients, optimizer slots, and who shares them.
+"""Memory of training besides activations: weights, gradients, optimizer slots, and their sharding.
 
 Bytes follow PyTorch's own optimizers, bitsandbytes (8-bit Adam), torchao (4-bit Adam) and ZeRO
 (Rajbhandari et al. 2020, arXiv 1910.02054).

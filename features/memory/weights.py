@@ -178,7 +178,7 @@ def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
 
 
 def _nearest(operators: Sequence[Operator], start: Sequence[int], linear: set[int]) -> set[int]:
-    """Linear layers met first on the way up from some operators."""
+    """Linear layers met first when walking up from some operators."""
     found: set[int] = set()
     todo, known = list(start), set(start)
     while todo:

@@ -65,7 +65,7 @@ class KernelGraph:
             edges: (2, e) positions of writer and reader.
         """
         features = _features(kernels, edges)
-        own = np.stack([getattr(kernels, name) for name in _TOLD_APART], axis=1)
+        own = np.stack([getattr(kernels, name) for name in _DISTINGUISHING], axis=1)
         colour = _ids(np.concatenate([own, kernels.kind[:, None]], axis=1))
         for _ in range(HOPS):
             colour = _refined(colour, edges)
@@ -114,11 +114,11 @@ def _kept(key: GraphKey, mode: LoweringMode) -> KernelGraph:
     return next(kernel_graphs(key.graph, (mode,)))
 
 
-_TOLD_APART = (
+_DISTINGUISHING = (
     *("work", "traffic", "fixed_work", "fixed_traffic", "m", "n", "k", "groups", "tensor"),
     "repeat",
 )
-_PER_KERNEL = ("kind", *_TOLD_APART)
+_PER_KERNEL = ("kind", *_DISTINGUISHING)
 
 
 def _features(kernels: Kernels, edges: Edges) -> NDArray[np.float32]:
@@ -140,7 +140,7 @@ def _features(kernels: Kernels, edges: Edges) -> NDArray[np.float32]:
 
 
 def _refined(colour: NDArray[np.intp], edges: Edges) -> NDArray[np.intp]:
-    """Colours told apart by the multisets of colours on either side."""
+    """Colours refined by the multisets of colours on either side (Weisfeiler-Leman)."""
     sums = [colour.astype(np.uint64)]
     for salt, (mine, other) in enumerate((edges, edges[::-1])):
         total = np.zeros(len(colour), dtype=np.uint64)

@@ -16,8 +16,8 @@ class OperatorCost(NamedTuple):
 
     `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), convolutions as implicit GEMM
     with one batch entry a group; `rows`, `width` the normalised or reduced rows; `kernel` the
-    elements of a convolution's or pooling's window and `stride` its step; `heavy` how much
-    arithmetic an elementwise function does beside its traffic. Zero where they do not apply.
+    elements of a convolution's or pooling's window and `stride` its step; `heavy` an elementwise
+    function's arithmetic in relation to its traffic. Zero where they do not apply.
     """
 
     flops: float

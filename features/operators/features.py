@@ -170,7 +170,7 @@ def operator_features(
 
 
 DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
-"""What tells how unlike the teaching devices a device is."""
+"""Features by which a device's distance from the training devices is judged."""
 
 
 def device_ratios(device: Device, precision: NumberFormat) -> Column:

@@ -24,7 +24,7 @@ class OperatorTable:
         batch, m, n, k: GEMM view, zero where it does not apply.
         rows, width: row view, zero where it does not apply.
         kernel, stride: window of convolutions and poolings, zero where there is none.
-        heavy: arithmetic of an elementwise function beside its traffic, 0 for most.
+        heavy: arithmetic of an elementwise function in relation to its traffic, 0 for most.
         repeat: runs per pass.
         batched: False where the batch size leaves the operator alone.
         operands: number of activation inputs.

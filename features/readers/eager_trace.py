@@ -37,8 +37,8 @@ class EagerCall(NamedTuple):
         out_elems: elements of all outputs.
         param_elems: elements of inputs that are parameters themselves, not views of them.
         attr: JSON of a convolution's kernel, stride, padding and groups, `{"k": [3, 3], "s": ...,
-            "p": ..., "g": 1}`; empty elsewhere. Dilation is not told: it changes no shape that the
-            row does not show, and the benchmark's table leaves it out.
+            "p": ..., "g": 1}`; empty elsewhere. Dilation is left out, as in the benchmark's table:
+            the row's shapes already reflect it.
     """
 
     idx: int
@@ -62,7 +62,8 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
 
     Raises:
         MissingExtra: torch is not installed.
-        UnreadableModel: the module cannot run on the meta device, as where values decide its way.
+        UnreadableModel: the module cannot run on the meta device, as where control flow depends
+            on values.
     """
     try:
         import torch
@@ -79,7 +80,7 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
             with place, torch.no_grad(), recorder.mode():
                 module(*examples)
         except Exception as error:
-            # Whatever a user's module raises means that it cannot be traced this way.
+            # Any exception of a user's module means that it cannot be traced like this.
             why = error
             continue
         return recorder.calls

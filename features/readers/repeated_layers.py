@@ -1,9 +1,8 @@
 """Networks of many equal layers, of which three are traced in place of all.
 
-A list of modules that are alike in classes, shapes of weights and every plain attribute (but their
-number) is cut to two and to three. Where the graph of three is that of two with its last block once
-more, the graph of all is made in the same way; where anything differs, nothing is taken for granted
-and the whole network is traced.
+A list of modules with equal classes, shapes of weights and plain attributes (except their index) is
+cut to two and to three. Where the graph of three is that of two with its last block once more, the
+graph of all is built by repeating that block; where anything differs, the whole network is traced.
 """
 
 from collections.abc import Callable, Iterator

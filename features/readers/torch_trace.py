@@ -61,7 +61,7 @@ def trace_module(
                     strict=False,
                 )
         except Exception as error:
-            # Whatever a user's module raises means that it cannot be traced this way.
+            # Any exception of a user's module means that it cannot be traced like this.
             why = error
             continue
         own = _batch(inputs, given)

@@ -1,4 +1,4 @@
-"""A collection: victims beside neighbours, one run after another, while a sampler looks on.
+"""A collection: co-located victims, one run after another, while a sampler reads the machine.
 
 All is journaled as it happens under `journal/`, one folder a session, so that a collection that
 was killed is readable and goes on with the next call. Tables are made from the journal alone.
@@ -172,7 +172,7 @@ class Collection:
         return known | sized
 
     def _describe(self, session: Path, places: Places, units: dict[str, int]) -> None:
-        """Journal machine, sources, the cache alone and beside loads, what the probe costs."""
+        """Journal machine, sources, cache curves alone and with loads, and the probe's cost."""
         with hardware_counters(self.cpus) as counters:
             sources = availability([*all_sources(), counters])
         curves: dict[str, list[dict[str, float]]] = {}
@@ -199,7 +199,7 @@ class Collection:
         LineJournal(session / "session.jsonl").append(row)
 
     def _cache_curves(self, places: Places) -> dict[str, list[dict[str, float]]]:
-        """Latency by working set, alone and, where there is a second CPU, beside loads on it."""
+        """Latency by working set, alone and, where there is a second CPU, with loads on it."""
         states = {"none": ISOLATED}
         if len(self.cpus) > 1:
             states |= {name: State(name, "high", "other") for name in ("cache", "stream")}
@@ -211,22 +211,22 @@ class Collection:
         return curves
 
     def _probe_slowdown(self, places: Places, units: dict[str, int]) -> float | None:
-        """How many times longer PROBED takes beside the probe, which all runs have beside them.
+        """How many times longer PROBED takes with the cache probe, which accompanies all runs.
 
-        The ratio of medians of PAIRS timings each, in turn; None where the plan lacks that victim.
+        The ratio of medians of PAIRS alternating timings; None where the plan lacks that victim.
         """
         if PROBED not in units:
             return None
         taken: dict[bool, list[float]] = {False: [], True: []}
-        for beside in (False, True) * PAIRS:
+        for probed in (False, True) * PAIRS:
             probe = CacheProbe(places.scratch / "probe.csv", places.other, self.plan.probe_ms)
             try:
-                if beside:
+                if probed:
                     probe.start()
                 work = measured(victim(PROBED), units[PROBED], places.victim, places.scratch)
             finally:
                 probe.stop()
-            taken[beside].append(work)
+            taken[probed].append(work)
         return median(taken[True]) / median(taken[False])
 
     def _journals(self) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What runs beside a victim: stress-ng, loads of our own where it is missing, other victims."""
+"""Neighbours of a victim: stress-ng, loads of this package where it is missing, other victims."""
 
 import random
 import shutil
@@ -44,7 +44,7 @@ PHASES_S = (1.0, 3.0)
 
 @dataclass(frozen=True)
 class State:
-    """What is beside a victim.
+    """What a victim is co-located with.
 
     Attributes:
         neighbour: `none`, a stressor, or `victim:NAME`.
@@ -91,7 +91,7 @@ class State:
 ISOLATED = State()
 
 ONE_LOAD = State("cache", "high", "other")
-"""The load beside which a program is profiled: it fills the caches from another CPU."""
+"""Neighbour with which a program is profiled: it fills the caches from another CPU."""
 
 
 def stress_ng() -> str | None:
@@ -117,7 +117,7 @@ def phases(state: State, seed: int) -> Iterator[tuple[bool, float]]:
     if state.mode == "dynamic":
         draw = random.Random(seed)  # noqa: S311
         on = draw.random() < 0.5
-        # The first phase was under way when the run began.
+        # The first phase had already started when the run began.
         yield on, draw.uniform(0.0, PHASES_S[1])
         while True:
             on = not on

@@ -1,7 +1,7 @@
-"""A program of the user's own, run as victims are: alone, and beside one load, in turn.
+"""A program of the user's own, run as victims are: alone and with one neighbour, in turn.
 
-What it takes, all its processes together, and what the machine shows meanwhile are journaled as a
-collection's runs are, so the same tables come of it.
+The time of all its processes together and the machine's metrics meanwhile are journaled as those
+of a collection's runs are, so that the same tables are made of them.
 """
 
 import os
@@ -34,9 +34,9 @@ class OwnProgram:
     """A command that does the same work each time.
 
     Attributes:
-        name: what it is called.
+        name: name in the rows.
         command: program and arguments.
-        repeats: runs alone, and as many beside the load.
+        repeats: number of runs alone, and of runs with the neighbour.
     """
 
     name: str
@@ -44,7 +44,7 @@ class OwnProgram:
     repeats: int = 5
 
     def states(self, cpus: Sequence[int]) -> list[State]:
-        """What is beside each run, in order; without a second CPU there is no load."""
+        """The neighbour of each run, in order; without a second CPU all runs are alone."""
         pair = [ISOLATED, ONE_LOAD] if len(cpus) > 1 else [ISOLATED]
         return [state for _ in range(self.repeats) for state in pair]
 
@@ -71,10 +71,10 @@ class OwnProgram:
             for order, state in enumerate(self.states(usable)):
                 begun = datetime.now(UTC).isoformat(timespec="seconds")
                 row: dict[str, Any] = {"spawned": time.monotonic(), "started_at": begun}
-                with Neighbour(state, usable[0], folder) as beside:
+                with Neighbour(state, usable[0], folder) as neighbour:
                     time.sleep(SETTINGS.settle_s)
                     row |= self._timed(usable[-1], folder, sampler)
-                    works = state == ISOLATED or (beside.is_alive() and beside.cpu_s() > 0)
+                    works = state == ISOLATED or (neighbour.is_alive() and neighbour.cpu_s() > 0)
                 row |= {"stopped": time.monotonic(), "units": 1, "family": "own"}
                 row["status"] = "ok" if works else "neighbour: it did not run"
                 row |= {"victim": self.name, **asdict(state), "order": order}

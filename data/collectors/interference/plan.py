@@ -1,4 +1,4 @@
-"""Which victim runs beside what, how often, and in which order."""
+"""Which victim runs with which neighbour, how often, and in which order."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ class PlannedRun:
     Attributes:
         repeat: how many times the same victim met the same state before.
         victim: name.
-        state: what is beside it.
+        state: its neighbour and how that runs.
     """
 
     repeat: int
@@ -48,7 +48,7 @@ class ContentionPlan:
 
     Attributes:
         victims: names.
-        states: what is beside them, and for which share of the victims in each repeat.
+        states: their neighbours, and for which share of the victims in each repeat.
         repeats: how often the whole is gone through.
         isolated: isolated runs of each victim in each repeat, spread over it.
         target_s: isolated wall seconds that the work of a victim is sized for.

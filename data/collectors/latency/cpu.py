@@ -16,7 +16,7 @@ PROCESS_S = 1.0
 
 @dataclass(frozen=True)
 class CpuCollector:
-    """Runs trials one by one, each in a process of its own, with as many threads as it is told.
+    """Runs trials one by one, each in a process of its own, with a given number of threads.
 
     Attributes:
         device: what rows call this machine.

@@ -27,7 +27,7 @@ class ProbeCollector:
 
     Attributes:
         inner: that measures; the GPU's collector where it can, else the processor's, when None.
-        networks: trials beside the reference operators.
+        networks: trials in addition to the reference operators.
     """
 
     name: ClassVar[str] = "probe"

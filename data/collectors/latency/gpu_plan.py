@@ -35,7 +35,7 @@ def gpu_plan(
         precisions: of operators.
         step: of their sizes.
         only: part of the plan; all of them side by side when None.
-        fixed_s: of a trial beside making it.
+        fixed_s: seconds of a trial apart from building its workload.
     """
     if only == "operators":
         return coverage_first(operator_trials(dense_sweep(step), precisions))
@@ -48,17 +48,17 @@ def gpu_plan(
 
 
 def operator_trials(operators: Sequence[Operator], precisions: Sequence[str]) -> tuple[Trial, ...]:
-    """Operators in each precision that tells something new of them."""
+    """Operators in each precision whose times add information."""
     return tuple(
         Trial(operator, precision, group=f"{operator.kind} {precision}", flops=flops(operator))
         for operator in operators
         for precision in precisions
-        if _tells(operator.kind, precision)
+        if _is_informative(operator.kind, precision)
     )
 
 
-def _tells(kind: str, precision: str) -> bool:
-    """Products run on units of their own in each precision; others know no tf32."""
+def _is_informative(kind: str, precision: str) -> bool:
+    """Whether a precision changes an operator's time: only matrix products have units for tf32."""
     if precision == "fp8":
         return kind == "linear"
     return kind in PRODUCTS or precision != "tf32"
@@ -73,9 +73,9 @@ def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
         for place in (1, 0, 2):
             for index, (name, definition) in enumerate(NETWORKS.items()):
                 for phase in PHASES:
-                    ways = _network_precisions(phase, precisions)
-                    if turn < len(ways):
-                        precision = ways[(index + turn) % len(ways)]
+                    used = _network_precisions(phase, precisions)
+                    if turn < len(used):
+                        precision = used[(index + turn) % len(used)]
                         size = definition.sizes[place]
                         yield _trial(name, definition, precision, size, phase)
 
@@ -87,9 +87,9 @@ def slow_trials(precisions: Sequence[str]) -> Iterator[Trial]:
     """
     zoo = sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
     for how, phase in (("recorded", "inference"), *(("compiled", phase) for phase in PHASES)):
-        ways = _network_precisions(phase, precisions)
+        used = _network_precisions(phase, precisions)
         for index, (name, definition) in zoo:
-            precision, size = ways[index % len(ways)], definition.sizes[index % 3]
+            precision, size = used[index % len(used)], definition.sizes[index % 3]
             yield _trial(name, definition, precision, size, phase, how)
 
 

@@ -1,8 +1,8 @@
 """One trial on an NVIDIA GPU: latency by events, memory at three levels, power, clocks.
 
-Memory is that of running, without what building took; a library's workspace is part of it. Each run
-of an operator is short beside the time its launch takes, so `latency_ms`, of one run that is waited
-for, is often the host's; `kernel_ms` is the GPU's alone, of runs that were queued before it began.
+Memory is that of running, without what building took; a library's workspace is part of it. A run of
+an operator is short compared to its launch, so `latency_ms`, of one synchronised run, is often the
+host's time; `kernel_ms` is the GPU's alone, of runs that were queued before the first one began.
 """
 
 import gc

@@ -1,12 +1,12 @@
 """How much time trials on a GPU get: windows of latency, and windows of power for some of them.
 
-Budgets are minutes and trials are thousands, so time goes where it tells most. Latency settles in
+Budgets are minutes and trials are thousands, so time goes where it informs most. Latency settles in
 some tens of milliseconds. Power does not: the energy counter moves every 20 to 100 ms, and a chip
 takes seconds to warm up. So every network gets a short window between two steps of the counter, and
 one in sixteen a long one in its place, after a rest and a warm-up, by which the short ones can be
-judged; of operators one in six gets a short window and the others none, since their neighbours tell
-of them. Which those are follows from a trial's key, so that a run that goes on chooses as the first
-one did. The column `power_window_s` says what a row's power rests on.
+judged; of operators one in six gets a short window and the others none, since similar operators are
+measured. The choice follows from a trial's key, so that a resumed run chooses as the first one did.
+The column `power_window_s` holds the length of the window that a row's power was measured in.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Pace:
         return self.most if int(trial.key, 16) % self.one_in else self.few
 
     def total_s(self, trial: Trial) -> float:
-        """All windows, where single runs are short beside them."""
+        """Seconds of all windows, to which single runs that are short add little."""
         power = self.power(trial)
         return self.latency.total_s + (power.total_s if power else 0.0)
 

@@ -53,7 +53,7 @@ def usable_cpus() -> int:
 def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     """Processors (a share of time, such as 1.5) and memory that a control group allows.
 
-    Of this process's own group, in version 1 or 2; None where nothing is limited or told.
+    Read from this process's own group, version 1 or 2; None where nothing is limited or reported.
     """
     mounts, own = _text(root / "proc/self/mounts"), _text(root / "proc/self/cgroup")
     folders = {name: root / path.lstrip("/") for name, path in layout(mounts, own).folders.items()}

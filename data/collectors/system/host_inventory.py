@@ -69,7 +69,7 @@ def read_all(listed: Sequence[Readable], root: Path = ROOT) -> Reading:
 
 
 def read_task(process: int, root: Path = ROOT) -> Mapping[str, float]:
-    """Seconds that a process ran and waited for a CPU; empty where it is gone or not told."""
+    """Seconds that a process ran and waited for a CPU; empty when it has ended or none are read."""
     texts = []
     try:
         for thread in (root / f"proc/{process}/task").iterdir():
@@ -80,7 +80,7 @@ def read_task(process: int, root: Path = ROOT) -> Mapping[str, float]:
 
 
 def facts(cpus: int, root: Path = ROOT) -> dict[str, Any]:
-    """Processor, memory, kernel, caches and hypervisor, as far as they are told.
+    """Processor, memory, kernel, caches and hypervisor, as far as the system reports them.
 
     Args:
         cpus: how many may be used.

@@ -134,14 +134,14 @@ def looks(samples: Sequence[Sample]) -> dict[str, Any]:
     `clock_reasons` are NVML's bits, of all looks together; `throttle` tells in words those that are
     no part of a device at its own power limit.
     """
-    told = [sample.reasons for sample in samples if sample.reasons is not None]
-    seen, warm = reduce(or_, told, 0), [sample.temperature_c for sample in samples]
+    reported = [sample.reasons for sample in samples if sample.reasons is not None]
+    seen, warm = reduce(or_, reported, 0), [sample.temperature_c for sample in samples]
     return {
         "sm_clock_mhz": _mean(s.sm_mhz for s in samples),
         "memory_clock_mhz": _mean(s.memory_mhz for s in samples),
         "temperature_c": max((t for t in warm if t is not None), default=None),
-        "clock_reasons": seen if told else None,
-        "power_capped_share": _mean(bool(reasons & POWER_CAP) for reasons in told),
+        "clock_reasons": seen if reported else None,
+        "power_capped_share": _mean(bool(reasons & POWER_CAP) for reasons in reported),
         "throttle": ", ".join(text for bit, text in SLOWED.items() if seen & bit) or None,
     }
 

@@ -114,9 +114,9 @@ def net_dev(text: str) -> Reading:
         if not colon or len(values) < 16:
             continue
         where = "lo" if interface.strip() == "lo" else "net"
-        for way, part in (("received", values[:4]), ("sent", values[8:12])):
+        for direction, part in (("received", values[:4]), ("sent", values[8:12])):
             for field, word in zip(NET_FIELDS, part, strict=True):
-                name = f"{where}.{way}_{field}"
+                name = f"{where}.{direction}_{field}"
                 found[name] = found.get(name, 0.0) + float(word)
     return Reading(found)
 

@@ -1,7 +1,7 @@
 """Energy of a CPU by its own counters: RAPL, as Linux shows it under /sys/class/powercap.
 
 Counters of packages are summed; those of cores and graphics are parts of them and are passed over,
-memory (`dram`) counts beside them where it is there. A counter wraps at `max_energy_range_uj`.
+memory (`dram`) is counted separately where present. A counter wraps at `max_energy_range_uj`.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ def prepare(trial: Trial, threads: int) -> Prepare:
     """Import the trial's runtime; what is given back builds the workload and gives its run.
 
     Raises:
-        NotRunnable: the runtime has no way to run it.
+        NotRunnable: the runtime cannot run it.
         ImportError: the runtime is not installed.
     """
     if trial.framework == "onnxruntime":

@@ -6,7 +6,7 @@ from forerun.data.graph import Operator, Shape
 
 
 class NotRunnable(Exception):
-    """No way is known to run an operator."""
+    """An operator that the collectors cannot run."""
 
 
 def pair(value: Any, count: int) -> tuple[int, ...]:

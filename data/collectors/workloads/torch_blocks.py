@@ -111,7 +111,7 @@ def self_attention() -> Any:
 
 @cache
 def embedded() -> Any:
-    """Class: tokens or patches with learnt positions; patches are convolved from images."""
+    """Class: tokens or patches with learned positions; patches are convolved from images."""
     import torch
     from torch import nn
 

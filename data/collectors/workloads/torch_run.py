@@ -22,7 +22,7 @@ def torch_run(trial: Trial, device: str) -> Run:
         device: `cpu`, `cuda`, `cuda:1`, ...
 
     Raises:
-        NotRunnable: torch has no way to run it there.
+        NotRunnable: torch cannot run it there.
     """
     import torch
 

@@ -32,7 +32,7 @@ MODELS: Final = (
     *("transformerxlbase", "transformerxllarge", "waveglow"),
 )
 LEAST_MIB: Final = 500.0
-"""A trace whose peak is below it missed the run: a CUDA context alone takes about as much."""
+"""A trace with a lower peak does not cover the run: a CUDA context alone takes about as much."""
 
 _RATE = "pytorch/pytorch-train-throughput-{}.csv"
 _BATCH = "pytorch/pytorch-train-bs-{}.csv"

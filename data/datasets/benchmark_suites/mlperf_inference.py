@@ -29,7 +29,7 @@ CLOSED: Final = "closed_division"
 TRAINING: Final = "mlperf_training_v1.0_v3.0"
 ALL_DIVISIONS: Final = "mlperf_inference_v2.0_v4.1"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
-"""Rounds that only teach; every later one is judged by those before it."""
+"""Rounds used for training only; every later one is predicted from those before it."""
 
 FOLDS: Final = 5
 THROUGHPUT: Final = ("Samples/s", "Queries/s")
@@ -155,7 +155,7 @@ class MlperfInference(Dataset):
         return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`later_rounds/ROUND`: earlier rounds teach; `unseen_accelerator/FOLD`: other hardware.
+        """`later_rounds/ROUND`, trained on earlier rounds, and `unseen_accelerator/FOLD`.
 
         Slices and virtual parts of an accelerator are in its fold.
         """

@@ -1,7 +1,7 @@
 """Benchmark scores of Intel Sapphire Rapids machines: the public sample of PerfCastDB.
 
 Every suite of the training rows was run on one CPU part and the test rows come from other parts, so
-no effect of hardware can be learnt here: an example of ingestion and a check of sanity, no ranking.
+no effect of hardware can be learned from it: an example of ingestion and a sanity check only.
 Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 """
 

@@ -1,8 +1,8 @@
-"""Fixed work beside neighbours on a virtual machine, seen from inside: our own measurements.
+"""Fixed work co-located with neighbours on a virtual machine, measured inside by this project.
 
-One row of `runs` is one run of a victim beside one neighbour; P is what it took alone over what it
-took. `samples` are readings of the machine on a clock of their own, `probe` ticks of the cache
-probe. Protocols follow Alioth (IPDPS 2023), which leaves applications out.
+One row of `runs` is one run of a victim with one neighbour; its relative speed P is its time alone
+over its time in this run. `samples` are readings of the machine on a clock of their own, `probe`
+are ticks of the cache probe. Protocols follow Alioth (IPDPS 2023), which holds applications out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class Contention(MeasuredDataset):
     """Families of victims left out, neighbours left out, dynamic neighbours from static ones."""
 
     name = "contention"
-    title = "fixed work beside neighbours on a virtual machine, seen from inside"
+    title = "fixed work with neighbours on a virtual machine, seen from inside"
     citation = "measured by forerun collect contention; protocols after Alioth (IPDPS 2023)"
     published = (
         "none on these rows; elsewhere, applications left out: CloudFormer MAE 7.8 % on 206 host "
@@ -77,19 +77,19 @@ class Contention(MeasuredDataset):
         """`leave_one_family_out/FAMILY` (primary), `leave_one_corunner_out/NEIGHBOUR`,
         `static_to_dynamic`.
 
-        Runs that failed or have no reference take no part. Isolated runs teach, where their family
-        does; judged are runs beside a neighbour alone.
+        Runs that failed or have no reference take no part. Isolated runs are training rows where
+        their family is; only runs with a neighbour are judged.
         """
         if not bundle.has("runs"):
             return []
         runs = bundle.table("runs")
         known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
-        beside = known & (runs["neighbour"] != ISOLATED).to_numpy()
-        found = _left_out("leave_one_family_out", runs, "family", known, beside)
-        found += _left_out("leave_one_corunner_out", runs, "neighbour", known, beside)
+        colocated = known & (runs["neighbour"] != ISOLATED).to_numpy()
+        found = _left_out("leave_one_family_out", runs, "family", known, colocated)
+        found += _left_out("leave_one_corunner_out", runs, "neighbour", known, colocated)
         dynamic = (runs["mode"] == "dynamic").to_numpy()
         found.append(
-            Split("static_to_dynamic", "runs", known & ~dynamic, beside & dynamic, ("mode",))
+            Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
         )
         return [split for split in found if split.judged.any()]
 
@@ -142,12 +142,12 @@ def windows(
 
 
 def _left_out(
-    protocol: str, runs: "pd.DataFrame", key: str, known: Mask, beside: Mask
+    protocol: str, runs: "pd.DataFrame", key: str, known: Mask, colocated: Mask
 ) -> list[Split]:
-    """One split a value of a column: its runs beside a neighbour are judged, other values teach."""
+    """One split per value of a column: its co-located runs are judged, other values train."""
     values = runs[key].astype(str).to_numpy()
     found = []
-    for value in np.unique(values[beside]):
+    for value in np.unique(values[colocated]):
         out = values == value
-        found.append(Split(f"{protocol}/{value}", "runs", known & ~out, beside & out, (key,)))
+        found.append(Split(f"{protocol}/{value}", "runs", known & ~out, colocated & out, (key,)))
     return found

@@ -34,7 +34,7 @@ INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
 
 FOLDS: Final = 20
 JUDGED, VALIDATION = (0, 1, 2), (3, 4, 5)
-"""Of 20 parts of each taught program's designs: 15 % are judged, 15 % kept for validation."""
+"""Parts, of 20, of each training program's designs: 15 % are judged, 15 % validate."""
 
 QUERY: Final = ("tool", "kernel", "pragmas_json")
 RESOURCES: Final = ("bram", "dsp", "lut", "ff")
@@ -47,7 +47,7 @@ _SPACE = "{http://www.gexf.net/1.2draft}"
 
 
 class HLSyn(Dataset):
-    """Programs unseen, and designs unseen of programs that teach."""
+    """Judged on unseen programs, and on unseen designs of programs seen in training."""
 
     name = "hlsyn"
     title = "FPGA designs by high-level synthesis: program graph and directives to cycles and area"
@@ -59,7 +59,7 @@ class HLSyn(Dataset):
     published = (
         "RMSE by target, summed over five: y = log2(1e7 / cycles) / 2 and shares of DSP, BRAM, LUT "
         "and FF; six programs held out by tool, before and after 20 designs of each; 15 % of the "
-        "taught programs' designs"
+        "training programs' designs"
     )
     upstream = Upstream(
         "ZongyueQin",
@@ -117,8 +117,8 @@ class HLSyn(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`inductive/TOOL` and `transductive/TOOL`, on designs with a label.
 
-        A program that a tool's inductive split judges teaches that tool nothing; the other tool's
-        rows take no part. Parts of the transductive split follow from a design alone.
+        A program that a tool's inductive split judges is absent from that tool's training rows; the
+        other tool's rows take no part. Parts of the transductive split follow from a design alone.
         """
         if not bundle.has("designs"):
             return []

@@ -34,7 +34,7 @@ _FILE = "results/results_format_test.csv"
 
 
 class WaHls4ml(Dataset):
-    """Widths unseen, and settings unseen of widths that teach."""
+    """Judged on unseen widths, and on unseen settings of widths seen in training."""
 
     name = "wa_hls4ml"
     title = "dense layers by hls4ml: FPGA cycles and area (early grid)"

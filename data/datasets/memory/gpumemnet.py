@@ -2,7 +2,7 @@
 
 Figures are what nvidia-smi shows, sampled once a second for about a minute of fp32 training: they
 hold the CUDA context, workspaces and the allocator's slack. Runs that crashed have no status: they
-are told by their figures (`suspect`).
+are recognised by their figures (`suspect`).
 Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: numbers only.
 """
 
@@ -29,7 +29,7 @@ DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
 CAP_MIB: Final = 38_500.0
 LEAST_OWN_MIB: Final = 200.0
-"""Least that a finished run takes beside its activations: the context alone is more."""
+"""Least that a finished run takes on top of its activations: the context alone is more."""
 NOISE: Final = 0.995
 """Of a smaller batch's peak: runs differ by as much."""
 FAMILY_FOLDS: Final = 10
@@ -132,7 +132,7 @@ class GpuMemNet(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`mlp_3fold/FOLD`, `mlp_5fold/FOLD` and `unseen_family/FOLD`, on rows not suspect.
 
-        Out-of-memory rows of other families teach as lower bounds.
+        Out-of-memory rows of other families are training rows as lower bounds.
         """
         found: list[Split] = []
         if bundle.has("mlp_step2"):

@@ -39,7 +39,7 @@ _LAUNCH_BOUND_MS = 0.02
 
 
 class NeuSight(Dataset):
-    """Operators of five GPUs teach, unseen GPUs and whole networks are judged."""
+    """Trained on operators of five GPUs, judged on unseen GPUs and on whole networks."""
 
     name = "neusight"
     title = "operator and end-to-end latency on 11 GPUs (fp32)"
@@ -93,9 +93,10 @@ class NeuSight(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device` (NVIDIA), `unseen_device_amd`, `leave_one_gpu_out/DEVICE`, `end_to_end`.
 
-        The published protocol is `unseen_device`: train rows of five GPUs teach, test rows of
-        every other NVIDIA GPU (or GPU unknown to the paper) are judged, and its train rows, such
-        as the convolutions of the A100 80GB, are used by nobody. No end-to-end row ever teaches.
+        The published protocol is `unseen_device`: it trains on the train rows of five GPUs and
+        judges the test rows of every other NVIDIA GPU (or GPU unknown to the paper). Train rows of
+        the others, such as the convolutions of the A100 80GB, are not used. No end-to-end row is
+        ever a training row.
         """
         found = []
         if bundle.has("ops"):
@@ -170,7 +171,7 @@ def bounds_ms(
 
 def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
     device, part = ops["device"], ops["split_published"].astype(str)
-    teaches, tested = is_one_of(part, ("train",)), is_one_of(part, ("test",))
+    train_part, tested = is_one_of(part, ("train",)), is_one_of(part, ("test",))
     amd = np.asarray(device.astype(str).str.startswith("AMD"), dtype=np.bool_)
 
     def split(protocol: str, train: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Split:
@@ -181,12 +182,12 @@ def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
         is_one_of(device, AMD_TRAINING),
     )
     found = [
-        split("unseen_device", teaches & nvidia_trained, tested & ~nvidia_trained & ~amd),
-        split("unseen_device_amd", teaches & amd_trained, tested & ~amd_trained & amd),
+        split("unseen_device", train_part & nvidia_trained, tested & ~nvidia_trained & ~amd),
+        split("unseen_device_amd", train_part & amd_trained, tested & ~amd_trained & amd),
     ]
     for name in NVIDIA_TRAINING:
         out = is_one_of(device, (name,))
-        train = teaches & nvidia_trained & ~out
+        train = train_part & nvidia_trained & ~out
         found.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
     return found
 

@@ -51,9 +51,9 @@ class OnnxruntimeCpu(MeasuredDataset):
         return {"runs": pa.DataFrameSchema(columns)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_networks/FOLD`: networks left out; `unseen_threads`: one thread teaches.
+        """`unseen_networks/FOLD`: networks held out; `unseen_threads`: trained on one thread.
 
-        Operators measured alone teach in every fold.
+        Operators measured alone are training rows in every fold.
         """
         if not bundle.has("runs"):
             return []

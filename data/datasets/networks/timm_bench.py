@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandera.pandas import DataFrameSchema
 
-TEACHING_GPUS: Final = ("rtx3090", "rtx4090")
+TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
 FOLDS: Final = 5
 FAMILY_FOLDS: Final = 10
 """Groups of families that `unseen_family` leaves out in turn."""
@@ -95,7 +95,7 @@ class TimmBench(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
 
-        Unseen device: two GPUs teach, every other GPU is judged. Folds follow from names alone.
+        `unseen_device`: trained on two GPUs, judged on all others. Folds follow from names alone.
         """
         if not bundle.has("bench"):
             return []
@@ -103,7 +103,7 @@ class TimmBench(Dataset):
         device = bench["device"]
         measured = np.asarray(bench["step_time_ms"].notna(), dtype=np.bool_)
         cpu = np.asarray(device.astype(str).str.startswith("cpu"), dtype=np.bool_)
-        taught = is_one_of(device, TEACHING_GPUS)
+        trained = is_one_of(device, TRAINING_GPUS)
         families = np.array([family(name) for name in bench["model"]], dtype=np.str_)
         derived = {"family": families}
 
@@ -111,13 +111,21 @@ class TimmBench(Dataset):
             return Split(protocol, "bench", train, judged, keys, NETWORK_QUERY, derived)
 
         found = [
-            split(("device",), "unseen_device", measured & taught, measured & ~taught & ~cpu),
+            split(
+                ("device",),
+                "unseen_device",
+                measured & trained,
+                measured & ~trained & ~cpu,
+            ),
             *leave_folds_out(
                 "unseen_device_and_family",
                 folds_of(families, FOLDS, "family"),
                 measured,
                 lambda name, train, judged: split(
-                    ("device", "family"), name, train & taught, judged & ~taught & ~cpu
+                    ("device", "family"),
+                    name,
+                    train & trained,
+                    judged & ~trained & ~cpu,
                 ),
             ),
             *leave_folds_out(

@@ -106,8 +106,8 @@ class TorchOpEnergy(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.
 
-        The A30 with tensor cores on and off is one device: one never teaches while the other is
-        judged as unseen.
+        The A30 with tensor cores on and off is one device: neither of the two trains while the
+        other is judged as unseen.
         """
         if not bundle.has("ops"):
             return []

@@ -37,7 +37,7 @@ _PROFILE = re.compile(r"([^+/]+)\+([^+/]+)\+gpu([\d,]+)\.csv$")
 
 
 class ZeusPowerCap(Dataset):
-    """GPUs left out in turn: nothing of the GPU under test teaches."""
+    """Leave one GPU out: no row of the GPU under test is a training row."""
 
     name = "zeus_powercap"
     title = "power and time per epoch of training jobs under GPU power limits"
