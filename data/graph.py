@@ -50,7 +50,7 @@ class OperatorGraph:
     """A network as operators in execution order.
 
     Attributes:
-        operators: in topological order, so `inputs` of each point backwards.
+        operators: operators in topological order, so `inputs` of each refer to earlier ones.
         batch_size: batch size of the shapes in `operators`.
         training: True when the operators already include the backward pass.
         source: the format it was read from (`onnx`, `torch_export`, `huggingface`, `table`, ...).

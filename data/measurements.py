@@ -30,7 +30,7 @@ class Measurements:
         return len(self.queries)
 
     def __add__(self, other: "Measurements") -> "Measurements":
-        """These rows, then those; columns that one side lacks are not measured there."""
+        """Rows of both, in order; a column that one side lacks is NaN there."""
         n, m = len(self), len(other)
         values = {
             name: np.concatenate(

@@ -43,7 +43,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("energy_j", "J", "sum", "energy of the device over the run"),
     Metric("utilisation", "", "time_mean", "share of the time the device was busy, 0 to 1"),
 )
-"""Of a run on a device."""
+"""Metrics of one run on one device."""
 
 DESIGN_METRICS: tuple[Metric, ...] = (
     Metric("latency_cycles", "cycles", "sum", "cycles of a hardware design from start to end"),
@@ -57,7 +57,7 @@ DESIGN_METRICS: tuple[Metric, ...] = (
     Metric("ff", "", "sum", "flip-flops that a design takes"),
     Metric("score", "", "sum", "result of a benchmark; the suite's name says its unit"),
 )
-"""Of a hardware design or a benchmark; more than the chip has is possible in an estimate."""
+"""Metrics of a hardware design or a benchmark; estimated shares of a chip may exceed 1."""
 
 SERVING_METRICS: tuple[Metric, ...] = (
     Metric("tokens_per_s", "tokens/s", "sum", "tokens written a second, all devices together"),
@@ -67,7 +67,7 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
     Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
 )
-"""Of a model that answers requests in steady state."""
+"""Metrics of a model that serves requests in steady state."""
 
 CONTENTION_METRICS: tuple[Metric, ...] = (
     Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that with neighbours"),

@@ -156,7 +156,7 @@ def row_weights(findings: "pd.DataFrame", rows: int) -> Column:
     """Weight of each of a table's rows: 1, or the product of its flags' weights.
 
     Args:
-        findings: as `check` returns them.
+        findings: findings, as `check` returns them.
         rows: number of rows of the table.
     """
     weights = np.ones(rows)
@@ -195,9 +195,9 @@ def _shifted(
     device, op_class, part = groups
     keys = frame[list(groups)].astype(str)
     for (d, c, p), ratio in shifted_groups(keys, utilisation).items():
-        mine = (keys[device] == d) & (keys[op_class] == c) & (keys[part] == p)
+        group = (keys[device] == d) & (keys[op_class] == c) & (keys[part] == p)
         why = f"{d} {c} ({p}) runs at {ratio:.2f} of what its peers suggest"
-        found.add(mine.to_numpy(), "shifted", why)
+        found.add(group.to_numpy(), "shifted", why)
 
 
 def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[Group, float]:

@@ -300,8 +300,8 @@ class Diffusion:
 
     Attributes:
         parameters: weights of the denoising network.
-        height, width: of a picture, pixels.
-        frames: of a video; 1 for images.
+        height, width: size of a picture, pixels.
+        frames: number of frames of a video; 1 for images.
         steps: denoising steps.
         batch_size: pictures or videos drawn at a time.
         weights: how weights are stored.
@@ -309,7 +309,7 @@ class Diffusion:
             over.
         pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
             None where that is not known.
-        frames_per_token: of a video, likewise: 4 x 1 of most.
+        frames_per_token: frames of a video that one token stands for: 4 x 1 in most models.
         passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
             guidance is distilled into the network; None likewise.
     """

@@ -88,7 +88,7 @@ def fingerprint(measurements: Measurements) -> Column:
     """Log milliseconds of the reference operators, shape (number of them,), what a black box shows.
 
     Args:
-        measurements: of one device, with `latency_ms`; the median counts where an operator was
+        measurements: rows of one device, with `latency_ms`; the median counts where an operator was
             measured more than once, and rows of other workloads are passed over.
 
     Returns:
@@ -110,7 +110,7 @@ def embedding(device: Device, measurements: Measurements | None = None, seed: in
     Args:
         device: with any part of a sheet; its kind must be right.
         measurements: kernels or networks with `latency_ms`; None when nothing was measured.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
     mean, covariance = _sheets(device.kind)
@@ -129,7 +129,7 @@ def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -
     Args:
         device: with a part of a sheet, or none.
         measurements: kernels or networks on it, with `latency_ms`.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     found = embedding(device, measurements, seed)
     note = f"derived: estimated from {len(measurements)} measurements"
@@ -183,11 +183,11 @@ def _log_ms(draws: Matrix, query: Query) -> Column:
     bytes_moved = traffic_bytes(table, precision)
     total = np.zeros(len(draws))
     for product, peak in ((True, matrix), (False, vector)):
-        mine = is_gemm == product
-        compute = table.flops[mine] / peak[:, None]
-        memory = bytes_moved[mine] / (figures["memory_bandwidth_gbs"] * 1e6)[:, None]
+        of_class = is_gemm == product
+        compute = table.flops[of_class] / peak[:, None]
+        memory = bytes_moved[of_class] / (figures["memory_bandwidth_gbs"] * 1e6)[:, None]
         bound = np.maximum(compute, memory) * EFFICIENCY[query.run.kind]
-        total += (bound + LAUNCH_MS[query.run.kind]) @ table.repeat[mine]
+        total += (bound + LAUNCH_MS[query.run.kind]) @ table.repeat[of_class]
     return np.log(total)
 
 

@@ -108,12 +108,12 @@ def window_values(window: HostWindow) -> Matrix:
 
 
 def unread_metrics(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that are no feature, each once, in order."""
+    """Names that no feature is made of, each once, sorted."""
     return tuple(sorted(set(names) - _PLACE.keys()))
 
 
 def missing_metrics(window: HostWindow, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Those of the wanted metrics that no second of a window has."""
+    """Wanted metrics that no second of a window has."""
     known = np.isfinite(window_values(window)).sum(axis=0) > 0
     return tuple(name for name in wanted if not known[_PLACE[name]])
 

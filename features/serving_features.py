@@ -50,9 +50,10 @@ CACHE_BYTES: Final = 64e3
 USUAL_TAKEN: Final = 1 / 16
 """Experts that a token takes, of all, where that is not known: 8 of 128."""
 MOST_TAKEN: Final = 0.95
-"""Of the active share: attention and shared experts are never nothing."""
+"""Upper bound of the share of active weights that experts hold: the rest is attention and
+shared experts."""
 USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
-"""Of most diffusion models: pixels and frames of a token, passes a step."""
+"""Pixels and frames of a token and passes of a step, as in most diffusion models."""
 LAYERS: Final = 14.0
 HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
 """Seconds of a step that a server spends outside the devices, fixed and for each sequence:

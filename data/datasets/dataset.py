@@ -22,7 +22,7 @@ class Dataset(ABC):
     Attributes:
         name: short name, as in `forerun data pull NAME`.
         title: one line.
-        licence: of the upstream files.
+        licence: licence of the upstream files.
         citation: paper or repository.
         published: what others report for it, and under which protocol.
         upstream: repository, commit and files.

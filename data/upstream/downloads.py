@@ -70,7 +70,7 @@ class Upstream:
     """A public repository at a commit, and which of its files a dataset is made of.
 
     Attributes:
-        owner, repo, commit: of the repository on GitHub.
+        owner, repo, commit: repository on GitHub and its pinned commit.
         checksums: packaged JSON table in the folder of the datasets: path -> SHA-256.
         base_url: where raw files are served.
         retries: how often a failed download is tried again, after 1, 2, ... seconds.
@@ -155,11 +155,11 @@ class Upstream:
         manifest = mirror / "MANIFEST.json"
         if not manifest.is_file():
             return {}
-        mine = (self.owner, self.repo, self.commit)
+        this_repository = (self.owner, self.repo, self.commit)
         return {
             entry["path"]: entry["sha256"]
             for entry in json.loads(manifest.read_text(encoding="utf-8"))
-            if (entry["owner"], entry["repo"], entry["commit"]) == mine
+            if (entry["owner"], entry["repo"], entry["commit"]) == this_repository
             and entry["path"] in self.files
         }
 

@@ -16,7 +16,7 @@ def dropped(graph: OperatorGraph, probability: float | None) -> tuple[bool, ...]
 
     Args:
         graph: forward operators.
-        probability: of all dropouts, 0 for none; None for those of the graph.
+        probability: probability of all dropouts, 0 for none; None keeps those of the graph.
             Where a graph says of none, and one is asked for, what transformers drop is taken:
             results of linear layers that are added to the residual, and attention.
     """

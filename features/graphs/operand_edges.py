@@ -52,10 +52,10 @@ def _readers(operators: Sequence[Operator]) -> list[int]:
 def _other_operand(operators: Sequence[Operator], op: Operator, last: int) -> int | None:
     """What a product reads in addition to the copy before it: of the size of its other operand."""
     sizes = [prod(shape) for shape in op.input_shapes]
-    mine = _elements(operators[last])
-    if mine not in sizes:
+    last_elements = _elements(operators[last])
+    if last_elements not in sizes:
         return None
-    sizes.remove(mine)
+    sizes.remove(last_elements)
     fitting = [i for i in operators[last].inputs if _elements(operators[i]) == sizes[0]]
     return fitting[-1] if fitting else None
 

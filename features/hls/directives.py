@@ -35,8 +35,8 @@ class Directed:
     """One loop under directives.
 
     Attributes:
-        loop: of the program.
-        copies: of its body.
+        loop: the loop of the program.
+        copies: copies of its body.
         pipe: `off`, `flatten`, nothing for the default; None where no directive can stand.
         tile: block length.
         unrolled: whether a flattened loop around it unrolls it.

@@ -15,7 +15,7 @@ from forerun.data.program import ProgramGraph
 from forerun.features.hls.instructions import NAN, Instructions
 
 UNKNOWN_TRIPS = 8.0
-"""Of a loop whose bound stands in memory, such as the row of a sparse matrix."""
+"""Trips of a loop whose bound is read from memory, such as the row of a sparse matrix."""
 
 _PLACE = re.compile(r"auto\{(\w+)\}")
 _DIRECTIVE = re.compile(r"__(PARA|PIPE|TILE)__")
@@ -108,7 +108,7 @@ class _Reader:
         own = sorted(self._bodies[head] - frozenset().union(*inner))
         outer = loops[parent] if parent >= 0 else None
         places, reduction = _places(self._program, head)
-        mine = self._variable.get(head, ("", NAN))[0]
+        counter = self._variable.get(head, ("", NAN))[0]
         return Loop(
             parent=parent,
             depth=outer.depth + 1 if outer else 0,
@@ -117,7 +117,7 @@ class _Reader:
             counts=self._code.counts(own),
             places=places,
             reduction=reduction,
-            carried=any(mine not in names for _, names in self._code.sums(own)),
+            carried=any(counter not in names for _, names in self._code.sums(own)),
             reached=self._reached(head, own),
         )
 

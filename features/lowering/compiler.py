@@ -103,10 +103,10 @@ def _joins(nodes: Nodes, space: dict[int, float], producer: int, consumer: int) 
     kind = nodes.kind[producer]
     if kind == "reduce":
         return False
-    mine, theirs = space[consumer], space[producer]
-    if abs(mine - theirs) <= _SAME_SPACE * mine + 2:
+    consumer_space, producer_space = space[consumer], space[producer]
+    if abs(consumer_space - producer_space) <= _SAME_SPACE * consumer_space + 2:
         return True
-    return theirs < mine and kind not in ("pool", "softmax", *_NORMS)
+    return producer_space < consumer_space and kind not in ("pool", "softmax", *_NORMS)
 
 
 def _root(parent: dict[int, int], i: int) -> int:

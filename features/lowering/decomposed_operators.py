@@ -64,7 +64,7 @@ def tidied_table(graph: OperatorGraph, fused_rms_norm: bool) -> OperatorGraph:
     transposed view, and root-mean-square norms as chains.
 
     Args:
-        graph: from the table; it is not changed.
+        graph: graph from the table; it is not changed.
         fused_rms_norm: whether the runtime has one kernel for a root-mean-square norm over the
             last dimension (torch since 2.9, measured on the benchmark's own rows).
     """
@@ -115,7 +115,7 @@ def _gelu(graph: _Graph, i: int) -> _Idiom | None:
 
 
 def _gate(graph: _Graph, i: int) -> _Idiom | None:
-    """Times its own sigmoid."""
+    """A tensor times a sigmoid of itself, such as SiLU."""
     if not graph.is_function(i, *_GATES) or len(graph.ops[i].inputs) != 1:
         return None
     source, times = graph.ops[i].inputs[0], graph.only_reader(i, "mul")

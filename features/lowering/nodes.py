@@ -24,7 +24,7 @@ class Nodes:
         kind: kinds, with transposed convolutions as `conv`, gathers as `copy`, and pooling down to
             one pixel as `reduce`.
         name: ATen names without overload, others in lower case.
-        function: of elementwise operators, else the name.
+        function: function of elementwise operators, else the name.
         sources, readers: positions of producers and consumers.
         work, read, written, weights: FLOPs and elements.
         batched: whether the batch size changes it.
@@ -78,7 +78,7 @@ class Nodes:
         return len(self.readers[i]) == 1
 
     def shape(self, i: int) -> Sequence[int]:
-        """What it writes."""
+        """Shape of its first result; empty without one."""
         shapes = self.ops[i].output_shapes
         return shapes[0] if shapes else ()
 

@@ -16,7 +16,7 @@ BEFORE, WITHIN, AFTER = range(3)
 
 
 class Place(NamedTuple):
-    """What several devices that share a network make of a tensor.
+    """How a tensor is distributed over several devices that share a network.
 
     Attributes:
         divided: whether tensor parallelism divides it.
@@ -86,10 +86,10 @@ class Requests:
 
 
 class RequestLog:
-    """Requests being written down; a tensor is freed when nobody holds it any more.
+    """A log of requests; a tensor is freed when its last holder releases it.
 
     Attributes:
-        place: of the tensors that are made from now on.
+        place: place of the tensors that are made from now on.
     """
 
     def __init__(self) -> None:
@@ -127,12 +127,12 @@ class RequestLog:
         return self._constant[tensor] + self._batched[tensor]
 
     def hold(self, tensor: int) -> int:
-        """One more holder."""
+        """Count one more holder of a tensor, which is returned."""
         self.holders[tensor] += 1
         return tensor
 
     def release(self, *tensors: int) -> None:
-        """One holder less of each; the last one frees a tensor."""
+        """Count one holder less of each tensor; a tensor without holders is freed."""
         for tensor in tensors:
             self.holders[tensor] -= 1
             if not self.holders[tensor]:
@@ -142,7 +142,7 @@ class RequestLog:
         """A chain of results, each made from the one before, which is freed then.
 
         Args:
-            elements: of every one of them.
+            elements: elements of each result.
             items: bytes of an element of each, in order.
             batched: whether they grow with the batch.
 
@@ -157,7 +157,7 @@ class RequestLog:
         return last
 
     def requests(self) -> Requests:
-        """What was written."""
+        """The requests that were logged."""
         return Requests(
             np.array(self._events, dtype=np.intp),
             np.array(self._constant),

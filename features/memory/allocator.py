@@ -152,7 +152,7 @@ class Replay:
     """Requests played to an allocator, and the most that they came to.
 
     Args:
-        expandable_segments: as in `CachingAllocator`.
+        expandable_segments: the option of `CachingAllocator`.
     """
 
     def __init__(self, *, expandable_segments: bool = False) -> None:

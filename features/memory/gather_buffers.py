@@ -55,16 +55,16 @@ def reserved_by_stream(
     Args:
         asked: requests of one device.
         sizes: (tensors,) bytes of each.
-        expandable_segments: as in `forerun.features.memory.allocator`.
+        expandable_segments: the option of `forerun.features.memory.allocator`.
     """
     events, scattered = asked.events.tolist(), asked.category == GRADIENTS
     return sum(
         peaks(
             events,
-            np.where(mine, sizes, 0.0).astype(np.int64).tolist(),
+            np.where(of_stream, sizes, 0.0).astype(np.int64).tolist(),
             expandable_segments=expandable_segments,
         ).reserved
-        for mine in (scattered, ~scattered)
+        for of_stream in (scattered, ~scattered)
     )
 
 

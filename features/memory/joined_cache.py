@@ -26,7 +26,7 @@ def first_pass_elements(op: Operator, operators: Sequence[Operator]) -> float:
 
     Args:
         op: attention.
-        operators: of its graph; those that the attention reads directly made what it reads.
+        operators: operators of its graph.
     """
     plain = cached_elements(op, operators) * prompt_tokens(op)
     if len(op.input_shapes) < 3:

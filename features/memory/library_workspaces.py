@@ -21,7 +21,7 @@ def cublas_workspace_mib(network: Network) -> float:
     """MiB of cuBLAS workspaces in a run; 0 without matrix products.
 
     Args:
-        network: in inference or in training.
+        network: a network in inference or in training.
     """
     if not any(op.kind in _PRODUCTS for op in network.graph.operators):
         return 0.0

@@ -44,7 +44,7 @@ def inference_requests(
 
     Args:
         graph: forward operators.
-        precision: of the run.
+        precision: precision of the run.
         setup: how it runs; None for the graph as it stands, all results and no cache.
         execution: compiled or not, and how images lie in memory.
     """

@@ -40,9 +40,9 @@ class LoadedNetwork:
 
     Args:
         graph: forward operators.
-        precision: of the run.
-        setup: of a training run; None for inference.
-        inference: of a forward pass; None for the graph as it stands.
+        precision: precision of the run.
+        setup: set-up of a training run; None for inference.
+        inference: set-up of a forward pass; None for the graph as it is.
         execution: compiled or not, and how images lie in memory.
     """
 
@@ -176,7 +176,7 @@ class LoadedNetwork:
             yield from (weight for weight in weights if weight.owner is None)
 
     def elements(self, op: Operator) -> float:
-        """Of an operator's results."""
+        """Number of elements of an operator's results."""
         return float(sum(map(prod, op.output_shapes)) * (op.repeat if self._training else 1))
 
     def _keep_cache(self, op: Operator) -> None:

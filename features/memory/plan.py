@@ -36,7 +36,7 @@ class MemoryPlan:
         parts: live memory at its peak by category (`CATEGORIES`).
         convolutions: inputs and outputs of all spatial convolutions without groups, those that
             cuDNN may give workspaces of many times their size.
-        largest_convolution: of the largest one of them.
+        largest_convolution: input and output of the largest one of them.
         traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
             is; never its name.
         looks_up: whether it looks up embeddings.
@@ -57,7 +57,7 @@ class MemoryPlan:
 
     @property
     def has_attention(self) -> bool:
-        """Whether it attends."""
+        """Whether the network has attention."""
         return self.traits[-2] > 0
 
     @property
@@ -90,7 +90,7 @@ def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
     """The plan of the same run with an optimizer of so many states a weight; sizes are shifted.
 
     Args:
-        plan: of a training step.
+        plan: plan of a training step.
         slots: weights' size times this is what the optimizer keeps.
     """
     more = slots * plan.parts["weights"] - plan.parts["optimizer"]
@@ -200,7 +200,7 @@ def memory_plan(
     Args:
         network: a forward graph in inference or in training.
         execution: compiled or not, and how images lie in memory.
-        expandable_segments: as in `forerun.features.memory.allocator`.
+        expandable_segments: the option of `forerun.features.memory.allocator`.
     """
     setup: Setup = network.inference or InferenceSetup()
     if network.phase == "training":
@@ -252,8 +252,8 @@ class _Elements:
 
     Attributes:
         written: (2,) results of all operators.
-        convolutions: by `_convolution`, (2, n) inputs and outputs of n convolutions.
-        shares: of operators that are batch norms, layer norms, attention, convolutions.
+        convolutions: class of `_convolution` -> (2, n) inputs and outputs of n convolutions.
+        shares: shares of operators that are batch norms, layer norms, attention, convolutions.
     """
 
     written: Column

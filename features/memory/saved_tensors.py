@@ -28,7 +28,7 @@ class Saved(NamedTuple):
     Attributes:
         inputs: whether its activation operands are kept.
         output: whether its result is.
-        extra_bytes: of tensors made for this purpose alone (statistics, positions).
+        extra_bytes: bytes of tensors made only to be saved (statistics, positions).
         through: whether the gradient of the result is, unchanged, that of its operands.
         view: whether it makes no memory of its own: its result lies in its operand's.
     """
@@ -117,7 +117,7 @@ def kept_operands(
 
     Args:
         op: the operator.
-        differentiable: of each operand, whether it has a gradient.
+        differentiable: for each operand, whether it has a gradient.
         trained: whether the operator's own weights have.
         weighed: whether it has weights at all.
     """
@@ -224,8 +224,8 @@ def _views_around_attention(graph: OperatorGraph, unfused: frozenset[int]) -> It
         scaled = op.attributes.get("function") == "mul"
         if len(op.inputs) != 1 or len(op.input_shapes) != 1 or op.parameter_elements:
             continue
-        mine = readers.get(place, ())
-        into = len(mine) == 1 and (mine[0] in before or fused(mine[0]))
+        its_readers = readers.get(place, ())
+        into = len(its_readers) == 1 and (its_readers[0] in before or fused(its_readers[0]))
         if into and (scaled or op.name == "aten.clone"):
             before.add(place)
             yield place

@@ -60,7 +60,7 @@ def weights_of(
 
     Args:
         op: any operator; its `parameter_elements` are parted by its kind and shapes.
-        setup: of a training run; with a LoRA rank linear layers get adapters and the rest is
+        setup: set-up of a training run; with a LoRA rank linear layers get adapters and the rest is
             frozen.
         adapted: whether this one gets an adapter if it is linear.
     """
@@ -164,7 +164,7 @@ def device_shares(asked: Requests, setup: TrainingSetup, stage: int) -> NDArray[
     Args:
         asked: requests of the whole network.
         setup: how many devices share what.
-        stage: of the pipeline: 0 is the first.
+        stage: stage of the pipeline; 0 is the first.
     """
     shares = np.where(asked.divided, 1.0 / setup.tensor_parallel, 1.0)
     stages = setup.pipeline_parallel

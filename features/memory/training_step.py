@@ -43,7 +43,7 @@ class Steps:
 
     Args:
         graph: forward operators.
-        precision: of the run.
+        precision: precision of the run.
         setup: optimizer, checkpointing, accumulation, adapters.
         execution: compiled or not.
     """

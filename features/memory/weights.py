@@ -68,7 +68,7 @@ def graph_weights(
     Args:
         graph: forward operators.
         precision: of the run: what weights are stored in where the set-up says nothing.
-        setup: of a training run.
+        setup: set-up of a training run.
 
     Raises:
         NothingToAdapt: the set-up has a LoRA rank, and no linear layer gets an adapter.

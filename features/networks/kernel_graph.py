@@ -31,7 +31,7 @@ NODE_FEATURES: tuple[str, ...] = (
     *("log_work", "log_traffic", "log_fixed_traffic", "log_m", "log_n", "log_k", "log_groups"),
     *("aligned_8", "aligned_64", "tensor", "log_repeat", "log_readers", "log_sources"),
 )
-"""Of one kernel, a sample where it grows with the batch; logarithms of 1 + value, in units of ten
+"""Features of a kernel, per sample where it grows with the batch; log(1 + value), in units of ten
 (one for counts)."""
 
 
@@ -142,9 +142,9 @@ def _features(kernels: Kernels, edges: Edges) -> NDArray[np.float32]:
 def _refined(colour: NDArray[np.intp], edges: Edges) -> NDArray[np.intp]:
     """Colours refined by the multisets of colours on either side (Weisfeiler-Leman)."""
     sums = [colour.astype(np.uint64)]
-    for salt, (mine, other) in enumerate((edges, edges[::-1])):
+    for salt, (nodes, other) in enumerate((edges, edges[::-1])):
         total = np.zeros(len(colour), dtype=np.uint64)
-        np.add.at(total, mine, _mixed(colour[other].astype(np.uint64), salt + 1))
+        np.add.at(total, nodes, _mixed(colour[other].astype(np.uint64), salt + 1))
         sums.append(total)
     return _ids(np.stack(sums, axis=1))
 

@@ -67,8 +67,8 @@ class Gathered:
     """Operators of many queries that share a device and a precision.
 
     Attributes:
-        device: theirs.
-        precision: theirs.
+        device: device of all queries.
+        precision: precision of all queries.
         table: operators of all of them.
         owner: (len(table),) position among the queries given to `gather`.
     """

@@ -22,8 +22,8 @@ Matrix = NDArray[np.float64]
 
 SHORTEST_S = 1e-10
 LANES_PER_UNIT = 64.0
-"""Of a compute unit, each doing a multiply-add a cycle: P100, V100, A100 and all of AMD's data
-centre GPUs. It stands in for units and clock where a sheet lacks either."""
+"""Lanes of a compute unit, each doing a multiply-add per cycle: P100, V100, A100 and all of AMD's
+data centre GPUs. It stands in for units and clock where a sheet lacks either."""
 TYPICAL_GHZ = 1.5
 """Highest clock of a GPU whose sheet gives neither clock nor units; between P100 (1.3) and H100
 (2.0)."""
@@ -33,8 +33,9 @@ memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V
 to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by less
 than 10 %. The errors of left-out GPUs hardly depend on it."""
 GRAPHICS_FP64_SHARE = 0.1
-"""Of the fp32 rate: boards below do fp64 at 1/32 or 1/64 of it and have GDDR memory, those above at
-1/2 and have HBM (`forerun.features.operators.roofline.sustained_tflops` parts them alike)."""
+"""Share of the fp32 rate that separates graphics boards, which do fp64 at 1/32 or 1/64 of it and
+have GDDR memory, from those that do it at 1/2 and have HBM, as in
+`forerun.features.operators.roofline.sustained_tflops`."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ more than a waiting device. The booster corrects the level, so a third more or l
 on devices it saw."""
 
 WAITING_SHARE = 0.2
-"""Of the design power: clocks up and no kernel running. The least draw in loops of tiny kernels is
-33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
+"""Share of the design power with clocks up and no kernel running. The least draw in loops of tiny
+kernels is 33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
 
 _THREADS_PER_UNIT = 2048.0
 _TYPICAL_UNITS, _TYPICAL_L2_MIB = 80, 6.0

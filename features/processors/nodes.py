@@ -33,7 +33,7 @@ class CpuNode:
         flops: a multiply-add counts as two; of nodes that are no products, function values.
         read, written: bytes of activations.
         weights: bytes of parameters.
-        rows: of the product: output pixels, or tokens; of other nodes, results.
+        rows: rows of a product (output pixels, or tokens); of other nodes, results.
         columns, depth: output channels and terms of each sum, of products; else 1.
         scales: whether all but the weights grows with the batch.
         repeat: how often it runs.
@@ -170,7 +170,7 @@ _PRODUCTS: dict[str, Callable[[Operator], tuple[float, float, float, float]]] = 
 
 
 def function_name(op: Operator) -> str:
-    """Of an elementwise operator; empty for others."""
+    """Name of an elementwise operator's function; empty for other kinds."""
     return str(op.attributes.get("function", "")) if op.kind == "elementwise" else ""
 
 
@@ -184,5 +184,5 @@ def _pair(value: object) -> tuple[int, ...]:
 
 
 def bytes_of(shapes: Sequence[tuple[int, ...]]) -> float:
-    """In fp32."""
+    """Bytes of tensors of these shapes in fp32."""
     return 4.0 * sum(map(prod, shapes))

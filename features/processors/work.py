@@ -23,7 +23,7 @@ OTHERS = tuple(kind for kind in NODE_KINDS if kind not in PRODUCTS)
 NEAR_BYTES = 2.0**20
 """Activations of a node that stay in a core's own cache: 1 to 2 MiB on servers since 2017."""
 CACHE_BYTES = 2.0**24
-"""Of the last level's cache, one core's share in use where nothing is known."""
+"""One core's share of the last cache level that is assumed where it is not known."""
 
 SHARED = ("near_weights", "far_weights", "near_bytes", "far_bytes")
 FIXED = ("product_node", "other_node", "run")
@@ -63,7 +63,7 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
     Args:
         graph: any graph.
         factor: samples over those of the graph's own batch.
-        cache_bytes: of the last level, that one run can hold.
+        cache_bytes: bytes of the last cache level that one run can hold.
     """
     nodes = _nodes(GraphKey(graph))
     held = sum(node.weights * node.repeat for node in nodes)

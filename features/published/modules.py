@@ -131,7 +131,7 @@ def with_summed_logits(network: Any) -> Any:
     """A language model whose output is the sum of its logits, one number a sequence.
 
     Args:
-        network: of transformers, with a vocabulary's head.
+        network: a model of transformers with a language-model head.
     """
     from torch import nn
 

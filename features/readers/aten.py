@@ -13,10 +13,10 @@ VIEWS = frozenset(
     "view view_as _reshape_alias _unsafe_view tensor_split dropout feature_dropout alpha_dropout "
     "native_dropout rot90_view diagonal getitem _assert_tensor_metadata".split()
 )
-"""Operators that move no data in inference: consumers point at what they look at."""
+"""Operators that move no data in inference: their readers are linked to what they view."""
 
 DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "native_dropout"})
-"""Those among them that drop activations in training."""
+"""Operators among these that drop activations in training."""
 
 FACTORIES = frozenset(
     "arange empty empty_like empty_strided empty_permuted eye full full_like linspace new_empty "

@@ -29,7 +29,7 @@ class Call:
 
     Attributes:
         name: plain ATen name, as `plain_name` gives it; `library::name` of other operators.
-        arguments: by their names in the operator's schema; tensors as `Ref` or lists of them.
+        arguments: arguments by name in the operator's schema; tensors as `Ref` or lists of them.
         outputs: names of what it makes.
     """
 

@@ -40,7 +40,7 @@ def build(name: str, image_size: int) -> Any:
     """An `nn.Module` on the meta device, with no weights.
 
     Args:
-        name: as in `timm.list_models()`; retired names that timm still maps are taken too.
+        name: a name of `timm.list_models()`, or a retired name that timm still maps.
         image_size: height and width in pixels; networks that fix their input are built for it.
 
     Raises:

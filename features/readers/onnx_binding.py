@@ -40,7 +40,7 @@ class Binding:
         """The shape of a graph input.
 
         Args:
-            name: of the input.
+            name: name of the input.
             dims: `TensorShapeProto.Dimension`s.
 
         Raises:

@@ -61,9 +61,9 @@ def ordered(
     """The nodes so that each comes after those it reads from.
 
     Args:
-        nodes: in any order.
+        nodes: nodes, in any order.
         given: names that stand before the first node: inputs and weights.
-        where: of the message.
+        where: position of the message.
         shadows: names may be made that are given already, as branches do.
 
     Raises:

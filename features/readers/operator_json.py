@@ -186,7 +186,7 @@ def _check_attributes(attributes: Any, at: str) -> None:
 
 
 def _check_operator(op: Operator, position: int) -> None:
-    """What a kind needs of its shapes."""
+    """Check an operator's shapes against what its kind requires."""
     check = _NEEDS.get(op.kind)
     missing = None if check is None else check(op)
     if missing:

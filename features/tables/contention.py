@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHARE_WITH = 0.98
-"""Of the runs, that must have as many seconds as the windows are cut to."""
+"""Share of the runs that must be at least as long as the windows are cut to."""
 MOST_SECONDS = 30
 KINDS = ("user", "nice", "system", "steal", "idle")
 
@@ -41,7 +41,7 @@ def colocations(
         seconds: length of the windows; as many as nearly all runs have when None.
         profiled: whether profiles hold the relative speed with ONE_LOAD. The runs that it is taken
             from must not be judged then.
-        cpu: that the programs are pinned to; the last one, as the collector does, when None.
+        cpu: CPU that the programs are pinned to; the last one, as in the collector, when None.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
     frame = with_own_cpu(samples, cpu)
@@ -87,7 +87,7 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
 
     Args:
         samples: with columns of single CPUs.
-        cpu: that they are pinned to; the last one, as the collector does, when None.
+        cpu: CPU that they are pinned to; the last one, as in the collector, when None.
     """
     cpus = sorted(
         {
@@ -103,9 +103,9 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
     for kind in KINDS:
         columns = [f"cpu{each}.{kind}_share" for each in cpus]
         if all(column in samples for column in columns):
-            mine = f"cpu{own}.{kind}_share"
-            more[f"own_cpu.{kind}_share"] = samples[mine]
-            others = [column for column in columns if column != mine]
+            own_column = f"cpu{own}.{kind}_share"
+            more[f"own_cpu.{kind}_share"] = samples[own_column]
+            others = [column for column in columns if column != own_column]
             more[f"other_cpus.{kind}_share"] = samples[others].sum(axis=1)
     return samples.assign(**more)
 
@@ -124,13 +124,13 @@ def _profiles(
     share = (runs["cpu_s"] / runs["wall_s"]).to_numpy(dtype=np.float64)
     found = {}
     for victim in np.unique(victims):
-        mine = alone & (victims == victim) & np.isfinite(share)
-        usual = float(min(1.0, np.median(share[mine]))) if mine.any() else None
-        window = HostWindow(tuple(names), _middle(values[mine & whole]))
+        isolated = alone & (victims == victim) & np.isfinite(share)
+        usual = float(min(1.0, np.median(share[isolated]))) if isolated.any() else None
+        window = HostWindow(tuple(names), _middle(values[isolated & whole]))
         facts = {
             "working_set_mib": sizes.get(str(victim)),
             "cpu_share": usual,
-            "cpu_spread": _spread(runs["p_cpu"].to_numpy(dtype=np.float64)[mine]),
+            "cpu_spread": _spread(runs["p_cpu"].to_numpy(dtype=np.float64)[isolated]),
         }
         found[str(victim)] = ProgramProfile(str(victim), window, empty, **facts)
     return found
@@ -165,8 +165,8 @@ def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[s
     free = np.zeros(len(samples), dtype=np.bool_)
     sessions = samples["session"].astype(str).to_numpy()
     begun, over = samples["from_s"].to_numpy(), samples["to_s"].to_numpy()
-    for session, mine in runs.groupby("session"):
-        first, last = mine["spawned_s"].min(), mine["stopped_s"].max()
+    for session, of_session in runs.groupby("session"):
+        first, last = of_session["spawned_s"].min(), of_session["stopped_s"].max()
         free |= (sessions == str(session)) & ((over <= first) | (begun >= last))
     values = samples.loc[free, list(names)].to_numpy(dtype=np.float32)
     return HostWindow(tuple(names), _middle(values[None]))

@@ -18,9 +18,10 @@ from forerun.data.collectors.interference.native import program
 COLUMNS: Final = (
     "t_s", "late_ms", "latency_ns", "near_ns", "evicted", "read_gbs", "cpu_ms", "limit_ns",
 )  # fmt: skip
-"""Of a tick: monotonic seconds; how late it began; ns a dependent load in 8 MB just passed through
-(median of 5 short probes); ns a load in 3 MB passed through 1 ms ago (median of 256 lines); share
-of those lines slower than `limit_ns`; GB/s of reading 1 MB; its CPU time; that limit, set at start.
+"""Columns of a tick: monotonic seconds; how late it began; ns per dependent load in 8 MB just
+passed through (median of 5 short probes); ns per load in 3 MB passed through 1 ms ago (median of
+256 lines); share of those lines slower than `limit_ns`; GB/s of reading 1 MB; its CPU time; that
+limit, set at start.
 """
 
 SWEEP_S = 60.0

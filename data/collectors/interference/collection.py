@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROBED = "chase4"
-"""Victim that shows what the probe itself evicts: it lives in the cache that the probe looks at."""
+"""Victim that measures what the probe itself evicts: it works in the cache that is probed."""
 
 PAIRS = 4
-"""Timings with the probe, and as many without, in turn."""
+"""Number of timings with the probe, and of those without, in turn."""
 
 ROUNDS = 3
-"""Sizings of each victim's work."""
+"""Rounds in which each victim's work is sized."""
 
 
 @dataclass
@@ -247,7 +247,7 @@ def watched(
 
     Args:
         session: folder that they journal into.
-        cpu: that the probe is pinned to.
+        cpu: CPU that the probe is pinned to.
         cpus: whose hardware counters are read.
         plan: clock, probe and margin.
     """

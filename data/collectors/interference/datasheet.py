@@ -50,12 +50,12 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
 
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
     rows = []
-    for name, mine in alone.groupby("victim", sort=False):
-        row: dict[str, Any] = {"victim": name, "isolated": len(mine)}
-        row |= {kind: float(mine[kind].median()) for kind in ("cpu_s", "wall_s")}
+    for name, of_victim in alone.groupby("victim", sort=False):
+        row: dict[str, Any] = {"victim": name, "isolated": len(of_victim)}
+        row |= {kind: float(of_victim[kind].median()) for kind in ("cpu_s", "wall_s")}
         for kind in ("cpu", "wall"):
-            row[f"cv_{kind}"] = _variation(mine[f"{kind}_s"])
-            row[f"cv_p_{kind}"] = _variation(mine[f"p_{kind}"])
+            row[f"cv_{kind}"] = _variation(of_victim[f"{kind}_s"])
+            row[f"cv_p_{kind}"] = _variation(of_victim[f"p_{kind}"])
         rows.append(row)
     return pd.DataFrame(rows).sort_values("victim", ignore_index=True) if rows else pd.DataFrame()
 

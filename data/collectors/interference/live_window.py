@@ -17,10 +17,10 @@ def watch(
     """Journal a session of one run in which nothing is run.
 
     Args:
-        folder: of the collection.
+        folder: folder of the collection.
         seconds: for how long.
         process: whose own share of a CPU is read too; none when None.
-        cpus: that may be used; all that this process may use when None.
+        cpus: CPUs that may be used; all that this process may use when None.
     """
     usable = usable_cpus() if cpus is None else list(cpus)
     session = folder / "journal" / "000"

@@ -138,7 +138,7 @@ class Neighbour:
         state: what it is.
         cpu: CPU it is pinned to; -1 for none.
         scratch: folder for its files.
-        seed: of its phases.
+        seed: seed of its phases.
         switches: monotonic time and whether it was on from then on.
     """
 

@@ -52,8 +52,8 @@ class OwnProgram:
         """Run it, pinned to the last CPU, and journal a session.
 
         Args:
-            folder: of the collection.
-            cpus: that may be used; all that this process may use when None.
+            folder: folder of the collection.
+            cpus: CPUs that may be used; all that this process may use when None.
 
         Yields:
             The row of each run.
@@ -85,9 +85,9 @@ class OwnProgram:
     def _timed(self, cpu: int, folder: Path, sampler: Sampler) -> dict[str, float]:
         """One run: when it began and ended, and CPU seconds of it and of all that it waited for."""
         launch = [str(program("neighbours")), str(cpu), "launch", *self.command]
-        said = folder / "said.txt"
+        error_log = folder / "said.txt"
         nothing = subprocess.DEVNULL
-        with said.open("wb") as errors:
+        with error_log.open("wb") as errors:
             start = time.monotonic()
             process = subprocess.Popen(  # noqa: S603
                 launch, stdin=nothing, stdout=nothing, stderr=errors, process_group=0
@@ -105,7 +105,7 @@ class OwnProgram:
             end = time.monotonic()
         process.returncode = code = os.waitstatus_to_exitcode(status)
         if code:
-            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             why = f": {lines[-1][:MOST_SAID]}" if lines else ""
             raise FailedProgram(f"{self.name} ended with code {code}{why}")
         return {"start": start, "end": end, "user_s": used.ru_utime, "system_s": used.ru_stime}

@@ -56,7 +56,7 @@ class ContentionPlan:
         clock_s: interval of the sampler.
         probe_ms: interval of the cache probe; 0 is no probe.
         margin_s: seconds of sampling before the first and after the last run of a session.
-        seed: of the order and of dynamic neighbours.
+        seed: seed of the order and of dynamic neighbours.
     """
 
     victims: tuple[str, ...]
@@ -134,12 +134,12 @@ class ContentionPlan:
             draw.shuffle(pairs)
             count = max(1, self.isolated)
             for block in range(count):
-                mine = pairs[block::count]
+                block_runs = pairs[block::count]
                 if self.isolated:
                     nth = number * self.isolated + block
-                    mine = mine + [PlannedRun(nth, v, ISOLATED) for v in self.victims]
-                draw.shuffle(mine)
-                ordered += mine
+                    block_runs = block_runs + [PlannedRun(nth, v, ISOLATED) for v in self.victims]
+                draw.shuffle(block_runs)
+                ordered += block_runs
         return ordered
 
     def _turn(self, each: Shared, number: int) -> list[str]:

@@ -66,7 +66,7 @@ def perform(
         places: CPUs and folder.
         sampler: also reads the victim's own times meanwhile.
         settle_s: seconds that the neighbour runs, at least, before the work begins.
-        seed: of a dynamic neighbour.
+        seed: seed of a dynamic neighbour's phases.
     """
     who, state = victim(planned.victim), planned.state
     row: dict[str, Any] = {
@@ -107,11 +107,11 @@ def _work(
     worker.go()
     row |= worker.result(LONGEST_S)
     used_after, (busy_after, total_after) = neighbour.cpu_s(), busy_s()
-    mine = row["user_s"] + row["system_s"]
+    victim_s = row["user_s"] + row["system_s"]
     row["neighbour_cpu_s"] = round(used_after - used, 3)
     row["on_share"] = round(neighbour.on_share(row["start"], row["end"]), 4)
     # What others used while the work ran; ticks of 10 ms can make it slightly negative.
-    others = (busy_after - busy) - mine - (used_after - used)
+    others = (busy_after - busy) - victim_s - (used_after - used)
     row["others_share"] = round(max(0.0, others) / max(total_after - total, 1e-9), 4)
     works = neighbour.state == ISOLATED or (neighbour.is_alive() and row["neighbour_cpu_s"] > 0)
     row["status"] = "ok" if works or row["on_share"] < 0.01 else "neighbour: it did not run"

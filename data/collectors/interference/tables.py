@@ -44,8 +44,8 @@ def write_tables(folder: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
     """Make the tables of a journal and put them, with datasheet and sources, into the folder.
 
     Args:
-        folder: of the collection; its journal stands under `journal/`.
-        interval_s: of the sampler's clock.
+        folder: folder of the collection; its journal is under `journal/`.
+        interval_s: interval of the sampler's clock, seconds.
 
     Returns:
         Tables by name; empty where nothing was journaled yet.
@@ -75,7 +75,7 @@ def build(journal: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
 
     Args:
         journal: folder with one folder a session.
-        interval_s: of the sampler's clock.
+        interval_s: interval of the sampler's clock, seconds.
     """
     import pandas as pd
 

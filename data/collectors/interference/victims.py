@@ -23,7 +23,7 @@ class Victim:
     Attributes:
         name: also what the program is called by.
         family: one of FAMILIES; whole families are left out when predictors are judged.
-        native: of `victims.c`; a network run by onnxruntime else.
+        native: whether it is a program of `victims.c`; else it is a network run by onnxruntime.
         working_set_mib: memory that it goes through again and again.
     """
 

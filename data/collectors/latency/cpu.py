@@ -34,7 +34,7 @@ class CpuCollector:
     quiet: QuietWait = field(default_factory=QuietWait)
 
     def fixed_s(self, trial: Trial) -> float:
-        """A process, warm-up and window."""
+        """Seconds to start a process, of the warm-up and of the window."""
         return PROCESS_S + self.how.warm_up_s + self.how.window_s
 
     def available(self) -> str | None:
@@ -48,7 +48,7 @@ class CpuCollector:
         return coverage_first(trial for trial in self.trials if library(trial.framework))
 
     def about(self) -> dict[str, Any]:
-        """Device, host and settings."""
+        """Device, host and settings, which a resumed run must share."""
         return {"device": self.device, "threads": self.how.threads, **host_columns()}
 
     def measure(self, trial: Trial) -> Row:

@@ -20,7 +20,7 @@ KILLED = (-9, 137)
 MODULE = "forerun.data.collectors.latency.cpu_run"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PARTS = 5
-"""Of a window: a fifth of a second each where runs are short, longer than a scheduler's turns."""
+"""Parts of a window: a fifth of a second each where runs are short, longer than a time slice."""
 ENERGY_S = 0.5
 """Shortest window that energy is counted over; the counters move every millisecond."""
 
@@ -30,7 +30,7 @@ class CpuRun:
     """How a trial is run.
 
     Attributes:
-        threads: that compute.
+        threads: number of threads that compute.
         window_s: measured time.
         warm_up_s: time before it.
         timeout_s: after which a trial is given up.

@@ -13,7 +13,7 @@ def recorded(run: Run, device: str) -> Run:
     """The run as one CUDA graph; a recording that fails leaves the process unfit for others.
 
     Args:
-        run: that neither waits for the GPU nor asks it anything.
+        run: work to record; it must neither wait for the GPU nor read from it.
         device: `cuda:0`, ...
     """
     import torch

@@ -40,10 +40,10 @@ class GpuCollector:
     """Runs trials one by one on one GPU.
 
     Attributes:
-        index: of the GPU, as torch counts.
+        index: index of the GPU, as torch counts.
         device: what rows call it; the product's name when empty.
         trials: what to measure, in order; a plan of operators and the zoo when None.
-        step: of operators' sizes in that plan.
+        step: step between operators' sizes in that plan.
         only: part of that plan; all of it when None.
         pacing: windows.
     """
@@ -59,7 +59,7 @@ class GpuCollector:
     pacing: Pacing = field(default_factory=Pacing.to_a_budget)
 
     def fixed_s(self, trial: Trial) -> float:
-        """Warm-up and windows."""
+        """Seconds of warm-up and windows."""
         return BETWEEN_S + self.pacing.of(trial).total_s(trial)
 
     def available(self) -> str | None:
@@ -86,7 +86,7 @@ class GpuCollector:
         return gpu_plan(precisions, self.step, self.only, self.fixed_s)
 
     def about(self) -> dict[str, Any]:
-        """Device, host and versions."""
+        """Device, host and versions, which a resumed run must share."""
         import torch
 
         run = self._gpu_run

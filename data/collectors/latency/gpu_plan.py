@@ -32,8 +32,8 @@ def gpu_plan(
     """Trials in the order to measure them.
 
     Args:
-        precisions: of operators.
-        step: of their sizes.
+        precisions: precisions of operators.
+        step: step between operators' sizes.
         only: part of the plan; all of them side by side when None.
         fixed_s: seconds of a trial apart from building its workload.
     """

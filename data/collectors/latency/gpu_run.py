@@ -22,7 +22,7 @@ BATCH_S = 0.005
 QUEUED = 20
 """Runs of an operator that are queued while the GPU waits, at most."""
 CYCLES_PER_S = 2e9
-"""Of a GPU that waits, roughly."""
+"""Rough clock of a waiting GPU, to convert a wait into cycles."""
 CENSORED = ("oom", "failed")
 FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 """What libraries say where torch raises no `OutOfMemoryError`."""

@@ -17,17 +17,17 @@ from forerun.data.collectors.system.nvml import PowerWindow
 from forerun.data.graph import Operator
 
 SHORT_S, LONG_S = 0.2, 2.0
-"""Windows of power."""
+"""Seconds of a short and of a long window of power."""
 REST_S, WARM_UP_S = 0.3, 0.5
-"""Before a long window."""
+"""Seconds of rest and of warm-up before a long window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The windows of one sort of trials.
+    """The windows of one kind of trials.
 
     Attributes:
-        latency: of single runs.
+        latency: window of single runs.
         most: window of power of most trials; None measures none.
         few: the same of one trial in `one_in`.
         one_in: so many trials.
@@ -50,7 +50,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """The windows of all trials."""
+    """The windows of trials of operators and of networks."""
 
     operators: Pace
     networks: Pace
@@ -70,5 +70,5 @@ class Pacing:
         )
 
     def of(self, trial: Trial) -> Pace:
-        """The windows of a trial's sort."""
+        """The windows of a trial's kind."""
         return self.operators if isinstance(trial.subject, Operator) else self.networks

@@ -13,9 +13,9 @@ from forerun.data.collectors.runner.trial import Trial
 WORTH = 1e8
 """FLOPs from which on a trial's time gives a rate."""
 ALIKE = 8.0
-"""Factor of work within which trials' rates speak for each other."""
+"""Factor of work within which trials' rates predict each other's."""
 NEAREST = 4
-"""Of those on either side, at most."""
+"""Most trials on either side, by work, whose rates are used for a prediction."""
 
 Seconds = Callable[[Trial], float]
 
@@ -51,7 +51,7 @@ def side_by_side(plans: Iterable[Iterable[Trial]], seconds: Seconds) -> tuple[Tr
     """Several plans as one, each in its order, with as much time for each wherever it ends.
 
     Args:
-        plans: in the order in which they take turns.
+        plans: the plans, in the order in which they take turns.
         seconds: a guess at what a trial takes.
     """
 
@@ -90,7 +90,7 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Time that is left."""
+        """Seconds of the budget that are left."""
         return self.total_s - self._used_s
 
     def guess_s(self, trial: Trial) -> float:
@@ -99,7 +99,7 @@ class Budget:
         return max(1.0, middle) * self._expected_s(trial)
 
     def _expected_s(self, trial: Trial) -> float:
-        """The same on a machine whose processes start and compile as fast as thought."""
+        """Expected seconds of a trial if starting processes and compiling take what was assumed."""
         slow_runs_s = self.runs * work(trial) / self._rate_of(trial)
         return self.fixed_s(trial) + trial.setup_s + slow_runs_s
 
@@ -119,8 +119,8 @@ class Budget:
         """Book a trial.
 
         Args:
-            trial: that was measured.
-            took_s: in all.
+            trial: the trial that was measured.
+            took_s: seconds that it took in all.
             run_ms: one run; None where it failed.
         """
         self._used_s += took_s

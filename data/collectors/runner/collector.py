@@ -53,7 +53,7 @@ class Broken(Exception):
     """A collector cannot go on in this process; a new one goes on with the journal.
 
     Args:
-        row: of the trial that broke it.
+        row: row of the trial after which it cannot go on.
         why: one line.
     """
 
@@ -93,7 +93,7 @@ def collect(
     Every row is in the journal as soon as it is taken: a run that is killed goes on from there.
 
     Args:
-        collector: that measures.
+        collector: measures each trial.
         journal: where rows are kept.
         budget_s: time for this run.
         unsteady: spread from which on a trial is measured again in what is left of the budget, the

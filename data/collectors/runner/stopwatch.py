@@ -16,11 +16,11 @@ class Timing:
     """What the runs of one workload took.
 
     Attributes:
-        median_ms: of single runs, warm-up left out.
+        median_ms: median of single runs, milliseconds, warm-up left out.
         spread: interquartile range over median; 0 where fewer than two runs fitted.
         drift: median of the second half over that of the first, less 1; 0 below four runs.
         repeats: runs that count.
-        window_s: from the start of the first run that counts to the end of the last.
+        window_s: seconds from the start of the first run that counts to the end of the last.
         fastest_ms: the quickest run of all, also of those that do not count: on a busy machine the
             nearest to a quiet one.
     """
@@ -33,7 +33,7 @@ class Timing:
     fastest_ms: float
 
     def columns(self) -> dict[str, Any]:
-        """As columns of a table of measurements."""
+        """These figures as columns of a table of measurements."""
         return {
             "latency_ms": self.median_ms,
             "spread": self.spread,
@@ -148,7 +148,7 @@ def summary(times_s: Sequence[float], window_s: float) -> Timing:
 
     Args:
         times_s: at least one, in the order they were taken.
-        window_s: from the first start to the last end.
+        window_s: seconds from the first start to the last end.
     """
     middle = median(times_s)
     spread = drift = 0.0

@@ -75,18 +75,18 @@ class Worker:
             WorkerFailed: it does not in time, or ends.
         """
         if self._line(timeout_s) != READY:
-            raise WorkerFailed("it did not say that it is ready")
+            raise WorkerFailed("it did not report that it is ready")
 
     def go(self) -> None:
-        """Let it begin."""
+        """Start its work."""
         stdin = self._process.stdin
         if stdin is None:
-            raise WorkerFailed("it takes no orders")
+            raise WorkerFailed("its standard input is closed")
         with suppress(BrokenPipeError):
             stdin.write(b"go\n")
 
     def result(self, timeout_s: float) -> dict[str, Any]:
-        """The JSON object it says at its end.
+        """The JSON object that it prints at its end.
 
         Raises:
             WorkerFailed: there is none in time.
@@ -94,9 +94,9 @@ class Worker:
         try:
             row = json.loads(self._line(timeout_s))
         except ValueError as error:
-            raise WorkerFailed("it said no JSON object") from error
+            raise WorkerFailed("it printed no JSON object") from error
         if not isinstance(row, dict):
-            raise WorkerFailed("it said no JSON object")
+            raise WorkerFailed("it printed no JSON object")
         return row
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -119,7 +119,7 @@ class Worker:
     def _line(self, timeout_s: float) -> bytes:
         stdout = self._process.stdout
         if stdout is None:
-            raise WorkerFailed("it says nothing")
+            raise WorkerFailed("it printed nothing")
         end = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
             left = end - time.monotonic()

@@ -36,12 +36,12 @@ class Readable(Protocol):
     """A source that is read on the clock.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
     """
 
     @property
     def name(self) -> str:
-        """As in `sources.json`."""
+        """Name of the source in `sources.json`."""
         ...
 
     def read(self, root: Path) -> Reading:
@@ -62,7 +62,7 @@ class Missing:
     """A source that this machine has not.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
         reason: why.
     """
 

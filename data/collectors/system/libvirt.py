@@ -53,7 +53,7 @@ class Libvirt:
     """All machines of this host.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
         numbers: machine -> its number since this was made.
     """
 
@@ -89,7 +89,7 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
 
     Args:
         text: what virsh printed.
-        numbers: of machines that were seen before; new ones are added.
+        numbers: name -> number of machines seen before; new machines are added.
     """
     found = Reading()
     for block in re.split(r"^Domain: ", text, flags=re.MULTILINE)[1:]:

@@ -83,12 +83,12 @@ class Nvml:
         return None if found is None else found.used / MIB
 
     def energy_j(self) -> float | None:
-        """The energy counter."""
+        """Energy counter of the device, joules; None where it has none."""
         found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if found is None else found / 1e3
 
     def power_limit_w(self) -> float | None:
-        """The limit in force."""
+        """Power limit in force, watts; None where it is not reported."""
         found = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         return None if found is None else found / 1e3
 
@@ -156,9 +156,9 @@ class Watch:
     """Samples of a device, taken by a thread while a `with` block runs.
 
     Attributes:
-        device: that is looked at.
+        device: the device that is sampled.
         every_s: between looks.
-        samples: in the order they were taken.
+        samples: samples, in the order they were taken.
     """
 
     device: Nvml
@@ -186,7 +186,7 @@ class Watch:
             self._over.wait(self.every_s)
 
     def columns(self) -> dict[str, Any]:
-        """Those of `looks`; mean power and utilisation, null in a window below `AVERAGED_S`."""
+        """Columns of `looks`, mean power and utilisation; null in a window below `AVERAGED_S`."""
         settled = self.samples[self._settled :]
         return {
             "sampled_power_w": _mean(s.power_w for s in settled),
@@ -201,8 +201,8 @@ class PowerWindow:
 
     Attributes:
         seconds: shortest window.
-        warm_up_s: of runs before it.
-        rest_s: of none before those.
+        warm_up_s: seconds of runs before it.
+        rest_s: idle seconds before those.
         step_s: longest wait for a step; a counter that stands still that long is not there.
         clock: seconds.
     """

@@ -1,4 +1,4 @@
-"""What other processes take of the processors while something is measured, and waiting for less."""
+"""Load of other processes while something is measured, and waiting until there is less of it."""
 
 import os
 import time
@@ -8,10 +8,11 @@ from pathlib import Path
 
 ROOT = Path("/")
 BUSY_SHARE = 0.25
-"""Of the processors in use by others, from which on times are taken for disturbed: measured on two
-processors, where a neighbour on the other one slowed small networks by a tenth at this share."""
+"""Share of the processors in use by others from which on a measurement counts as disturbed:
+measured on two processors, where a neighbour on the other one slowed small networks by a tenth at
+this share."""
 STOLEN_SHARE = 0.03
-"""Of the time that a hypervisor gave to others, likewise."""
+"""Share of time stolen by a hypervisor from which on a measurement counts as disturbed."""
 LOOK_S = 0.25
 
 
@@ -20,10 +21,10 @@ class Ticks:
     """Counts since the machine started, in ticks of all processors.
 
     Attributes:
-        busy: that any process ran.
-        stolen: that a hypervisor ran something else while one wanted to.
-        total: of all kinds, idle ones too.
-        own: that this process and those it started and waited for ran.
+        busy: seconds that any process ran.
+        stolen: seconds that a hypervisor ran another guest while a process was ready.
+        total: seconds of all kinds, idle ones included.
+        own: seconds of this process and of children that it has waited for.
     """
 
     busy: float
@@ -37,8 +38,8 @@ class OtherLoad:
     """What others took over an interval.
 
     Attributes:
-        busy_share: of all processors' time, without this process and its children.
-        stolen_share: of all processors' time, taken by a hypervisor.
+        busy_share: share of all processors' time in use, without this process and its children.
+        stolen_share: share of all processors' time taken by a hypervisor.
     """
 
     busy_share: float

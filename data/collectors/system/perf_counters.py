@@ -45,7 +45,7 @@ class PerfCounters:
 
     Attributes:
         files: (CPU, event) -> file descriptor.
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
         totals: (CPU, event) -> the last reading of the file, and events so far.
     """
 

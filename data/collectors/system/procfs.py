@@ -31,7 +31,7 @@ class Source:
     """One file, and how its text is read.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
         path: relative to the root of the file system.
         parse: text -> reading.
     """

@@ -18,7 +18,7 @@ class Resctrl:
     """The monitor of the root group.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
     """
 
     name: str = "resctrl"

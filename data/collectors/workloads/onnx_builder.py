@@ -20,7 +20,7 @@ class NetworkBuilder:
     Tensors are named by number. The batch is a free dimension. Shapes are those of one sample.
 
     Args:
-        shape: of the input, without the batch.
+        shape: shape of the input, without the batch dimension.
         tokens: entries of the vocabulary; 0 where the input is an image or a vector.
     """
 
@@ -77,7 +77,7 @@ class NetworkBuilder:
         return self.activate(made, activation)
 
     def batch_norm(self, x: str) -> str:
-        """By running means and variances."""
+        """Batch normalisation with running means and variances."""
         width = self.shapes[x][0]
         ones = [self.constant(np.ones(width, np.float32)) for _ in range(2)]
         zeros = [self.constant(np.full(width, 0.1, np.float32)) for _ in range(2)]
@@ -105,7 +105,7 @@ class NetworkBuilder:
         return self.node("Mul", [product, half], shape)
 
     def pool(self, x: str, kernel: int, stride: int, kind: str = "MaxPool") -> str:
-        """Maxima or means over windows."""
+        """Pooling: maxima or means over windows."""
         channels, height, width = self.shapes[x]
         size = (-(-height // stride), -(-width // stride))
         pads = [0 if stride == kernel else kernel // 2] * 4
@@ -113,7 +113,7 @@ class NetworkBuilder:
         return self.node(kind, [x], (channels, *size), **how)
 
     def mean(self, x: str) -> str:
-        """Of each channel of an image, as a vector."""
+        """Mean of each channel of an image, as a vector."""
         width = self.shapes[x][0]
         return self.node("Flatten", [self.node("GlobalAveragePool", [x], (width, 1, 1))], (width,))
 
@@ -127,11 +127,11 @@ class NetworkBuilder:
         return self.node("Mul", [x, self.node(kind, [outer], (channels, 1, 1))], self.shapes[x])
 
     def add(self, x: str, y: str) -> str:
-        """Element by element."""
+        """Elementwise sum."""
         return self.node("Add", [x, y], self.shapes[x])
 
     def concat(self, parts: list[str]) -> str:
-        """Of channels."""
+        """Concatenation of channels."""
         channels = sum(self.shapes[part][0] for part in parts)
         return self.node("Concat", parts, (channels, *self.shapes[parts[0]][1:]), axis=1)
 
@@ -149,7 +149,7 @@ class NetworkBuilder:
         )
 
     def layer_norm(self, x: str) -> str:
-        """Over the last dimension."""
+        """Layer normalisation over the last dimension."""
         width = self.shapes[x][-1]
         ones = self.constant(np.ones(width, np.float32))
         return self.node(
@@ -157,7 +157,7 @@ class NetworkBuilder:
         )
 
     def reshape(self, x: str, *shape: int) -> str:
-        """Every sample to a shape."""
+        """Reshape every sample; the batch dimension stays."""
         target = self.constant(np.array([0, *shape], np.int64))
         return self.node("Reshape", [x, target], shape)
 
@@ -192,7 +192,7 @@ class NetworkBuilder:
         return self.node("Add", [words, self.weight(length, width, scale=0.1)], (length, width))
 
     def model(self, output: str) -> bytes:
-        """The ONNX file."""
+        """Content of the ONNX file."""
         shape = ["N", *self.shapes[output]]
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         graph = helper.make_graph(self._nodes, "network", [self._input], [result], self._weights)

@@ -235,7 +235,7 @@ class OnnxDefinition:
 
 
 def _quick() -> dict[str, Callable[[], bytes]]:
-    """Those that the two-minute collection measures."""
+    """Networks that the two-minute collection measures, by name."""
     return {
         "cpu-residual-a": (
             partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)
@@ -303,7 +303,7 @@ def _convolutional() -> dict[str, Callable[[], bytes]]:
 
 
 def _others() -> dict[str, Callable[[], bytes]]:
-    """Further ones of all kinds."""
+    """Further networks of all kinds, by name."""
     return {
         "cpu-dense-b": (partial(dense, 224, 64, 20, (5, 8, 12, 8))),
         "cpu-branches-b": (partial(branches, 256, 64, 7)),

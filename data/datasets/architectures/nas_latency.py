@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pandera.pandas import DataFrameSchema
 
 Column = NDArray[np.float64]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
 TRAINING_ARCHITECTURES: Final = 900
 """Training architectures of a source device: those with ids below this."""
@@ -161,10 +161,10 @@ class NasLatency(Dataset):
             early = (rows["arch_id"] < TRAINING_ARCHITECTURES).to_numpy()
             published = protocols_of(bundle)
             parts = {f"nasflat_{space}/{k}": v for k, v in published.get(space, {}).items()}
-            if theirs := published["help"].get(space):
+            if help_split := published["help"].get(space):
                 parts[f"help_{space}"] = {
-                    "train": theirs["meta_train"],
-                    "test": theirs["meta_test"],
+                    "train": help_split["meta_train"],
+                    "test": help_split["meta_test"],
                 }
             for protocol, devices in parts.items():
                 train = early & is_one_of(rows["device"], devices["train"])
@@ -220,21 +220,26 @@ def times_of(rows: "pd.DataFrame", architectures: int) -> dict[str, Column]:
     if "framework" in rows:
         names = names + "_" + rows["framework"].astype(str) + "_" + rows["task"].astype(str)
     found = {}
-    for device, mine in rows.groupby(names, observed=True):
+    for device, of_device in rows.groupby(names, observed=True):
         times = np.full(architectures, np.nan)
-        latency = mine["latency_ms"].to_numpy(dtype=np.float64)
-        times[mine["arch_id"].to_numpy()] = np.where(latency > 0, latency, np.nan)
+        latency = of_device["latency_ms"].to_numpy(dtype=np.float64)
+        times[of_device["arch_id"].to_numpy()] = np.where(latency > 0, latency, np.nan)
         found[str(device)] = times
     return found
 
 
-def middle(times: Column, places: Places) -> Places:
-    """Those of these places that are not among the tenth fastest or slowest of them, ascending."""
-    places = places[times[places] > 0]
-    if not len(places):
-        return places
-    low, high = np.quantile(times[places], [0.1, 0.9])
-    return np.asarray(places[(times[places] >= low) & (times[places] <= high)])
+def middle(times: Column, index: Indices) -> Indices:
+    """The positions of `index` whose times lie between the first and the ninth decile, in order.
+
+    Args:
+        times: n times; rows without a positive time are left out.
+        index: positions in `times`.
+    """
+    index = index[times[index] > 0]
+    if not len(index):
+        return index
+    low, high = np.quantile(times[index], [0.1, 0.9])
+    return np.asarray(index[(times[index] >= low) & (times[index] <= high)])
 
 
 def _help_judged(rows: "pd.DataFrame", protocol: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -242,8 +247,8 @@ def _help_judged(rows: "pd.DataFrame", protocol: Mapping[str, Any]) -> NDArray[n
     queried = rows["arch_id"].between(protocol["n_pool"], last - 1).to_numpy()
     judged = np.zeros(len(rows), dtype=np.bool_)
     for device in protocol["meta_test"]:
-        mine = np.flatnonzero(queried & is_one_of(rows["device"], [device]))
-        if len(mine):
+        of_device = np.flatnonzero(queried & is_one_of(rows["device"], [device]))
+        if len(of_device):
             times = rows["latency_ms"].to_numpy(dtype=np.float64)
-            judged[middle(times, mine)] = True
+            judged[middle(times, of_device)] = True
     return judged

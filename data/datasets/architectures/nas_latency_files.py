@@ -131,11 +131,11 @@ def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | Non
     shared = [_read(raw, f"*latency_data/rice_{name}.pickle") for name in ("raspi4", "pixel3")]
     if latency is None or any(times is None for times in shared):
         return None
-    mine = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
-    if any(rows.empty for rows in mine):
+    of_devices = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
+    if any(rows.empty for rows in of_devices):
         return None
-    pairs = zip(*(rows["latency_ms"].tolist() for rows in mine), strict=True)
-    ids = dict(zip(pairs, mine[0]["arch_id"].tolist(), strict=True))
+    pairs = zip(*(rows["latency_ms"].tolist() for rows in of_devices), strict=True)
+    ids = dict(zip(pairs, of_devices[0]["arch_id"].tolist(), strict=True))
     asked = zip(*(np.array(times, dtype=np.float32).tolist() for times in shared), strict=True)
     places = [ids[pair] for pair in asked if pair in ids]
     parts = []

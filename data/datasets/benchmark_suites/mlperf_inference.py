@@ -34,7 +34,7 @@ FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 FOLDS: Final = 5
 THROUGHPUT: Final = ("Samples/s", "Queries/s")
 TOKENS: Final = ("Tokens/s", "tokens/s")
-"""Of language models, in rows of newer rounds that name the unit; older rows call them samples."""
+"""Units of language models in newer rounds, which name them; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"
 ENERGY: Final = "millijoules"
 POWER_ONLY: Final = ("Watts", ENERGY)
@@ -234,12 +234,12 @@ def _table(records: list[dict[str, Any]], columns: Mapping[str, str]) -> "pd.Dat
 
 
 def _frame(rows: "pd.DataFrame", columns: Mapping[str, str]) -> "pd.DataFrame":
-    """Columns by our names."""
+    """Upstream's columns under this dataset's names, with typed numbers."""
     import pandas as pd
 
     found = {}
-    for name, theirs in columns.items():
-        known = [None if value in _MISSING else value for value in rows[theirs]]
+    for name, upstream_name in columns.items():
+        known = [None if value in _MISSING else value for value in rows[upstream_name]]
         if name in _NUMBERS:
             column = pd.to_numeric(pd.Series(known)).astype("float64")
             found[name] = column.astype("int64") if name in _WHOLE else column

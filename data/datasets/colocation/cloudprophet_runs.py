@@ -90,7 +90,7 @@ class CloudProphetRuns(PackagedDataset):
         return found + _left_out("leave_one_application_out", runs, "app", known)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Runs without a result."""
+        """Doubtful rows of `runs`: those without a result."""
         runs = bundle.table(RUNS)
         time_ms = np.where(np.isfinite(speeds(runs)), 1e3 * runs["duration_s"], np.nan)
         return check(runs, Quantities(time_ms=time_ms))

@@ -94,7 +94,7 @@ class Contention(MeasuredDataset):
         return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Runs that failed."""
+        """Doubtful rows of `runs`: those that failed."""
         runs = bundle.table("runs")
         wall_ms = runs["wall_s"].to_numpy(dtype=np.float64) * 1e3
         return check(runs, Quantities(time_ms=wall_ms))

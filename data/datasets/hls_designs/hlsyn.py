@@ -128,11 +128,11 @@ class HLSyn(Dataset):
         part = design_parts(designs)
         found = []
         for tool in INDUCTIVE:
-            mine = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
-            found.append(_split(f"inductive/{tool}", mine & ~out, mine & out, ("kernel",)))
+            of_tool = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
+            found.append(_split(f"inductive/{tool}", of_tool & ~out, of_tool & out, ("kernel",)))
             held = np.isin(part, (*JUDGED, *VALIDATION))
-            judged = mine & ~out & np.isin(part, JUDGED)
-            found.append(_split(f"transductive/{tool}", mine & ~out & ~held, judged))
+            judged = of_tool & ~out & np.isin(part, JUDGED)
+            found.append(_split(f"transductive/{tool}", of_tool & ~out & ~held, judged))
         return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
@@ -201,16 +201,16 @@ def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[s
 
     nodes = []
     for node in tree.iter(f"{_SPACE}node"):
-        said = values(node, "node")
-        numbers = {name: int(said[name]) for name in ("block", "function")}
-        texts = {"text": said["text"], "type": int(said["type"])}
-        said_in_full = said.get("full_text")
+        attributes = values(node, "node")
+        numbers = {name: int(attributes[name]) for name in ("block", "function")}
+        texts = {"text": attributes["text"], "type": int(attributes["type"])}
+        full_text = attributes.get("full_text")
         here = {"kernel": kernel, "node": int(node.get("id", "0"))}
-        nodes.append({**here, **numbers, **texts, "full_text": said_in_full})
+        nodes.append({**here, **numbers, **texts, "full_text": full_text})
     edges = []
     for edge in tree.iter(f"{_SPACE}edge"):
-        said = values(edge, "edge")
+        attributes = values(edge, "edge")
         ends = {"src": int(edge.get("source", "0")), "dst": int(edge.get("target", "0"))}
-        numbers = {name: int(said[name]) for name in ("flow", "position")}
+        numbers = {name: int(attributes[name]) for name in ("flow", "position")}
         edges.append({"kernel": kernel, **ends, **numbers})
     return nodes, edges

@@ -31,7 +31,7 @@ CAP_MIB: Final = 38_500.0
 LEAST_OWN_MIB: Final = 200.0
 """Least that a finished run takes on top of its activations: the context alone is more."""
 NOISE: Final = 0.995
-"""Of a smaller batch's peak: runs differ by as much."""
+"""Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
 FAMILY_FOLDS: Final = 10
 MLP_FOLDS: Final = (3, 5)
 SUSPECT: Final = (
@@ -148,8 +148,8 @@ class GpuMemNet(Dataset):
             keys, query = ("family", "model"), ("model", "batch_size")
             fold = folds_of(timm["family"], FAMILY_FOLDS, "family")
             for number_ in np.unique(fold[clean]):
-                mine = fold == number_
-                train, judged = (clean | bound) & ~mine, clean & mine
+                held_out = fold == number_
+                train, judged = (clean | bound) & ~held_out, clean & held_out
                 protocol = f"unseen_family/{number_}"
                 found.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
         return [split for split in found if split.judged.any()]

@@ -146,7 +146,7 @@ class PublishedMemory(PackagedDataset):
         return found + _left_out("unseen_source", "source", table, sources(table), kept)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Repeats of a row above."""
+        """Doubtful rows of `table`: repeats of an earlier row."""
         return check(bundle.table("table"), Quantities(), same=REPEAT)
 
 

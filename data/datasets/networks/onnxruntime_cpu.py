@@ -71,6 +71,6 @@ class OnnxruntimeCpu(MeasuredDataset):
         return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Rows asked and answered twice."""
+        """Doubtful rows of `runs`: the same query with the same result twice."""
         runs = bundle.table("runs")
         return check(runs, Quantities(time_ms=runs["latency_ms"].to_numpy(dtype=np.float64)))
