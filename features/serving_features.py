@@ -50,8 +50,8 @@ CACHE_BYTES: Final = 64e3
 USUAL_TAKEN: Final = 1 / 16
 """Experts that a token takes, of all, where that is not known: 8 of 128."""
 MOST_TAKEN: Final = 0.95
-"""Upper bound of the share of active weights that experts hold: the rest is attention and
-shared experts."""
+"""Most that the share of experts per token may be of the share of active weights: attention and
+shared experts are always active."""
 USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
 """Pixels and frames of a token and passes of a step, as in most diffusion models."""
 LAYERS: Final = 14.0

@@ -1,7 +1,7 @@
 """A collection: co-located victims, one run after another, while a sampler reads the machine.
 
-All is journaled as it happens under `journal/`, one folder a session, so that a collection that
-was killed is readable and goes on with the next call. Tables are made from the journal alone.
+Everything is journaled as it happens under `journal/`, one folder per session, so that a killed
+collection stays readable and resumes with the next call. Tables are made from the journal alone.
 """
 
 import os
@@ -59,10 +59,10 @@ ROUNDS = 3
 
 @dataclass
 class Collection:
-    """A plan and the folder in which it is, or goes on being, carried out.
+    """A plan and the folder in which it is carried out, over one session or several.
 
     Attributes:
-        plan: what shall be run.
+        plan: runs to carry out.
         folder: journal and tables.
         cpus: CPUs that may be used.
     """
@@ -73,7 +73,7 @@ class Collection:
 
     @classmethod
     def open(cls, plan: Path, folder: Path) -> "Collection":
-        """The collection of a plan file in a folder, new or begun earlier.
+        """The collection of a plan file in a folder, new or resumed.
 
         Raises:
             MissingData, BadTable: the plan cannot be read.
@@ -85,11 +85,11 @@ class Collection:
 
     @property
     def work(self) -> LineJournal:
-        """How many units of work each victim does; the same in every session."""
+        """Journal of how many units of work each victim does; the same in every session."""
         return LineJournal(self.folder / "journal" / "work.jsonl")
 
     def limits(self) -> list[str]:
-        """One line for each thing this machine cannot do."""
+        """One line for each part of the plan that this machine cannot run."""
         lines = []
         if len(self.cpus) < 2:
             lines.append("one CPU only: no neighbour on another one")
@@ -104,7 +104,7 @@ class Collection:
     def todo(self) -> list[PlannedRun]:
         """Planned runs that no session has done, in order.
 
-        A session that goes on with a plan has isolated runs of its own to compare with.
+        A session that resumes a plan gets isolated runs of its own to compare with.
         """
         done = {row["key"] for path in self._journals() for row in LineJournal(path).rows()}
         left = [run for run in possible(self.plan.runs(), self.cpus) if run.key not in done]
@@ -114,10 +114,10 @@ class Collection:
         return referenced(left, NEAREST, first)
 
     def run(self, *, budget_minutes: float | None = None) -> Iterator[dict[str, Any]]:
-        """Go on with the plan in a session of its own.
+        """Start or resume the plan in a new session.
 
         Args:
-            budget_minutes: no run is begun after that time; no limit when None.
+            budget_minutes: no run starts after that time; no limit when None.
 
         Yields:
             The row of each run as it is journaled.
@@ -157,9 +157,9 @@ class Collection:
     def _units(self, places: Places) -> dict[str, int]:
         """Work of each victim, sized once for the whole collection.
 
-        In rounds over all victims, of which the fastest counts: other guests may hold the cache for
-        as long as one sizing takes, in which work for which it is too small goes at a fifth of its
-        speed.
+        In several rounds over all victims, of which the fastest counts: other guests may occupy the
+        cache for as long as one sizing takes, and work that no longer fits then runs at a fifth of
+        its speed.
         """
         known = {row["victim"]: int(row["units"]) for row in self.work.rows()}
         sized = {name: 1 for name in self.plan.victims if name not in known}
@@ -243,12 +243,12 @@ class Collection:
 def watched(
     session: Path, cpu: int, cpus: Sequence[int], plan: ContentionPlan
 ) -> Iterator[Sampler]:
-    """Sampler and probe, from some seconds before to some seconds after what is done inside.
+    """Sampler and probe, from `plan.margin_s` before the block until `plan.margin_s` after it.
 
     Args:
         session: folder that they journal into.
         cpu: CPU that the probe is pinned to.
-        cpus: whose hardware counters are read.
+        cpus: CPUs whose hardware counters are read.
         plan: clock, probe and margin.
     """
     journal = LineJournal(session / "samples.jsonl")
@@ -269,7 +269,7 @@ def watched(
 
 @contextmanager
 def pinned(cpu: int) -> Iterator[None]:
-    """This thread, and those it starts, on one CPU; as before afterwards."""
+    """Pin this thread, and those that it starts, to one CPU; afterwards restore its affinity."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:

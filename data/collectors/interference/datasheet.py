@@ -1,4 +1,4 @@
-"""The datasheet of a collection: what was measured, how noisy it is, what was not to be had."""
+"""The datasheet of a collection: what was measured, its noise, and what was not available."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ length.
 
 
 def document(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `sources.json` holds, by session: machine, plan, sources, cache curves."""
+    """Content of `sources.json`, by session: machine, plan, sources, cache curves."""
     return {"sessions": [dict(row) for row in sessions]}
 
 
@@ -61,7 +61,7 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]) -> str:
-    """Text of README.md."""
+    """Text of the collection's README.md."""
     runs = tables["runs"]
     fine = runs[runs["status"] == "ok"]
     parts = [

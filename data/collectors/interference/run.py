@@ -22,7 +22,7 @@ IDLE = ("idle", "iowait")
 
 @dataclass(frozen=True)
 class Places:
-    """CPUs that things are pinned to, and where they write.
+    """CPUs that victims and neighbours are pinned to, and the folder that they write to.
 
     Attributes:
         victim: CPU of the victims and of neighbours on the same one.
@@ -35,7 +35,7 @@ class Places:
     scratch: Path
 
     def of(self, placement: str) -> int:
-        """The CPU of a neighbour."""
+        """The CPU of a neighbour with that placement."""
         return self.victim if placement == "same" else self.other
 
 
@@ -48,7 +48,7 @@ def busy_s(root: Path = ROOT) -> tuple[float, float]:
 
 
 def ambient_share(seconds: float = AMBIENT_S) -> float:
-    """Share of all CPUs that is busy while nothing of ours but sampler and probe runs."""
+    """Share of all CPUs in use while of this collection only sampler and probe run."""
     busy, total = busy_s()
     time.sleep(seconds)
     busy_after, total_after = busy_s()
@@ -58,13 +58,13 @@ def ambient_share(seconds: float = AMBIENT_S) -> float:
 def perform(
     planned: PlannedRun, units: int, places: Places, sampler: Sampler, *, settle_s: float, seed: int
 ) -> dict[str, Any]:
-    """Run it and say what happened; a run that fails has a status that says so.
+    """Carry out a planned run and return its row; the status says whether it failed.
 
     Args:
         planned: victim and state.
         units: work of the victim.
         places: CPUs and folder.
-        sampler: also reads the victim's own times meanwhile.
+        sampler: reads the victim's own times during the run.
         settle_s: seconds that the neighbour runs, at least, before the work begins.
         seed: seed of a dynamic neighbour's phases.
     """

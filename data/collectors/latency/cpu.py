@@ -19,8 +19,8 @@ class CpuCollector:
     """Runs trials one by one, each in a process of its own, with a given number of threads.
 
     Attributes:
-        device: what rows call this machine.
-        trials: what to measure; runtimes that are not installed are passed over.
+        device: name of this machine in the rows.
+        trials: what to measure; those of runtimes that are not installed are left out.
         how: threads and windows.
         quiet: waits while other processes are busy.
     """
@@ -52,9 +52,9 @@ class CpuCollector:
         return {"device": self.device, "threads": self.how.threads, **host_columns()}
 
     def measure(self, trial: Trial) -> Row:
-        """One row, measured in a process of its own while others are quiet.
+        """One row, measured in a process of its own while other processes are idle.
 
-        Where they were not, the trial is run again, and the faster run counts.
+        Where they were not idle, the trial is run again, and the faster run counts.
         """
         load_before = load()
         row = self._watched(trial)
@@ -66,7 +66,7 @@ class CpuCollector:
         return row | {"load_1m": load_before}
 
     def _watched(self, trial: Trial) -> Row:
-        """One run with what others did meanwhile."""
+        """One run, with the load of other processes during it."""
         self.quiet.wait()
         before = self.quiet.read()
         row = self.how.apart(trial)

@@ -1,4 +1,4 @@
-"""A one-minute fingerprint of a device: reference operators, and networks where they are given."""
+"""A one-minute fingerprint of a device: reference operators, and optionally networks."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ ZOO = ("resnet50", "mobilenet-v2", "vit-base", "bert-base-128")
 
 @dataclass(frozen=True)
 class ProbeCollector:
-    """Measures what every device is asked, on the GPU where there is one, else on the processor.
+    """Measures the reference operators, on the GPU where there is one, else on the processor.
 
     Attributes:
         inner: measures the trials; the GPU's collector where it can, else the CPU's, when None.
@@ -88,7 +88,7 @@ def reference_trials(framework: Executor) -> tuple[Trial, ...]:
 
 
 def zoo_trials() -> tuple[Trial, ...]:
-    """A few networks of the zoo in eager torch, alone and in a batch."""
+    """A few networks of the zoo in eager torch, at batch size 1 and in a batch."""
     return tuple(
         Trial(
             Source(name),

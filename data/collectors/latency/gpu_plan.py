@@ -18,11 +18,11 @@ TENSOR_CORES = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
 PRODUCTS = ("linear", "matmul", "conv", "attention")
 PHASES = ("inference", "training")
 BUILD_S, COMPILE_S, RECORD_S = 0.4, 60.0, 1.0
-"""Guesses at what making a network takes, with its first runs, and compiling and recording it."""
+"""Assumed seconds to build a network, with its first runs, to compile it and to record it."""
 
 
 def precisions_of(capability: tuple[int, int]) -> tuple[str, ...]:
-    """What operators are measured in on a GPU of a compute capability."""
+    """Precisions in which operators are measured on a GPU of a compute capability."""
     return ("fp32", *(name for name, least in TENSOR_CORES.items() if capability >= least))
 
 
@@ -65,7 +65,7 @@ def _is_informative(kind: str, precision: str) -> bool:
 
 
 def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
-    """The zoo, eager: in one precision each at all batch sizes in both phases, then in others.
+    """The zoo, eager: each network in one precision at all batch sizes and phases, then in others.
 
     Precisions take turns from network to network; middle batch sizes come first.
     """
@@ -83,7 +83,7 @@ def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
 def slow_trials(precisions: Sequence[str]) -> Iterator[Trial]:
     """Each network at one batch size, as it was run eagerly: recorded, compiled, compiled to train.
 
-    Small networks come first, since nothing ends a compilation that takes longer than thought.
+    Small networks come first, since a compilation that takes longer than assumed is not cut short.
     """
     zoo = sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
     for how, phase in (("recorded", "inference"), *(("compiled", phase) for phase in PHASES)):
@@ -94,7 +94,7 @@ def slow_trials(precisions: Sequence[str]) -> Iterator[Trial]:
 
 
 def _network_precisions(phase: str, precisions: Sequence[str]) -> tuple[str, ...]:
-    """What networks are run in on a GPU that has some precisions for operators."""
+    """Precisions of networks on a GPU, from those of its operators: 16 bits by autocast."""
     autocast = {"fp16": "amp", "bf16": "amp_bf16"}
     there = [p for p in precisions if p in ("fp32", "tf32")]
     there += [autocast[p] for p in precisions if p in autocast]

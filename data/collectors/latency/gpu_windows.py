@@ -30,7 +30,7 @@ class Pace:
         latency: window of single runs.
         most: window of power of most trials; None measures none.
         few: the same of one trial in `one_in`.
-        one_in: so many trials.
+        one_in: number of trials of which one gets `few`.
     """
 
     latency: Stopwatch
@@ -57,10 +57,10 @@ class Pacing:
 
     @classmethod
     def to_a_budget(cls, power_s: float = LONG_S) -> "Pacing":
-        """Thousands of operators, or hundreds of trials of networks, in nine minutes.
+        """Windows for thousands of operators, or hundreds of trials of networks, in nine minutes.
 
         Args:
-            power_s: long windows of power; 0 measures no power at all.
+            power_s: seconds of long windows of power; 0 measures no power.
         """
         short = PowerWindow(min(SHORT_S, power_s)) if power_s > 0 else None
         long = PowerWindow(power_s, WARM_UP_S, REST_S) if power_s > 0 else None

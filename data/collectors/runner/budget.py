@@ -1,4 +1,4 @@
-"""What to measure first when time is short, and how much of it the next trial will take."""
+"""The order of trials under a time budget, and predictions of how long the next will take."""
 
 from bisect import bisect, insort
 from collections import deque
@@ -23,8 +23,8 @@ Seconds = Callable[[Trial], float]
 def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """The same trials, each group once before any group twice.
 
-    A group begins with its trial of middle cost and goes on by halves, so that wherever the budget
-    ends, what was measured spans the costs evenly.
+    A group starts with its trial of median cost and continues by bisection, so that wherever the
+    budget ends, the measured trials span the costs evenly.
     """
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -35,7 +35,7 @@ def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def _from_the_middle(group: Sequence[Trial]) -> list[Trial]:
-    """By cost: the middle, then the middles of both halves, then those of the quarters."""
+    """Trials by cost: the median, then the medians of both halves, then those of the quarters."""
     by_cost = sorted(group, key=work)
     ranges, ordered = deque([(0, len(by_cost))]), []
     while ranges:
@@ -48,11 +48,11 @@ def _from_the_middle(group: Sequence[Trial]) -> list[Trial]:
 
 
 def side_by_side(plans: Iterable[Iterable[Trial]], seconds: Seconds) -> tuple[Trial, ...]:
-    """Several plans as one, each in its order, with as much time for each wherever it ends.
+    """Several plans merged, each in its order, with equal time for each wherever the budget ends.
 
     Args:
         plans: the plans, in the order in which they take turns.
-        seconds: a guess at what a trial takes.
+        seconds: predicted seconds of a trial.
     """
 
     def timed(place: int, trials: Sequence[Trial]) -> Iterator[tuple[float, int, int]]:
@@ -71,7 +71,7 @@ def work(trial: Trial) -> float:
 
 @dataclass
 class Budget:
-    """Time for a run of trials, and what the next one will take of it.
+    """A time budget for trials, with predictions of the time of the next one.
 
     Attributes:
         total_s: seconds in all.
@@ -94,7 +94,7 @@ class Budget:
         return self.total_s - self._used_s
 
     def guess_s(self, trial: Trial) -> float:
-        """What a trial will take, by the pace of what ran so far."""
+        """Predicted seconds of a trial, from the pace of the trials so far."""
         middle = self._slowness[len(self._slowness) // 2] if self._slowness else 1.0
         return max(1.0, middle) * self._expected_s(trial)
 
@@ -104,7 +104,7 @@ class Budget:
         return self.fixed_s(trial) + trial.setup_s + slow_runs_s
 
     def _rate_of(self, trial: Trial) -> float:
-        """The lower quartile of trials of like work, else the nearest: small ones run slower."""
+        """FLOP/s, the lower quartile over trials of similar work, else that of the nearest one."""
         if not self._rates:
             return self.rate
         size = log(max(work(trial), WORTH))
@@ -116,12 +116,12 @@ class Budget:
         return min(near, key=lambda known: abs(known[0] - size))[1]
 
     def spend(self, trial: Trial, took_s: float, run_ms: float | None) -> None:
-        """Book a trial.
+        """Record the time of a trial.
 
         Args:
             trial: the trial that was measured.
             took_s: seconds that it took in all.
-            run_ms: one run; None where it failed.
+            run_ms: milliseconds of one run; None where it failed.
         """
         self._used_s += took_s
         insort(self._slowness, took_s / self._expected_s(trial))
@@ -129,7 +129,7 @@ class Budget:
             insort(self._rates, (log(work(trial)), work(trial) / (run_ms / 1e3)))
 
     def within(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """The trials that fit, in order; one that does not waits until it does."""
+        """The trials that fit into the budget, in order; others are tried again after each."""
         waiting = list(trials)
         while True:
             fits = next((t for t in waiting if self.guess_s(t) <= self.left_s), None)

@@ -1,4 +1,4 @@
-"""What a collector of measurements is, and the loop that all of them run."""
+"""The protocol of collectors of measurements, and the loop that runs them."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ class Collector(Protocol):
 
     Attributes:
         name: the verb after `forerun collect`.
-        rate: FLOP/s of a slow machine of its kind, by which the first trials are guessed.
+        rate: FLOP/s of a slow machine of its kind, from which the first times are predicted.
     """
 
     name: ClassVar[str]
@@ -64,7 +64,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What became of a plan.
+    """Outcome of a plan.
 
     Attributes:
         measured: trials taken in this run.
@@ -90,12 +90,12 @@ def collect(
 ) -> Collected:
     """Measure what the journal lacks, in the order of the plan, until the budget ends.
 
-    Every row is in the journal as soon as it is taken: a run that is killed goes on from there.
+    Every row is in the journal as soon as it is measured: a killed run resumes from there.
 
     Args:
         collector: measures each trial.
         journal: where rows are kept.
-        budget_s: time for this run.
+        budget_s: seconds for this run.
         unsteady: spread from which on a trial is measured again in what is left of the budget, the
             least steady first; of both rows the steadier counts. None measures each once.
         report: called with each trial, its row and the seconds left.
@@ -113,7 +113,7 @@ def collect(
     budget, count = Budget(budget_s, collector.fixed_s, collector.rate), 0
 
     def take(trial: Trial, than: float = inf) -> None:
-        """Measure a trial; its row counts where it spreads less."""
+        """Measure a trial; its row is stored where its spread is below `than`."""
         start = clock()
         try:
             row = trial.columns() | about | collector.measure(trial)
@@ -140,7 +140,7 @@ def collect(
 
 
 def _spreads(journal: Journal, unsteady: float) -> dict[str, float]:
-    """Trials whose repeats spread more than that."""
+    """Key -> spread of trials whose repeats spread more than `unsteady`."""
     good = (row for row in journal.rows() if row.get("status") == "ok")
     spreads = {str(row[KEY]): float(row.get("spread") or 0.0) for row in good}
     return {key: spread for key, spread in spreads.items() if spread > unsteady}
@@ -151,7 +151,7 @@ def _once(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def progress_line(trial: Trial, row: Row, left_s: float) -> str:
-    """What became of a trial, for people."""
+    """A readable line about a measured trial."""
     if row["status"] in ("ok", "throttled"):
         parts = [f"{row['latency_ms']:.4g} ms, spread {100 * row['spread']:.1f} %"]
         parts.append(f"{row['repeats']} runs")

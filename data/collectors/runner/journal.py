@@ -35,7 +35,7 @@ class Journal:
     """The rows of one table while it grows.
 
     Attributes:
-        lines: about what the rows hold for, then a row each.
+        lines: a line about device and settings, then one line per row.
     """
 
     lines: LineJournal
@@ -46,7 +46,7 @@ class Journal:
         return cls(LineJournal(table.with_name(f"{table.name}.journal")))
 
     def open(self, about: Mapping[str, Any]) -> None:
-        """Begin, or go on with, rows that were taken like this.
+        """Start or resume rows that were measured under the same conditions.
 
         Args:
             about: device, host and settings; what may change from run to run is no part of it.
@@ -79,7 +79,7 @@ class Journal:
         return good | {key for key, count in counts.items() if count >= TRIES}
 
     def add(self, key: str, row: Row) -> None:
-        """Keep a row: it outlives this process when this returns."""
+        """Store a row; once this returns, it survives the end of this process."""
         self.lines.append({KEY: key, **{name: _plain(value) for name, value in row.items()}})
 
     def frame(self) -> "pd.DataFrame":
@@ -92,6 +92,6 @@ class Journal:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as Python's; what is not finite is null."""
+    """A NumPy number as Python's; None where it is not finite."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not isfinite(value) else value

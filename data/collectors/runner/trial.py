@@ -1,4 +1,4 @@
-"""One thing to measure: a workload, how it is run, and the row that it becomes."""
+"""A trial: a workload to measure, its execution mode, and its columns in a row."""
 
 import dataclasses
 import hashlib
@@ -44,7 +44,7 @@ class Trial:
         cuda_graph: launched as one recorded CUDA graph.
         group: trials of a group give nearly the same information; a plan begins with one of each.
         flops: FLOPs of a forward pass at batch size 1, to estimate its time; 0 where not known.
-        setup_s: a guess at what must be done before it runs, such as compilation.
+        setup_s: assumed seconds of preparation, such as compilation.
     """
 
     subject: Operator | Source
@@ -68,12 +68,12 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        """Stable: 16 hexadecimal digits of what is run and how."""
+        """Stable key: 16 hexadecimal digits of a hash of workload and execution mode."""
         content = sorted(self.columns().items())
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def columns(self) -> Row:
-        """What a table of measurements says of the run before it took place."""
+        """Columns of a row that are known before the trial is run."""
         is_kernel = isinstance(self.subject, Operator)
         row: Row = {"workload": _workload(self.subject), "label": self.subject.name}
         row |= {"kind": "kernel" if is_kernel else "network", "precision": self.precision}

@@ -1,4 +1,4 @@
-"""Programs that a collector starts, pinned to a CPU, and always ends."""
+"""Child programs of a collector, which are always ended with it."""
 
 import json
 import os
@@ -17,14 +17,14 @@ READY = b"ready"
 
 
 class WorkerFailed(Exception):
-    """A program ended, or said nothing in time, where a line was due."""
+    """A program ended, or printed no line in time."""
 
 
 class Worker:
     """A program in a process group of its own; the group is killed when the block is left.
 
-    Its own group, in this session: a Ctrl-C on the terminal reaches the collector alone, which then
-    ends the programs in order; and the kernel wakes and ends stopped ones if the collector dies.
+    The group is in this session: Ctrl-C on the terminal reaches only the collector, which then ends
+    the programs in order; and the kernel wakes and ends stopped ones if the collector dies.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Worker:
         """
         Args:
             command: program and arguments.
-            talks: it reads and writes lines; everything goes nowhere when False.
+            talks: whether it reads and writes lines; its streams are discarded when False.
             env: environment; this process's when None.
         """
         pipe = subprocess.PIPE if talks else subprocess.DEVNULL
@@ -61,7 +61,7 @@ class Worker:
 
     @property
     def process(self) -> int:
-        """Number of the process, which is also its group's."""
+        """Process id, which is also that of its group."""
         return self._process.pid
 
     def is_alive(self) -> bool:
@@ -69,7 +69,7 @@ class Worker:
         return self._process.poll() is None
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Wait until it says that its work is prepared.
+        """Wait until it reports that its work is prepared.
 
         Raises:
             WorkerFailed: it does not in time, or ends.
@@ -105,7 +105,7 @@ class Worker:
             os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """End all its processes: asked first, then made to."""
+        """End all its processes: by SIGTERM, then by SIGKILL."""
         self.signal_group(signal.SIGTERM)
         self.signal_group(signal.SIGCONT)
         with suppress(subprocess.TimeoutExpired):
@@ -134,7 +134,7 @@ class Worker:
 
 
 def group_cpu_s(group: int) -> float:
-    """Seconds of CPU that the living processes of a group have used, with ended children."""
+    """CPU seconds of a group's running processes, with those of their ended children."""
     total = 0.0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

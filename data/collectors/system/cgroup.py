@@ -1,7 +1,7 @@
-"""Limits and use of the control group this process is in: version 1, version 2, or both (hybrid).
+"""Limits and use of this process's control group: version 1, version 2, or both (hybrid).
 
-Which hierarchy holds a controller is read from /proc/self/cgroup and /proc/self/mounts, so that
-what is bound to version 1 is not looked for in version 2.
+/proc/self/cgroup and /proc/self/mounts say which hierarchy holds a controller, so that one bound to
+version 1 is not looked for in version 2.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The machine that measures: processor, limits that hold it down, what else it does."""
+"""The measuring machine: processor, resource limits, and its other load."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ def cpu_model(root: Path = ROOT) -> str:
 def instruction_set(root: Path = ROOT) -> str | None:
     """The widest vectors that runtimes use: `avx512-vnni`, `avx512`, `avx2`, `neon`, ...
 
-    None where the processor does not tell.
+    None where it is unknown.
     """
     text = _text(root / "proc/cpuinfo")
     found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
@@ -106,7 +106,7 @@ def library(name: str) -> str | None:
 
 
 def host_columns(root: Path = ROOT) -> dict[str, Any]:
-    """What stays the same while the machine is not rebuilt, as columns of a table."""
+    """Fixed properties of the machine, as columns of a table."""
     return {
         "cpu_model": cpu_model(root),
         "instruction_set": instruction_set(root),

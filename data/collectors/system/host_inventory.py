@@ -1,4 +1,4 @@
-"""What this machine says of itself, and which sources it lets a guest read.
+"""Properties of this machine, and the sources that can be read inside a guest.
 
 No host name, address or path of the machine is kept.
 """
@@ -58,7 +58,7 @@ def availability(listed: Sequence[Readable], root: Path = ROOT) -> dict[str, dic
 
 
 def read_all(listed: Sequence[Readable], root: Path = ROOT) -> Reading:
-    """All that can be read now; a source that fails is missing from the reading."""
+    """Values of all sources now; a source that fails is missing from the reading."""
     found = Reading()
     for source in listed:
         try:

@@ -21,10 +21,10 @@ class Ticks:
     """Counts since the machine started, in ticks of all processors.
 
     Attributes:
-        busy: seconds that any process ran.
-        stolen: seconds that a hypervisor ran another guest while a process was ready.
-        total: seconds of all kinds, idle ones included.
-        own: seconds of this process and of children that it has waited for.
+        busy: ticks in which any process ran.
+        stolen: ticks in which a hypervisor ran another guest while a process was ready.
+        total: ticks of all kinds, idle ones included.
+        own: ticks of this process and of children that it has waited for.
     """
 
     busy: float
@@ -47,12 +47,12 @@ class OtherLoad:
 
     @property
     def disturbs(self) -> bool:
-        """Whether times taken meanwhile are doubtful."""
+        """Whether times measured in this interval are doubtful."""
         return self.busy_share > BUSY_SHARE or self.stolen_share > STOLEN_SHARE
 
     @classmethod
     def between(cls, before: Ticks, after: Ticks) -> "OtherLoad":
-        """From two readings; nothing where no time went by."""
+        """Load between two readings; zero shares where no time went by."""
         total = after.total - before.total
         if total <= 0:
             return cls(0.0, 0.0)
@@ -79,14 +79,14 @@ def read_ticks(root: Path = ROOT) -> Ticks | None:
 
 @dataclass
 class QuietWait:
-    """Waits until others leave the processors alone, as long as it may in all.
+    """Waits until other processes leave the processors idle, up to a limit in all.
 
     Attributes:
-        left_s: time for waiting that is left.
-        waited_s: time that was waited.
-        most_s: longest wait at a time.
-        read: takes a reading; None where there is none.
-        sleep: passes time.
+        left_s: seconds that may still be waited.
+        waited_s: seconds waited so far.
+        most_s: longest single wait, seconds.
+        read: takes a reading; returns None where the system has none.
+        sleep: waits for some seconds.
     """
 
     left_s: float = 20.0

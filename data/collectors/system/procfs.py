@@ -1,7 +1,7 @@
-"""What Linux tells every process about the whole machine, under /proc: text into numbers.
+"""Parsers of the files under /proc that describe the whole machine.
 
-Times are in seconds, sizes in bytes, memory in MiB. Parsers are pure and pass over lines that they
-do not understand, so that another kernel's fields are missing rather than wrong.
+Times are in seconds, sizes in bytes, memory in MiB. Parsers are pure and skip lines that they do
+not understand, so that another kernel's fields are missing rather than wrong.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""What hardware says of the last-level cache and of memory bandwidth: /sys/fs/resctrl.
+"""Hardware monitoring of last-level cache and memory bandwidth: /sys/fs/resctrl.
 
-Seldom to be had inside a guest. Of each L3 cache, for all that belongs to no group of its own.
+Rarely available inside a guest. Values are for each L3 cache, over all tasks without a group of
+their own.
 """
 
 from dataclasses import dataclass
