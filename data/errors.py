@@ -1,4 +1,4 @@
-"""The one tree of errors that the asker can mend.
+"""The hierarchy of errors that a caller can correct.
 
     InputError
     ├── UnknownDevice
@@ -22,8 +22,8 @@
     ├── BadArtifact
     └── BrokenPlugin
 
-The same object becomes the command line's one line and the service's problem+json. Anything that
-does not derive from `InputError` is our fault and says so.
+The same object becomes one line of the command line and a problem+json of the service. Any other
+exception is a fault of forerun and is reported as such.
 """
 
 import difflib

@@ -17,7 +17,7 @@ class Metric:
     Attributes:
         name: column and field name; ends in its unit where it has one.
         unit: printed unit.
-        combine: how operators make a workload: `sum`, `max`, or `time_mean` (weighted by latency).
+        combine: how operators' values combine: `sum`, `max`, or `time_mean` (weighted by latency).
         meaning: one line for schemas and documentation.
     """
 
@@ -27,7 +27,7 @@ class Metric:
     meaning: str
 
     def text(self, value: float | None) -> str:
-        """The value as people read it, or `not known` when it is None."""
+        """The value with its unit for display, or `not known` when it is None."""
         if value is None:
             return "not known"
         figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
@@ -78,8 +78,8 @@ CONTENTION_METRICS: tuple[Metric, ...] = (
 SHARES: frozenset[str] = frozenset(
     {"utilisation", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}
 )
-"""Metrics on a scale with ends of its own, 0 and about 1: how wide an interval is, is a difference
-there and no ratio."""
+"""Metrics on a scale from 0 to about 1: the width of an interval is a difference there, not a
+ratio."""
 
 
 def metric(name: str) -> Metric:

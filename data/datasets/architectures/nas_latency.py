@@ -2,7 +2,7 @@
 
 One row of a latency table is one architecture on one configuration: a chip with its runtime, batch
 and precision under one name. Phones of HELP are rounded to whole milliseconds; EAGLE's runtimes
-prune edges of a cell that lead nowhere, HELP's PyTorch runs them.
+prune edges of a cell that do not reach its output, HELP's PyTorch runs them.
 Sources: HELP at 45f70eb9 (MIT), EAGLE's tables as copied in NAS-LLM-GNN at 46d3713c (none stated),
 OneProxy at e3c9b2c6 (MIT), HW-NAS-Bench-360 at a9b243e0 (none stated).
 """
@@ -57,11 +57,11 @@ LATENCIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Tables with times of each space."""
 FOLDED: Final = 0.02
-"""A cell that takes less than this share of its device's median has folded away."""
+"""A cell that takes less than this share of its device's median was optimised away."""
 
 
 class NasLatency(Dataset):
-    """Devices unseen but for a few measurements."""
+    """Judged on unseen devices, of which a few measurements are given (few-shot)."""
 
     name = "nas_latency"
     title = "latency of NAS-Bench-201, FBNet and OFA networks on many devices"
@@ -151,7 +151,7 @@ class NasLatency(Dataset):
         return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`nasflat_SPACE/TASK` and `help_SPACE`; leaving one device out is the examiner's."""
+        """`nasflat_SPACE/TASK` and `help_SPACE`; `training` adds leave-one-device-out."""
         found = []
         for space in ("nb201", "fbnet", "ofa"):
             table = f"{space}_latency"
@@ -175,7 +175,7 @@ class NasLatency(Dataset):
         return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `nb201_latency`: cells that folded away, rounded times, duplicates."""
+        """Doubtful rows of `nb201_latency`: cells optimised away, rounded times, duplicates."""
         rows = bundle.table("nb201_latency")
         times = rows["latency_ms"].to_numpy(dtype=np.float64)
         by_device = rows.groupby("device", observed=True)["latency_ms"]
@@ -189,7 +189,7 @@ class NasLatency(Dataset):
 
 
 def device_slug(name: str) -> str:
-    """A configuration's name as a `Device` is called."""
+    """A configuration's name as the name of a `Device`."""
     return name.lower().replace("_", "-").replace(".", "-")
 
 
@@ -207,7 +207,7 @@ def published_protocols() -> dict[str, Any]:
 
 
 def protocols_of(bundle: Bundle) -> dict[str, Any]:
-    """What a bundle's document `tasks` says, else what was published."""
+    """Protocols of a bundle's document `tasks`, else those that were published."""
     if "tasks" in bundle.documents():
         content: dict[str, Any] = bundle.document("tasks")
         return content

@@ -29,7 +29,7 @@ _ONE_PROXY: Final = {
 
 
 def tables_of(raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-    """Architectures and times of each space; what is not there is left out."""
+    """Architectures and times of each space; missing files are left out."""
     found = {"nb201_archs": _cells(raw), "fbnet_archs": _fbnets(raw), "ofa_archs": _ofas(raw)}
     tables: dict[str, pd.DataFrame | None] = dict(found)
     for space, folder in _HELP_SPACES.items():
@@ -44,7 +44,7 @@ def tables_of(raw: RawFiles) -> dict[str, "pd.DataFrame"]:
 
 
 def _read(raw: RawFiles, pattern: str) -> Any:
-    """What the one file of that pattern holds, or None."""
+    """Content of the one file of that pattern, or None."""
     paths = raw.matching(pattern)
     return plain_data(raw.read(paths[0]), paths[0]) if paths else None
 
@@ -127,7 +127,7 @@ def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame | None":
 
 
 def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | None":
-    """OneProxy's devices; a cell is named by its times on raspi4 and pixel3, as HELP has them."""
+    """OneProxy's devices; its times on raspi4 and pixel3, as in HELP, identify a cell."""
     shared = [_read(raw, f"*latency_data/rice_{name}.pickle") for name in ("raspi4", "pixel3")]
     if latency is None or any(times is None for times in shared):
         return None
@@ -147,7 +147,7 @@ def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | Non
 
 
 def _edge360(raw: RawFiles) -> "pd.DataFrame | None":
-    """Cells that stand for their isomorphic copies, on every board, runtime and task."""
+    """Cells that represent their isomorphic copies, on every board, runtime and task."""
     import pandas as pd
 
     paths = raw.matching("*results/dataset.parquet")

@@ -51,7 +51,7 @@ _COLUMNS = (
 
 
 class LambdaBench(Dataset):
-    """GPUs left out one by one, whatever number of them a system has."""
+    """Leave one GPU model out, with all systems of any number of these GPUs."""
 
     name = "lambda_bench"
     title = "training throughput and GPU memory of ten models on some sixty systems"
@@ -70,7 +70,7 @@ class LambdaBench(Dataset):
     csv_tables = (THROUGHPUT, MEMORY)
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`throughput`, of which zeros (what did not run) are left out, and `monitor_memory`."""
+        """`throughput`, without zeros (workloads that did not run), and `monitor_memory`."""
         import pandas as pd
 
         found: dict[str, pd.DataFrame] = {}
@@ -138,7 +138,7 @@ def gpu_name(system: str) -> str:
 
 
 def usable_memory(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """Rows of `monitor_memory` whose trace saw the run."""
+    """Rows of `monitor_memory` whose trace covers the run."""
     return rows[rows["peak_mem_mib"] >= LEAST_MIB].reset_index(drop=True)
 
 

@@ -2,7 +2,7 @@
 
 One row is one result of one system in one round. Power is of the whole system at the wall (CPUs,
 fans and losses of the supply included), never of an accelerator. Results are quoted with their
-round and submission, as MLPerf's policy asks; what is derived here is not verified by MLCommons.
+round and submission, as MLPerf's policy asks; derived values are not verified by MLCommons.
 Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommons.
 """
 
@@ -106,7 +106,7 @@ _SYSTEM: Final = (
 
 
 class MlperfInference(Dataset):
-    """Rounds to come, and accelerators unseen."""
+    """Judged on later rounds and on unseen accelerators."""
 
     name = "mlperf_inference"
     title = "MLPerf Inference results of the closed division (c) MLCommons, with wall power"
@@ -211,7 +211,7 @@ def _records(raw: RawFiles, pattern: str) -> list[dict[str, Any]]:
 
 
 def _closed(records: list[dict[str, Any]]) -> "pd.DataFrame":
-    """Results once each; those of the last rounds take their power from rows of their own."""
+    """Each result once; in the last rounds power is in separate rows, which are joined."""
     import pandas as pd
 
     names = {*_COLUMNS.values(), *_SAME}

@@ -45,7 +45,7 @@ _FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
 
 
 class Ncpp(Dataset):
-    """Machines unseen; both tables are judged as one row a run."""
+    """Judged on unseen machines; in both tables one row is one run."""
 
     name = "ncpp"
     title = "benchmark scores of Intel Sapphire Rapids machines (public sample of PerfCastDB)"
@@ -63,13 +63,13 @@ class Ncpp(Dataset):
     )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`train` and `test`, without what names machines or moments of the cluster."""
+        """`train` and `test`, without columns that identify machines or times of the cluster."""
         return {
             part: _runs(raw.read(path), part) for part, path in _FILES.items() if path in raw.paths
         }
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `train`, `test` and of `qdf_specs`, what is known of each part."""
+        """Schemas of `train`, `test` and of `qdf_specs`, the specifications of each part."""
         import pandera.pandas as pa
 
         runs = {name: text() for name in (*TEST, PART, "run_id")}
@@ -82,7 +82,7 @@ class Ncpp(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.
 
-        Within `train` each CPU part in turn is judged by the others; `test` is judged as it is.
+        Within `train` each CPU part in turn is held out; `test` is judged as published.
         """
         found = []
         for table in PARTS:
@@ -104,7 +104,7 @@ class Ncpp(Dataset):
 
 
 def _runs(content: bytes, part: str) -> "pd.DataFrame":
-    """Rows of one file; sessions on a machine are numbered as they come."""
+    """Rows of one file; sessions on a machine are numbered in order of appearance."""
     import pandas as pd
 
     frame = pd.read_csv(io.BytesIO(content))

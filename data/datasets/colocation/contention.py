@@ -36,12 +36,12 @@ FEATURE_GROUPS: Final = (
 )
 """Beginnings of columns of `samples` that may be features: shares of time, lengths of queues, and
 what the probe timed. Rates of counts are not among them: a victim's work is fixed, so its faults,
-forks, switches, interrupts, packets and bytes a second tell how long it took, which is the label.
+forks, switches, interrupts, packets and bytes per second give away its time, which is the label.
 """
 
 
 class Contention(MeasuredDataset):
-    """Families of victims left out, neighbours left out, dynamic neighbours from static ones."""
+    """Leave one family of victims or one neighbour out; static to dynamic neighbours."""
 
     name = "contention"
     title = "fixed work with neighbours on a virtual machine, seen from inside"
@@ -115,9 +115,9 @@ def windows(
     seconds: int,
     columns: Sequence[str] | None = None,
 ) -> NDArray[np.float32]:
-    """The first seconds strictly inside each run, as many for every run.
+    """The first seconds strictly inside each run, equally many for every run.
 
-    Equal length, because the number of readings inside a run tells how long it took.
+    Windows have equal length because the number of readings inside a run gives away its time.
 
     Args:
         runs: n runs.

@@ -69,7 +69,7 @@ class HLSyn(Dataset):
     )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`designs`, `graph_nodes` and `graph_edges`; nothing where the archive is not there."""
+        """`designs`, `graph_nodes` and `graph_edges`; empty where the archive is missing."""
         import pandas as pd
 
         if _ARCHIVE not in raw.paths:
@@ -187,7 +187,7 @@ def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[s
     kernel = _RENAMED.get(kernel, kernel)
     if kernel in _UNUSED:
         return [], []
-    # Its archive's checksum was compared: what is parsed is what the authors published.
+    # The archive's checksum was verified: this is the file that the authors published.
     tree = ElementTree.fromstring(content)  # noqa: S314
     titles = {
         (group.get("class"), one.get("id")): one.get("title")

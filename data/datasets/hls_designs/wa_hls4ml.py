@@ -52,7 +52,7 @@ class WaHls4ml(Dataset):
     )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`dense_grid_v0`; nothing where the file is not there."""
+        """`dense_grid_v0`; empty where the file is missing."""
         import pandas as pd
 
         if _FILE not in raw.paths:

@@ -56,7 +56,7 @@ _MLP_SHARES = ("Avg GRACT", "Avg SMACT", "Avg SMOCC", "Avg FP32A")
 
 
 class GpuMemNet(Dataset):
-    """Random rows of perceptrons, as published, and families of vision models left out."""
+    """Random folds of perceptrons, as published, and held-out families of vision models."""
 
     name = "gpumemnet"
     title = "training peak GPU memory of MLPs and timm models"
@@ -75,7 +75,7 @@ class GpuMemNet(Dataset):
     csv_tables = ("horus_mlp", "published_kfold")
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """One table a file; the CNN and transformer tables are too large to be had."""
+        """One table per file; the CNN and transformer tables are too large to be included."""
         import pandas as pd
 
         found: dict[str, pd.DataFrame] = {}
@@ -125,7 +125,7 @@ class GpuMemNet(Dataset):
             "timm_training_peak": pa.DataFrameSchema(timm),
             "horus_mlp": pa.DataFrameSchema({**horus, "model": text()}),
             "published_kfold": pa.DataFrameSchema(kfold),
-            # Made from the models, not downloaded: kept where a bundle has it.
+            # Made from the models, not downloaded; optional in a bundle.
             "timm_sim_features": pa.DataFrameSchema({"model": text()}),
         }
 
@@ -182,7 +182,7 @@ def family(model: str) -> str:
 
 
 def suspects(rows: "pd.DataFrame") -> list[str]:
-    """Why each run cannot have finished as it should; empty where nothing speaks against it.
+    """Reason why each run cannot have finished properly; empty for runs that are not suspect.
 
     Args:
         rows: columns of `timm_training_peak` but `family` and `suspect`.

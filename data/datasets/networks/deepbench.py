@@ -69,7 +69,7 @@ _HEADINGS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 class DeepBench(Dataset):
-    """GPUs left out one by one, and architectures left out whole."""
+    """Leave one GPU out, and leave one architecture out."""
 
     name = "deepbench"
     title = "times of matrix products, convolutions and recurrent layers on ten devices"
@@ -166,8 +166,8 @@ class DeepBench(Dataset):
 def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(table, row) of each measurement of one sheet.
 
-    A section begins with its name in the first column; the headings stand in the same row, or in
-    the next.
+    A section starts with its name in the first column; its headings are in the same row or in the
+    next.
     """
     found = _DEVICE.search(path)
     suite = "train" if "/train/" in path else "inference"
@@ -217,7 +217,7 @@ def _is_measured(cells: Mapping[str, Cell]) -> bool:
 
 
 def _numbers(cells: Mapping[str, Cell]) -> dict[str, float]:
-    """Cells as numbers; what is said to be not applicable is not measured."""
+    """Cells as numbers; cells marked as not applicable are missing."""
     return {n: value if isinstance(value, float) else np.nan for n, value in cells.items()}
 
 

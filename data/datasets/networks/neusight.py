@@ -108,11 +108,11 @@ class NeuSight(Dataset):
         return [split for split in found if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `ops`: duplicates, the impossible, throttled groups."""
+        """Doubtful rows of `ops`: duplicates, impossible values, throttled groups."""
         return self.flags_of(bundle.table("ops"), bundle.table("devices"))
 
     def flags_of(self, ops: "pd.DataFrame", devices: "pd.DataFrame") -> "pd.DataFrame":
-        """Doubtful rows among these alone, so that training rows are checked without the judged."""
+        """Doubtful rows of a selection, so that training rows are checked without judged rows."""
         bound, floor = bounds_ms(ops, devices)
         latency = ops["latency_ms"].to_numpy(dtype=np.float64)
         utilisation = np.where(bound > _LAUNCH_BOUND_MS, bound / latency, np.nan)
@@ -125,7 +125,7 @@ class NeuSight(Dataset):
 
 
 def e2e_roles(e2e: "pd.DataFrame") -> "pd.DataFrame":
-    """Which rows of the `e2e` table are of devices and models that the paper calls seen.
+    """Rows of the `e2e` table whose device or model the paper calls seen.
 
     Returns:
         n rows of `device_seen` and `model_seen`.
@@ -144,7 +144,7 @@ def e2e_roles(e2e: "pd.DataFrame") -> "pd.DataFrame":
 def bounds_ms(
     ops: "pd.DataFrame", devices: "pd.DataFrame"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Roofline time of each operator by the paper's spec sheets, and a time nothing can undercut.
+    """Roofline time of each operator by the paper's spec sheets, and a strict lower bound.
 
     The second counts arithmetic alone (a small tensor stays in cache, a convolution may run by
     Winograd's algorithm). NaN for devices without a sheet.

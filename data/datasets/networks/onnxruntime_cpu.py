@@ -1,4 +1,4 @@
-"""Operators and networks timed through onnxruntime on processors: our own measurements.
+"""Operators and networks timed through onnxruntime on processors, measured by this project.
 
 One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, at a number
 of threads. Published networks are not among them: those are kept for evaluation.
@@ -23,7 +23,7 @@ FOLDS = 5
 
 
 class OnnxruntimeCpu(MeasuredDataset):
-    """Networks left out in five folds, and numbers of threads."""
+    """Networks held out in five folds, and unseen numbers of threads."""
 
     name = "onnxruntime_cpu"
     title = "operators and networks through onnxruntime on processors"

@@ -1,6 +1,6 @@
 """Throughput of image models on GPUs and CPUs, as the timm project measures it.
 
-One row of `bench` is one model at one image and batch size under one software.
+One row of `bench` is one model at one image size and batch size under one software.
 Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, Apache-2.0.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
 FOLDS: Final = 5
 FAMILY_FOLDS: Final = 10
-"""Groups of families that `unseen_family` leaves out in turn."""
+"""Number of folds of families that `unseen_family` holds out in turn."""
 NETWORK_QUERY: Final = (
     *("model", "device", "phase", "precision", "layout", "torch", "cuda", "compiled"),
     *("img_size", "batch_size"),
@@ -41,7 +41,7 @@ _MEASURES = ("img_size", "batch_size", "samples_per_sec", "step_time", "gmacs", 
 
 
 class TimmBench(Dataset):
-    """Networks on unseen devices, of unseen families, of unseen models."""
+    """Judged on unseen devices, unseen families and unseen models."""
 
     name = "timm_bench"
     title = "throughput of vision models on GPUs and CPUs"

@@ -2,8 +2,8 @@
 
 One row is one run of one model on one to eight GPUs. `avg_power_watts` sums over all of them, in
 steady state, GPUs only; it equals energy per token (image, video) times throughput, so two of the
-three give the third. The cap of sequences is what an operator sets, `avg_batch_size` what came of
-it. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, of 2023.
+three give the third. An operator sets the maximum number of sequences, and `avg_batch_size` is the
+measured one. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, of 2023.
 Source: ml-energy/leaderboard at 0cd52dab and c814c36c. It states no licence: numbers only.
 """
 
@@ -70,7 +70,7 @@ _CHAT_GPUS = ("V100", "A40", "A100")
 
 
 class MlEnergy(Dataset):
-    """Models left out whole, and devices left out."""
+    """Leave one model out, and leave one device out."""
 
     name = "mlenergy"
     title = "power, energy and throughput of serving generative models on H100 and B200"
@@ -146,7 +146,7 @@ class MlEnergy(Dataset):
         return found
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Duplicates, power over the limit, energy against power times time."""
+        """Doubtful rows: duplicates, power over the limit, energy other than power times time."""
         import pandas as pd
 
         if not bundle.has(RUNS):
@@ -171,7 +171,7 @@ class MlEnergy(Dataset):
 
 
 def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of one model and task; parallel degrees stand in a mapping of their own."""
+    """Rows of one model and task; parallel degrees are in a nested mapping."""
     about = {name: model.get(name) for name in (*_MODEL, "architecture")}
     for run in model["configurations"]:
         yield {**about, **run, **run.get("parallelization", {})}

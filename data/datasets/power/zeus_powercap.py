@@ -105,7 +105,7 @@ class ZeusPowerCap(Dataset):
 
 
 def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
-    """Rows of one GPU; which one stands in the file's name."""
+    """Rows of one GPU, which the file's name gives."""
     import pandas as pd
 
     gpu = path.rpartition("_")[2].removesuffix(".csv").upper()
@@ -113,7 +113,7 @@ def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 
 def _windows(raw: RawFiles, path: str) -> list[dict[str, Any]]:
-    """One row a limit: seconds, and joules of all GPUs together."""
+    """One row per limit: seconds, and joules of all GPUs together."""
     import pandas as pd
 
     named = _PROFILE.search(path)
