@@ -1,7 +1,7 @@
-"""What a compiler fuses: chains between matrix products over one iteration space become a kernel.
+"""Fusion by a compiler: chains between matrix products over one iteration space become a kernel.
 
-After the scheduling of torch's Inductor: pointwise operators, norms, reductions and poolings are
-joined where they iterate over the same elements; only what leaves the group is written.
+Follows the scheduling of torch's Inductor: pointwise operators, norms, reductions and poolings are
+fused where they iterate over the same elements; only results used outside the group are written.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _SAME_SPACE = 0.02
 
 
 class Traffic(NamedTuple):
-    """Bytes of one fused kernel: activations read and written, and what no batch changes."""
+    """Bytes of one fused kernel: activations read and written, and those of weights."""
 
     read: float
     written: float
@@ -42,7 +42,7 @@ def fused_groups(nodes: Nodes, members: Sequence[int]) -> list[list[int]]:
 def group_traffic(
     nodes: Nodes, group: Sequence[int], types: Types, gone: Sequence[bool]
 ) -> Traffic:
-    """Bytes that a group reads from outside and that leave it."""
+    """Bytes that a group reads from outside and writes for others."""
     inside = set(group)
     read = written = fixed = 0.0
     seen: set[int] = set()
@@ -62,7 +62,7 @@ def group_traffic(
                 fixed += size
         outside = [k for k in nodes.readers[i] if k not in inside]
         if outside or not nodes.readers[i]:
-            # What only products read is written in their precision.
+            # A result that only products read is written in their precision.
             products = outside and all(nodes.is_product(k) or gone[k] for k in outside)
             written += nodes.written[i] * (types.half if products else types.of[i])
     return Traffic(read, written, fixed)

@@ -1,7 +1,7 @@
 """The kinds of kernels a runtime launches, distinguished as far as their efficiency differs.
 
-A fixed vocabulary: predictors keep one coefficient a kind, by name. The part of a name before the
-first `/` is its root; kinds of one root share what is learned of it.
+A fixed vocabulary: predictors have one coefficient per kind, by name. The part of a name before the
+first `/` is its root; coefficients of kinds with one root are shrunk toward a common one.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,7 +41,7 @@ class KernelKind:
 
     @property
     def root(self) -> str:
-        """What its coefficients are shrunk toward."""
+        """Root of the name, toward whose coefficients those of the kind are shrunk."""
         return self.family or self.name.split("/")[0]
 
 

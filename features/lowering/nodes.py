@@ -13,7 +13,7 @@ _IMAGE_CHANNELS = 3
 
 
 class Nodes:
-    """Operators of one graph with what every later step asks of them.
+    """Operators of one graph, with the properties that later steps need.
 
     Args:
         graph: any graph; it is not changed.
@@ -87,7 +87,7 @@ class Nodes:
         return any(prod(s) == self.written[j] for s in self.ops[i].input_shapes)
 
     def _reached(self) -> list[bool]:
-        """What depends on the image, as the guessed edges may have marked too much."""
+        """Flags of operators that depend on the image; guessed edges may have marked too many."""
         reached: list[bool] = []
         for i, op in enumerate(self.ops):
             kind = self.kind[i]
@@ -96,7 +96,7 @@ class Nodes:
             if standardised_weight or gathered_weight:
                 reached.append(False)
             else:
-                # The reader's own mark counts where the edges say nothing: it compares sizes with
+                # The reader's own mark counts where there are no edges: it compares sizes with
                 # the image. For convolutions and dense layers it always does, as it follows every
                 # edge and constants (position tables, Fourier features) have none.
                 marked = op.batched and (kind == "conv" or self.name[i] == "addmm")

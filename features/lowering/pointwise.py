@@ -26,7 +26,7 @@ _SPREAD = 4.0
 
 
 def kernel_name(nodes: Nodes, i: int) -> str:
-    """Kind of the kernel of an operator that is no product."""
+    """Kind of the kernel of an operator that is not a product."""
     kind, name = nodes.kind[i], nodes.name[i]
     if kind in ("softmax", "layer_norm"):
         return row_kind(kind, nodes.width[i])
@@ -51,8 +51,8 @@ def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[
     Args:
         nodes: the graph.
         i: position of the operator.
-        types: bytes an element, known up to and with this operator.
-        read: mean bytes an element over what it reads.
+        types: bytes per element, known up to and including this operator.
+        read: mean bytes per element over its operands.
     """
     elements, repeat = nodes.read[i], nodes.ops[i].repeat
     rows = []
