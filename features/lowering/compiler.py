@@ -17,7 +17,7 @@ _SAME_SPACE = 0.02
 
 
 class Traffic(NamedTuple):
-    """Bytes of one fused kernel: activations read and written, and those of weights."""
+    """Bytes of one fused kernel: activations read and written, and batch-independent ones."""
 
     read: float
     written: float

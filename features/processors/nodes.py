@@ -1,4 +1,4 @@
-"""Nodes that onnxruntime runs on a processor: of which kind each is, and what work it does."""
+"""Nodes that onnxruntime runs on a processor, with their kinds and amounts of work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class CpuNode:
 
 
 def kind_of(op: Operator) -> str:
-    """Which of `NODE_KINDS` an operator is, were it alone."""
+    """The kind, of `NODE_KINDS`, of an operator that is not fused."""
     if op.kind == "conv":
         return _conv_kind(op)
     function = function_name(op)
@@ -103,14 +103,14 @@ def _conv_kind(op: Operator) -> str:
 
 
 def node_of(op: Operator, kind: str) -> CpuNode:
-    """An operator as a node of that kind."""
+    """An operator as a node of a given kind."""
     read, written = bytes_of(op.input_shapes), bytes_of(op.output_shapes)
     weights = 4.0 * op.parameter_elements
     made = _PRODUCTS.get(kind)
     if made is not None and op.output_shapes and op.input_shapes:
         rows, columns, depth, flops = made(op)
         if kind == "conv_plain" and prod(_pair(op.attributes.get("kernel", (1, 1)))) > 1:
-            # Windows are copied out before they are multiplied.
+            # Windows are copied into a matrix before they are multiplied.
             read = max(read, 4.0 * rows * depth * _groups(op))
         return CpuNode(kind, flops, read, written, weights, rows, columns, depth)
     values = max(read, written) / 4 if kind in ("reduce", "mean") else written / 4
@@ -130,7 +130,7 @@ def _conv_product(op: Operator) -> tuple[float, float, float, float]:
     kernel = prod(_pair(op.attributes.get("kernel", (1, 1))))
     rows, columns, inner = target[0] * prod(target[2:]), target[1], source[1] / groups
     if groups == 1 and len(source) == 4:
-        # Blocks are computed whole.
+        # Incomplete blocks are computed as complete ones.
         columns = -(-columns // BLOCK) * BLOCK
         inner = inner if inner < BLOCK else -(-inner // BLOCK) * BLOCK
     depth = inner * kernel

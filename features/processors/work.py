@@ -1,4 +1,4 @@
-"""What a network asks of a processor, as amounts of work of several kinds; time is linear in them.
+"""Work of a network on a processor, as amounts of several kinds; time is linear in them.
 
 Each kind of product has its arithmetic and the elements that it reads and writes, so that a
 product's efficiency falls where a side of it is short; other kinds have the values that they
@@ -40,8 +40,8 @@ UNITS: Column = np.array(
         term, 2e-10 if kind in PRODUCTS or term == "values" else 5e-11
     ) for kind, term in COLUMNS]
 )  # fmt: skip
-"""Seconds of one unit on a plain core: 10 GFLOP/s, some GB/s, microseconds a node; where fits
-begin."""
+"""Seconds of one unit of each amount on a typical core: 10 GFLOP/s, some GB/s, microseconds per
+node; initial values of fits."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Work:
 
     Attributes:
         amounts: (columns,) as `COLUMNS` says: FLOPs, elements, bytes, counts.
-        nodes: how many nodes run.
+        nodes: number of nodes.
     """
 
     amounts: Column
