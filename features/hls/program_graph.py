@@ -1,4 +1,4 @@
-"""Loops of a program graph: how they nest, how often they run, and what one iteration does.
+"""Loops of a program graph: their nesting, trip counts and operations per iteration.
 
 A loop is a basic block that a later block jumps back to (Aho et al.: natural loops). Its trip count
 follows from the comparison in that block, the store before it and the step at its end. A bound that
@@ -75,12 +75,12 @@ class LoopNest:
 
 @lru_cache(maxsize=256)
 def loop_nest(program: ProgramGraph) -> LoopNest:
-    """The loops of a program; kept by its content."""
+    """The loops of a program, cached by its content."""
     return _Reader(program).nest()
 
 
 class _Reader:
-    """Finds loops, then reads each off its blocks."""
+    """Finds the loops of a program, then analyses the blocks of each."""
 
     def __init__(self, program: ProgramGraph) -> None:
         self._program = program

@@ -1,4 +1,4 @@
-"""What runs ask of a GPU: how busy arithmetic and memory are kept, and what its board offers.
+"""The load of runs on a GPU: utilisation of arithmetic and memory, and figures of the board.
 
 Shares are of the expected device time (`forerun.features.power.kernel_activity`) and linear in the
 operators' work, so that the load of a network is the time-weighted mean of its operators' loads.
@@ -110,11 +110,11 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
 def saturating_load(
     devices: Sequence[Device], arithmetic: float, memory: float, device_s: float = 1.0
 ) -> GpuLoad:
-    """Loads of large products that fill their GPU, so long that the host does not matter.
+    """Loads of large products that fill their GPU and are long enough to hide the host's work.
 
     Args:
         devices: n devices.
-        arithmetic: its rate in terms of the peak, the same for all.
+        arithmetic: rate of arithmetic in terms of the peak, the same for all.
         memory: traffic in terms of the sheet's bandwidth.
         device_s: time of a run, seconds.
 

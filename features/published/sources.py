@@ -1,4 +1,4 @@
-"""How a published network is made and traced: by a function, or from a configuration."""
+"""Sources of published networks: a function, or a configuration of transformers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ def colocations(
     profiled: bool = False,
     cpu: int | None = None,
 ) -> list[Colocation]:
-    """One workload a run, in order.
+    """One workload per run, in order.
 
     The number of seconds inside a run gives away how long it took: windows are cut to a length
     that nearly all runs have, and the few shorter runs have no window.
@@ -74,7 +74,7 @@ def runs_with_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
 
 
 def equal_seconds(runs: "pd.DataFrame", samples: "pd.DataFrame") -> int:
-    """Seconds that nearly all runs have wholly inside, at least 1."""
+    """Number of complete seconds inside nearly all runs, at least 1."""
     inside = samples[(samples["phase"] == "inside") & ~samples["gap"].astype(bool)]
     counts = inside.groupby("run").size().reindex(runs["run"]).fillna(0).to_numpy()
     if not len(counts):
@@ -117,7 +117,7 @@ def _profiles(
     names: Sequence[str],
     empty: HostWindow,
 ) -> Mapping[str, ProgramProfile]:
-    """Victim -> what its isolated runs showed."""
+    """Victim -> profile from its isolated runs."""
     sizes = {each.name: each.working_set_mib for each in VICTIMS}
     alone = (runs["neighbour"] == ISOLATED).to_numpy()
     victims = runs["victim"].astype(str).to_numpy()
@@ -155,13 +155,13 @@ def _with_one_load(runs: "pd.DataFrame") -> float | None:
 
 
 def _spread(p_cpu: NDArray[np.float64]) -> float | None:
-    """Median absolute logarithm of P of runs alone, each over those nearest in time."""
+    """Median absolute logarithm of P of isolated runs, relative to those nearest in time."""
     known = p_cpu[np.isfinite(p_cpu)]
     return float(np.median(np.abs(np.log(known)))) if len(known) > 2 else None
 
 
 def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]) -> HostWindow:
-    """Median over seconds in which neither victim nor neighbour was there: ends of sessions."""
+    """Median over seconds without victim or neighbour, which are at the ends of sessions."""
     free = np.zeros(len(samples), dtype=np.bool_)
     sessions = samples["session"].astype(str).to_numpy()
     begun, over = samples["from_s"].to_numpy(), samples["to_s"].to_numpy()
@@ -173,7 +173,7 @@ def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[s
 
 
 def _middle(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
-    """Median over n x t x c values, as a window of one second; none where there is nothing."""
+    """Median over n x t x c values, as a window of one second; empty without values."""
     if not values.size:
         return ()
     flat = values.reshape(-1, values.shape[2]).astype(np.float64)
