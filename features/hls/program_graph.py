@@ -211,16 +211,16 @@ def _natural_loops(after: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
 
 def _dominators(before: Mapping[int, set[int]]) -> dict[int, set[int]]:
     """Dominators: block -> blocks that every path to it passes."""
-    found = {b: set(before) if before[b] else {b} for b in before}
+    dominators = {b: set(before) if before[b] else {b} for b in before}
     changed = True
     while changed:
         changed = False
         for block in sorted(before):
             if before[block]:
-                through = set.intersection(*(found[b] for b in before[block])) | {block}
-                if through != found[block]:
-                    found[block], changed = through, True
-    return found
+                through = set.intersection(*(dominators[b] for b in before[block])) | {block}
+                if through != dominators[block]:
+                    dominators[block], changed = through, True
+    return dominators
 
 
 def _places(program: ProgramGraph, head: int) -> tuple[dict[str, str], bool]:

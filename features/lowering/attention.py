@@ -71,18 +71,18 @@ def swallowed(nodes: Nodes, i: int, mode: LoweringMode) -> set[int]:
     if not mode.benchmark_table:
         return set()
     fused = is_fused(nodes, i, mode)
-    found: set[int] = set()
+    positions: set[int] = set()
     for start in nodes.sources[i]:
         j = start
         for _ in range(_STEPS):
             scale = nodes.kind[j] == "elementwise" and nodes.function[j] == "mul"
             if not (scale or (fused and nodes.name[j] == "clone")) or not nodes.only(j):
                 break
-            found.add(j)
+            positions.add(j)
             if not nodes.sources[j]:
                 break
             j = nodes.sources[j][0]
-    return found
+    return positions
 
 
 def attention_launches(nodes: Nodes, i: int, mode: LoweringMode, types: Types) -> list[Launch]:

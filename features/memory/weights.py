@@ -127,13 +127,15 @@ def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
 
 def _angles(operators: Sequence[Operator]) -> set[int]:
     """Constants used only in sines and cosines: frequencies are never trained."""
-    found: set[int] = set()
+    positions: set[int] = set()
     for place in range(len(operators) - 1, -1, -1):
         op = operators[place]
-        if not op.batched and (place in found or op.attributes.get("function") in ("sin", "cos")):
-            found.add(place)
-            found.update(i for i in op.inputs if not operators[i].batched)
-    return found
+        if not op.batched and (
+            place in positions or op.attributes.get("function") in ("sin", "cos")
+        ):
+            positions.add(place)
+            positions.update(i for i in op.inputs if not operators[i].batched)
+    return positions
 
 
 def _tied(graph: OperatorGraph, head: int | None, operators: Sequence[Operator]) -> int | None:
@@ -179,18 +181,18 @@ def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
 
 def _nearest(operators: Sequence[Operator], start: Sequence[int], linear: set[int]) -> set[int]:
     """Linear layers met first when walking up from some operators."""
-    found: set[int] = set()
+    positions: set[int] = set()
     todo, known = list(start), set(start)
     while todo:
         place = todo.pop()
         if place in linear:
-            found.add(place)
+            positions.add(place)
             continue
         for source in operators[place].inputs:
             if source not in known:
                 known.add(source)
                 todo.append(source)
-    return found
+    return positions
 
 
 def _first_after(operators: Sequence[Operator], place: int, linear: set[int]) -> Iterator[int]:

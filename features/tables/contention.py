@@ -56,13 +56,13 @@ def colocations(
             for name, one in profiles.items()
         }
     ratios = _reference_ratios(runs)
-    found = []
+    workloads = []
     for row, victim in enumerate(runs["victim"].astype(str)):
         seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
         window, ratio = HostWindow(names, seconds_of), float(ratios[row])
         known = ratio if np.isfinite(ratio) else None
-        found.append(Colocation(profiles[victim], window, reference_ratio=known))
-    return found
+        workloads.append(Colocation(profiles[victim], window, reference_ratio=known))
+    return workloads
 
 
 def runs_with_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:

@@ -59,13 +59,13 @@ def availability(listed: Sequence[Readable], root: Path = ROOT) -> dict[str, dic
 
 def read_all(listed: Sequence[Readable], root: Path = ROOT) -> Reading:
     """Values of all sources now; a source that fails is missing from the reading."""
-    found = Reading()
+    reading = Reading()
     for source in listed:
         try:
-            found.add(source.read(root))
+            reading.add(source.read(root))
         except (OSError, ValueError):
             continue
-    return found
+    return reading
 
 
 def read_task(process: int, root: Path = ROOT) -> Mapping[str, float]:

@@ -91,7 +91,7 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
         text: what virsh printed.
         numbers: name -> number of machines seen before; new machines are added.
     """
-    found = Reading()
+    reading = Reading()
     for block in re.split(r"^Domain: ", text, flags=re.MULTILINE)[1:]:
         name, *lines = block.splitlines()
         prefix = f"libvirt.vm{numbers.setdefault(name, len(numbers))}"
@@ -101,12 +101,12 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
             if amount is None:
                 continue
             if field in BALLOON:
-                found.gauges[f"{prefix}.{BALLOON[field]}"] = amount / 1024
+                reading.gauges[f"{prefix}.{BALLOON[field]}"] = amount / 1024
             for pattern, (counter, unit) in _COUNTED.items():
                 if pattern.fullmatch(field):
                     key = f"{prefix}.{counter}"
-                    found.cumulative[key] = found.cumulative.get(key, 0.0) + unit * amount
-    return found
+                    reading.cumulative[key] = reading.cumulative.get(key, 0.0) + unit * amount
+    return reading
 
 
 def _number(text: str) -> float | None:

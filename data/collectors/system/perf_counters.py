@@ -59,7 +59,7 @@ class PerfCounters:
         Raises:
             OSError: a counter cannot be read any more.
         """
-        found = Reading()
+        reading = Reading()
         for key, file in self.files.items():
             read = COUNTED.unpack(os.read(file, COUNTED.size))
             *before, total = self.totals.get(key, (0, 0, 0, 0.0))
@@ -68,8 +68,8 @@ class PerfCounters:
                 total += events * (wanted_ns / counted_ns)
                 self.totals[key] = (*read, total)
             if key in self.totals:
-                found.cumulative[f"perf.cpu{key[0]}.{key[1]}"] = total
-        return found
+                reading.cumulative[f"perf.cpu{key[0]}.{key[1]}"] = total
+        return reading
 
 
 @contextmanager

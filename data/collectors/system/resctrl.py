@@ -30,7 +30,7 @@ class Resctrl:
         Raises:
             OSError: there is no resctrl, or it may not be read.
         """
-        found = Reading()
+        reading = Reading()
         for cache in sorted((root / FOLDER).iterdir()):
             domain, _, number = cache.name.removeprefix("mon_").rpartition("_")
             if domain != "L3":
@@ -39,11 +39,11 @@ class Resctrl:
             for event in COUNTED:
                 value = _number(cache / event)
                 if value is not None:
-                    found.cumulative[f"{prefix}.{event}"] = value
+                    reading.cumulative[f"{prefix}.{event}"] = value
             held = _number(cache / OCCUPANCY)
             if held is not None:
-                found.gauges[f"{prefix}.{OCCUPANCY}_mib"] = held / 2**20
-        return found
+                reading.gauges[f"{prefix}.{OCCUPANCY}_mib"] = held / 2**20
+        return reading
 
 
 def _number(path: Path) -> float | None:

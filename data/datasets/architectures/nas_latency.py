@@ -152,7 +152,7 @@ class NasLatency(Dataset):
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`nasflat_SPACE/TASK` and `help_SPACE`; `training` adds leave-one-device-out."""
-        found = []
+        splits = []
         for space in ("nb201", "fbnet", "ofa"):
             table = f"{space}_latency"
             if not bundle.has(table):
@@ -171,8 +171,8 @@ class NasLatency(Dataset):
                 judged = is_one_of(rows["device"], devices["test"])
                 if protocol.startswith("help_"):
                     judged = judged & _help_judged(rows, published["help"][space])
-                found.append(Split(protocol, table, train, judged, (), ("device",)))
-        return [split for split in found if split.judged.any()]
+                splits.append(Split(protocol, table, train, judged, (), ("device",)))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `nb201_latency`: cells optimised away, rounded times, duplicates."""

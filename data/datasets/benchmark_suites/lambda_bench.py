@@ -73,16 +73,16 @@ class LambdaBench(Dataset):
         """`throughput`, without zeros (workloads that did not run), and `monitor_memory`."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         rates = [part for p in PRECISIONS for part in (_earlier(raw, p), _later(raw, p))]
         rates = [part for part in rates if part is not None]
         if rates:
-            found[THROUGHPUT] = pd.concat(rates, ignore_index=True)[list(_COLUMNS)]
+            tables[THROUGHPUT] = pd.concat(rates, ignore_index=True)[list(_COLUMNS)]
         traces = [row for path in raw.matching(_TRACES) if (row := _trace(raw, path))]
         if traces:
             frame = pd.DataFrame(traces)
-            found[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
-        return found
+            tables[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas of both tables."""

@@ -162,12 +162,12 @@ class MlperfInference(Dataset):
         rows = bundle.table(CLOSED)
         rounds = rows["round"].astype(str).to_numpy(dtype=np.str_)
         order = round_numbers(rounds)
-        found = []
+        splits = []
         for name in np.unique(rounds):
             judged = rounds == name
             if name not in FIRST_ROUNDS:
                 train = order < order[judged][0]
-                found.append(Split(f"later_rounds/{name}", CLOSED, train, judged, ("round",)))
+                splits.append(Split(f"later_rounds/{name}", CLOSED, train, judged, ("round",)))
         device = device_keys(rows)
         keys = {"device": device}
 
@@ -176,7 +176,7 @@ class MlperfInference(Dataset):
 
         folds = folds_of(device, FOLDS, "unseen_accelerator")
         every = np.ones(len(rows), dtype=np.bool_)
-        return [*found, *leave_folds_out("unseen_accelerator", folds, every, split)]
+        return [*splits, *leave_folds_out("unseen_accelerator", folds, every, split)]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: the same system listed twice with the same result."""

@@ -84,7 +84,7 @@ class Ncpp(Dataset):
 
         Within `train` each CPU part in turn is held out; `test` is judged as published.
         """
-        found = []
+        splits = []
         for table in PARTS:
             if not bundle.has(table):
                 continue
@@ -93,8 +93,8 @@ class Ncpp(Dataset):
                 out = part == name
                 train = ~out if table == "train" else np.zeros_like(out)
                 protocol = f"unseen_part_of_{table}/{name}"
-                found.append(Split(protocol, table, train, out, (PART,)))
-        return found
+                splits.append(Split(protocol, table, train, out, (PART,)))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `train`: listed twice, or a score that is not positive."""

@@ -86,8 +86,8 @@ class CloudProphetRuns(PackagedDataset):
             return []
         runs = bundle.table(RUNS)
         known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
-        found = _left_out("leave_one_experiment_out", runs, "exp", known)
-        return found + _left_out("leave_one_application_out", runs, "app", known)
+        splits = _left_out("leave_one_experiment_out", runs, "exp", known)
+        return splits + _left_out("leave_one_application_out", runs, "app", known)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those without a result."""
@@ -143,8 +143,8 @@ def relative_speeds(runs: "pd.DataFrame", reference: Mask) -> NDArray[np.float64
 
 def _left_out(protocol: str, runs: "pd.DataFrame", key: str, known: Mask) -> list[Split]:
     values = runs[key].astype(str).to_numpy()
-    found = []
+    splits = []
     for value in np.unique(values[known]):
         out = values == value
-        found.append(Split(f"{protocol}/{value}", RUNS, known & ~out, known & out, (key,)))
-    return found
+        splits.append(Split(f"{protocol}/{value}", RUNS, known & ~out, known & out, (key,)))
+    return splits

@@ -85,13 +85,13 @@ class Contention(MeasuredDataset):
         runs = bundle.table("runs")
         known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
         colocated = known & (runs["neighbour"] != ISOLATED).to_numpy()
-        found = _left_out("leave_one_family_out", runs, "family", known, colocated)
-        found += _left_out("leave_one_corunner_out", runs, "neighbour", known, colocated)
+        splits = _left_out("leave_one_family_out", runs, "family", known, colocated)
+        splits += _left_out("leave_one_corunner_out", runs, "neighbour", known, colocated)
         dynamic = (runs["mode"] == "dynamic").to_numpy()
-        found.append(
+        splits.append(
             Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
         )
-        return [split for split in found if split.judged.any()]
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those that failed."""
@@ -146,8 +146,8 @@ def _left_out(
 ) -> list[Split]:
     """One split per value of a column: its co-located runs are judged, other values train."""
     values = runs[key].astype(str).to_numpy()
-    found = []
+    splits = []
     for value in np.unique(values[colocated]):
         out = values == value
-        found.append(Split(f"{protocol}/{value}", "runs", known & ~out, colocated & out, (key,)))
-    return found
+        splits.append(Split(f"{protocol}/{value}", "runs", known & ~out, colocated & out, (key,)))
+    return splits

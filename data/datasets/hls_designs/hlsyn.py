@@ -126,14 +126,14 @@ class HLSyn(Dataset):
         labelled = np.asarray(designs["latency_cycles"] > 0, dtype=np.bool_)
         out = np.asarray(designs["published_split"] != "train_pool", dtype=np.bool_)
         part = design_parts(designs)
-        found = []
+        splits = []
         for tool in INDUCTIVE:
             of_tool = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
-            found.append(_split(f"inductive/{tool}", of_tool & ~out, of_tool & out, ("kernel",)))
+            splits.append(_split(f"inductive/{tool}", of_tool & ~out, of_tool & out, ("kernel",)))
             held = np.isin(part, (*JUDGED, *VALIDATION))
             judged = of_tool & ~out & np.isin(part, JUDGED)
-            found.append(_split(f"transductive/{tool}", of_tool & ~out & ~held, judged))
-        return [split for split in found if split.judged.any()]
+            splits.append(_split(f"transductive/{tool}", of_tool & ~out & ~held, judged))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `designs`: no label, or listed twice."""

@@ -95,13 +95,13 @@ class WaHls4ml(Dataset):
             return Split(protocol, TABLE, train, judged, keys, ASKED)
 
         settings = grid[list(ASKED)].astype(str).agg(" ".join, axis=1)
-        found = [
+        splits = [
             *leave_folds_out("unseen_width", width, labelled, split),
             *leave_folds_out(
                 "unseen_setting", folds_of(settings, FOLDS, "setting"), labelled, split
             ),
         ]
-        return [one for one in found if one.judged.any()]
+        return [one for one in splits if one.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: synthesis failed, or the same setting again."""

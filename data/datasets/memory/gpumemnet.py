@@ -78,16 +78,16 @@ class GpuMemNet(Dataset):
         """One table per file; the CNN and transformer tables are too large to be included."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         for step in ("step1", "step2"):
             if _MLP.format(step) in raw.paths:
-                found[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
+                tables[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
         if _FAKE in raw.paths:
-            found["timm_training_peak"] = _timm(first_sheet(raw.read(_FAKE), _FAKE))
+            tables["timm_training_peak"] = _timm(first_sheet(raw.read(_FAKE), _FAKE))
         if _HORUS in raw.paths:
             rows = first_sheet(raw.read(_HORUS), _HORUS)[1:]
             kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
-            found["horus_mlp"] = pd.DataFrame(
+            tables["horus_mlp"] = pd.DataFrame(
                 {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
             )
         published = [
@@ -97,8 +97,8 @@ class GpuMemNet(Dataset):
             for row in _kfold(raw, estimator, judged)
         ]
         if published:
-            found["published_kfold"] = pd.DataFrame(published)
-        return found
+            tables["published_kfold"] = pd.DataFrame(published)
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; the perceptrons' columns keep their upstream names."""
@@ -134,13 +134,13 @@ class GpuMemNet(Dataset):
 
         Out-of-memory rows of other families are training rows as lower bounds.
         """
-        found: list[Split] = []
+        splits: list[Split] = []
         if bundle.has("mlp_step2"):
             names = bundle.table("mlp_step2")["Filename"]
             everything = np.ones(len(names), dtype=np.bool_)
             for folds in MLP_FOLDS:
                 fold = folds_of(names, folds, "mlp")
-                found += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
+                splits += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
         if bundle.has("timm_training_peak"):
             timm = bundle.table("timm_training_peak")
             clean = np.asarray(timm["suspect"] == "", dtype=np.bool_)
@@ -151,8 +151,8 @@ class GpuMemNet(Dataset):
                 held_out = fold == number_
                 train, judged = (clean | bound) & ~held_out, clean & held_out
                 protocol = f"unseen_family/{number_}"
-                found.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
-        return [split for split in found if split.judged.any()]
+                splits.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""

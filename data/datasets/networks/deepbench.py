@@ -98,13 +98,13 @@ class DeepBench(Dataset):
             "conv": ("device", "suite", "precision", "precision_note", *_CONV),
             "rnn": ("device", "suite", "cell", "precision", *_RNN),
         }
-        found = {}
+        tables = {}
         for name, listed in rows.items():
             if listed:
                 frame = pd.DataFrame(listed).reindex(columns=list(columns[name]))
                 whole = "n" if name == "gemm" else "batch"
-                found[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
-        return found
+                tables[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; sizes are whole numbers in floating point, as the workbooks hold them."""
@@ -136,7 +136,7 @@ class DeepBench(Dataset):
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/ARCHITECTURE`."""
-        found = []
+        splits = []
         for table in TABLES:
             if not bundle.has(table):
                 continue
@@ -144,14 +144,14 @@ class DeepBench(Dataset):
             for device in np.unique(devices):
                 out = devices == device
                 protocol = f"unseen_device/{table}/{device}"
-                found.append(Split(protocol, table, ~out, out, ("device",)))
+                splits.append(Split(protocol, table, ~out, out, ("device",)))
             generations = np.array([GENERATION.get(d, d) for d in devices], dtype=np.str_)
             derived = {"generation": generations}
             for name in sorted(set(GENERATION.values()) & set(generations.tolist())):
                 out = generations == name
                 protocol, keys = f"unseen_generation/{table}/{name}", ("device", "generation")
-                found.append(Split(protocol, table, ~out, out, keys, (), derived))
-        return found
+                splits.append(Split(protocol, table, ~out, out, keys, (), derived))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `gemm`: duplicates, and times of a few steps of the clock."""

@@ -98,14 +98,14 @@ class NeuSight(Dataset):
         the others, such as the convolutions of the A100 80GB, are not used. No end-to-end row is
         ever a training row.
         """
-        found = []
+        splits = []
         if bundle.has("ops"):
-            found += _operator_splits(bundle.table("ops"))
+            splits += _operator_splits(bundle.table("ops"))
         if bundle.has("e2e"):
             rows = len(bundle.table("e2e"))
             nobody, all_rows = np.zeros(rows, dtype=np.bool_), np.ones(rows, dtype=np.bool_)
-            found.append(Split("end_to_end", "e2e", nobody, all_rows))
-        return [split for split in found if split.judged.any()]
+            splits.append(Split("end_to_end", "e2e", nobody, all_rows))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `ops`: duplicates, impossible values, throttled groups."""
@@ -181,15 +181,15 @@ def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
         is_one_of(device, NVIDIA_TRAINING),
         is_one_of(device, AMD_TRAINING),
     )
-    found = [
+    splits = [
         split("unseen_device", train_part & nvidia_trained, tested & ~nvidia_trained & ~amd),
         split("unseen_device_amd", train_part & amd_trained, tested & ~amd_trained & amd),
     ]
     for name in NVIDIA_TRAINING:
         out = is_one_of(device, (name,))
         train = train_part & nvidia_trained & ~out
-        found.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
-    return found
+        splits.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
+    return splits
 
 
 def _ops_columns() -> "dict[str, Column]":

@@ -65,10 +65,10 @@ class OnnxruntimeCpu(MeasuredDataset):
             return Split(protocol, "runs", train | ~networks, judged & networks, ("label",))
 
         folds = folds_of(runs["label"], FOLDS)
-        found = leave_folds_out("unseen_networks", folds, networks & everything, make)
+        splits = leave_folds_out("unseen_networks", folds, networks & everything, make)
         alone = (runs["threads"] == 1).to_numpy()
-        found.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
-        return [split for split in found if split.judged.any()]
+        splits.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: the same query with the same result twice."""

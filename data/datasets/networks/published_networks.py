@@ -139,8 +139,8 @@ class PublishedNetworks(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        found = _left_out("unseen_model", "family", table, families(table["model"]), kept)
-        return found + _left_out("unseen_device", "chip", table, chips(table["gpu"]), kept)
+        splits = _left_out("unseen_model", "family", table, families(table["model"]), kept)
+        return splits + _left_out("unseen_device", "chip", table, chips(table["gpu"]), kept)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""
@@ -278,9 +278,11 @@ def _left_out(
     protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
 ) -> list[Split]:
     """One split per value: its rows are judged, those of the others train."""
-    found = []
+    splits = []
     for value in np.unique(values[kept]):
         out = values == value
         masks = (kept & ~out, kept & out)
-        found.append(Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values}))
-    return found
+        splits.append(
+            Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values})
+        )
+    return splits

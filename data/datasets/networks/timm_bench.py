@@ -110,7 +110,7 @@ class TimmBench(Dataset):
         def split(keys: tuple[str, ...], protocol: str, train: Mask, judged: Mask) -> Split:
             return Split(protocol, "bench", train, judged, keys, NETWORK_QUERY, derived)
 
-        found = [
+        splits = [
             split(
                 ("device",),
                 "unseen_device",
@@ -141,7 +141,7 @@ class TimmBench(Dataset):
                 lambda *masks: split(("model",), *masks),
             ),
         ]
-        return [one for one in found if one.judged.any()]
+        return [one for one in splits if one.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `bench`: duplicates and times that are not positive."""

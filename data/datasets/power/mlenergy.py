@@ -101,7 +101,7 @@ class MlEnergy(Dataset):
         """Runs in the order of the files, and chats."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         files = raw.matching("*public/data/models/*.json")
         runs = [row for path in files for row in _runs(json.loads(raw.text(path)))]
         if runs:
@@ -109,11 +109,11 @@ class MlEnergy(Dataset):
             for name in COLUMNS:
                 frame[name] = frame[name].astype("str" if name in TEXTS else "float64")
             frame["num_gpus"] = frame["num_gpus"].astype("int64")
-            found[RUNS] = frame
+            tables[RUNS] = frame
         chats = [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]
         if chats:
-            found[CHATS] = pd.DataFrame(chats)
-        return found
+            tables[CHATS] = pd.DataFrame(chats)
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; columns keep their upstream names, and are null where they do not apply."""
@@ -136,14 +136,14 @@ class MlEnergy(Dataset):
         if not bundle.has(RUNS):
             return []
         runs = bundle.table(RUNS)
-        found = []
+        splits = []
         for protocol, key in (("leave_one_model_out", "model_id"), ("unseen_device", "gpu_model")):
             values = runs[key].astype(str).to_numpy()
             for value in np.unique(values):
                 judged: Mask = values == value
                 name = f"{protocol}/{value}"
-                found.append(Split(name, RUNS, ~judged, judged, (key,), QUESTION))
-        return found
+                splits.append(Split(name, RUNS, ~judged, judged, (key,), QUESTION))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: duplicates, power over the limit, energy other than power times time."""

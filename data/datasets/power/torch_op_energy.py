@@ -123,13 +123,13 @@ class TorchOpEnergy(Dataset):
 
         everything = np.ones(len(ops), dtype=np.bool_)
         fold = folds_of(questions, FOLDS, "operator")
-        found = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
+        splits = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
         for name in np.unique(physical):
             out = physical == name
             query = ("device", "layer", "input_shape")
             protocol, keys = f"unseen_device/{name}", ("physical_device",)
-            found.append(Split(protocol, "ops", ~out, out, keys, query, derived))
-        return [split for split in found if split.judged.any()]
+            splits.append(Split(protocol, "ops", ~out, out, keys, query, derived))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `ops`: duplicates, power over the limit, energy not power x time."""
