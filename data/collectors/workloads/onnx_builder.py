@@ -1,4 +1,4 @@
-"""Builds ONNX networks layer by layer with weights made up; needs the onnx package alone."""
+"""Builds ONNX networks layer by layer with random weights; needs only the onnx package."""
 
 from math import prod, sqrt
 from typing import Any
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 OPSET = 17
 """LayerNormalization became an operator in opset 17; exporters of today write 17 or newer."""
 DRAWN = 2**18 + 1
-"""Normal weights that are drawn; larger tensors repeat them, since times do not depend on them."""
+"""Number of random weights; larger tensors repeat them, since times do not depend on them."""
 
 
 class NetworkBuilder:
@@ -40,7 +40,7 @@ class NetworkBuilder:
         return name
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Normal weights; their deviation is one over the root of what one output sums up."""
+        """Normal weights with a standard deviation of one over the root of the terms of an output."""
         deviation = 1 / sqrt(max(1, prod(shape[1:]))) if scale is None else scale
         return self.constant(np.resize(self._random, shape) * np.float32(deviation))
 
@@ -186,7 +186,7 @@ class NetworkBuilder:
         return self.linear(self.reshape(self.transpose(mixed, 2, 1, 3), length, width), width)
 
     def embed(self, entries: int, width: int) -> str:
-        """Words as vectors, with positions."""
+        """Token embeddings with positions."""
         (length,) = self.shapes["x"]
         words = self.node("Gather", [self.weight(entries, width, scale=0.1), "x"], (length, width))
         return self.node("Add", [words, self.weight(length, width, scale=0.1)], (length, width))

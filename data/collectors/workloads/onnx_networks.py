@@ -1,7 +1,7 @@
-"""Networks that a processor is measured on: common building blocks at sizes of their own.
+"""Networks for measurements of a processor: common building blocks at other sizes than published.
 
-None is a published network: those are what people ask about, and what predictions are judged on.
-Blocks follow the papers that are named; widths, depths and images were chosen to span what runs.
+None is a published network, since predictions are queried for and judged on those. Blocks follow
+the named papers; widths, depths and image sizes were chosen to span those in use.
 """
 
 from collections.abc import Callable, Mapping
@@ -270,7 +270,7 @@ def _quick() -> dict[str, Callable[[], bytes]]:
 
 
 def _convolutional() -> dict[str, Callable[[], bytes]]:
-    """Further ones that consist of convolutions."""
+    """Further convolutional networks, by name."""
     return {
         "cpu-strided-b": (partial(strided, 224, (48, 160, 256), 1024)),
         "cpu-residual-b": (partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),

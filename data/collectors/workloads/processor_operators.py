@@ -1,4 +1,4 @@
-"""Operators at the sizes that they have in networks that answer for a few samples on a processor.
+"""Operators at the sizes of inference with a few samples on a processor.
 
 The reference operators of `reference_operators` keep a GPU busy; these take a core milliseconds.
 """
@@ -21,7 +21,7 @@ from forerun.data.graph import Operator
 
 
 def processor_trials(quick: bool = False) -> tuple[Trial, ...]:
-    """The operators in fp32 through onnxruntime; one of each kind where it must be quick."""
+    """Trials of the operators in fp32 through onnxruntime; one of each kind in the quick plan."""
     found = quick_operators() if quick else (*quick_operators(), *further_operators())
     return tuple(
         Trial(op, framework="onnxruntime", runtime="onnxruntime", group=op.kind, flops=flops(op))

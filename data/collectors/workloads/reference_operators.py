@@ -9,7 +9,7 @@ from forerun.data.graph import Operator
 
 
 def reference_operators() -> tuple[Operator, ...]:
-    """Products, convolutions, rows and elements, small to large; their names tell kind and size."""
+    """Products, convolutions, rows and elements, small to large; names give kind and size."""
     return (
         *(linear(*sizes) for sizes in ((64, 1024, 1024), (512, 1024, 4096), (4096, 4096, 4096))),
         *(linear(*sizes) for sizes in ((1, 4096, 4096), (16384, 768, 3072))),

@@ -1,4 +1,4 @@
-"""Blocks that networks are put together from, in plain torch, with weights made up."""
+"""Building blocks of networks in plain torch, with random weights."""
 
 from collections.abc import Callable, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""A zoo of networks in plain torch: shapes as published, weights made up, no download.
+"""A zoo of networks in plain torch: published shapes, random weights, no download.
 
 Names end in the image's side or the sequence's length where it is not 224 pixels.
 """
@@ -42,7 +42,7 @@ class Definition:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Batch sizes worth measuring: 1, the most work that is quick on a GPU, and one between."""
+        """Batch sizes to measure: 1, the largest that is quick on a GPU, and one between."""
         doublings = min(8, max(2, floor(log2(QUICK_GFLOPS / self.gflops))))
         return 1, 1 << round(doublings / 2), 1 << doublings
 
