@@ -40,7 +40,7 @@ class NetworkBuilder:
         return name
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Normal weights with a standard deviation of one over the root of the terms of an output."""
+        """Normal weights with a standard deviation of one over the root of an output's terms."""
         deviation = 1 / sqrt(max(1, prod(shape[1:]))) if scale is None else scale
         return self.constant(np.resize(self._random, shape) * np.float32(deviation))
 
