@@ -38,7 +38,7 @@ are 5 (BERT) to 60 times as wide as the network, those of classifiers narrower."
 
 
 class NothingToAdapt(InputError):
-    """Adapters are requested, but the network has no layer for them."""
+    """Adapters are asked for, but the network has no layer that would get them."""
 
     slug = "nothing-to-adapt"
 
