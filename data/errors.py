@@ -1,4 +1,4 @@
-"""The one tree of errors that the asker can mend.
+"""The hierarchy of errors that a caller can correct.
 
     InputError
     ├── UnknownDevice
@@ -22,8 +22,8 @@
     ├── BadArtifact
     └── BrokenPlugin
 
-The same object becomes the command line's one line and the service's problem+json. Anything that
-does not derive from `InputError` is our fault and says so.
+The same object becomes one line of the command line and a problem+json of the service. Any other
+exception is a fault of forerun and is reported as such.
 """
 
 import difflib
@@ -125,9 +125,9 @@ class PromotionRefused(InputError):
         self, version: str, losses: Sequence[str], differences: Sequence[Any] = ()
     ) -> None:
         self.differences = differences
-        shown = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
+        listed = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
         super().__init__(
-            f"Version {version} loses against the champion in {len(losses)} respects: {shown}. "
+            f"Version {version} loses against the champion in {len(losses)} respects: {listed}. "
             "`forerun promote --force --reason TEXT` promotes it all the same and records why."
         )
 

@@ -1,7 +1,7 @@
 """Operator graphs as plain data: nodes are operators, edges are tensors.
 
-The readers that make graphs from ONNX, torch or Hugging Face files stand in
-`forerun.features.readers`; the plain type stands here because a network workload holds one.
+The readers that make graphs from ONNX, torch or Hugging Face files are in
+`forerun.features.readers`; the plain type is here because a network workload holds one.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ class Operator:
     Attributes:
         kind: canonical kind, a name in `forerun.features.operators.kinds.KINDS` (`unknown` when the
             reader does not know the operator: it is counted and reported, never dropped).
-        name: the operator's own name where it came from, such as `aten.addmm` or `Conv`.
+        name: the operator's name in its source format, such as `aten.addmm` or `Conv`.
         input_shapes: shapes of activation operands; parameters are not among them.
-        output_shapes: shapes of what it writes.
-        parameter_elements: elements of weights it reads.
-        attributes: what the kind needs beyond shapes (`kernel`, `stride`, `groups`, ...).
+        output_shapes: shapes of its results.
+        parameter_elements: number of elements of the weights it reads.
+        attributes: parameters of the kind beyond shapes (`kernel`, `stride`, `groups`, ...).
         inputs: positions in the graph of the operators whose outputs it reads.
-        batched: False when it does not depend on the graph's input, so batch leaves it alone.
-        repeat: how often it runs in one pass.
+        batched: False when it does not depend on the graph's input, and so not on the batch size.
+        repeat: number of runs in one pass.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class OperatorGraph:
     """A network as operators in execution order.
 
     Attributes:
-        operators: in topological order, so `inputs` of each point backwards.
+        operators: operators in topological order, so `inputs` of each refer to earlier ones.
         batch_size: batch size of the shapes in `operators`.
         training: True when the operators already include the backward pass.
         source: the format it was read from (`onnx`, `torch_export`, `huggingface`, `table`, ...).
@@ -76,7 +76,7 @@ class OperatorGraph:
 
     @cached_property
     def unknown(self) -> Mapping[str, int]:
-        """Names of operators that no kind describes -> how often each stands in the graph."""
+        """Names of operators that no kind describes -> number of occurrences in the graph."""
         counts: dict[str, int] = {}
         for op in self.operators:
             if op.kind == "unknown":

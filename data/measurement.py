@@ -1,7 +1,7 @@
-"""Tables of measurements: one row is one run of one workload on one device under one software.
+"""Tables of measurements: one row is one run of one workload on one device with one software.
 
-Not measured is null, never zero. A run that did not fit into memory (`oom`) or broke (`failed`) is
-censored: it has a status and no metrics.
+Values that were not measured are null, never zero. A run that ran out of memory (`oom`) or failed
+(`failed`) is censored: it has a status and no metrics.
 """
 
 from pathlib import Path
@@ -37,8 +37,9 @@ COLUMNS: Final = (*QUERY_COLUMNS, *METRIC_COLUMNS, *RUN_COLUMNS)
 def measurement_schema() -> "DataFrameSchema":
     """Schema of a table of measurements.
 
-    `workload` names a graph's digest, a model or an operator; `repeats` is how many runs a row
-    sums up, `spread` their interquartile range over their median, `window_s` how long was measured.
+    `workload` is a graph's digest, a model or an operator; `repeats` is the number of runs that a
+    row summarises, `spread` their interquartile range over their median, `window_s` the measured
+    time in seconds.
     """
     import pandera.pandas as pa
 
@@ -61,7 +62,7 @@ def measurement_schema() -> "DataFrameSchema":
 def read_measurements(path: Path) -> "pd.DataFrame":
     """Measurements from a Parquet or CSV file.
 
-    Columns beside `COLUMNS` are kept; optional ones that are not there are null.
+    Columns other than `COLUMNS` are kept; optional ones that are missing are null.
 
     Returns:
         One row a run; text, whole numbers (Int64) and float64.
@@ -130,7 +131,7 @@ def tidy_measurements(frame: "pd.DataFrame", where: str) -> "pd.DataFrame":
 
 
 def _text(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Text, where an empty one is null, so that CSV and Parquet say the same."""
+    """Text, with empty strings as null, so that CSV and Parquet agree."""
     if column.isna().all():
         column = column.astype("object")
     return column.where(column.notna() & (column != ""), None).astype("str")
@@ -157,7 +158,7 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]
 
 
 def _number(value: Any) -> float:
-    """The number, NaN for what is none; Python's parser gives back what `repr` wrote."""
+    """The value as a float, NaN where it is none; Python's parser inverts `repr` exactly."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -165,7 +166,7 @@ def _number(value: Any) -> float:
 
 
 def _check_status(tidy: "pd.DataFrame", where: str) -> None:
-    """A censored run has no metrics, a good one has at least one."""
+    """Check that censored runs have no metrics and successful runs at least one."""
     there = tidy[list(METRIC_COLUMNS)].notna()
     some = there.any(axis=1)
     full = (tidy["status"].isin(CENSORED) & some).to_numpy().nonzero()[0]
@@ -185,15 +186,15 @@ def _check_status(tidy: "pd.DataFrame", where: str) -> None:
 
 
 CROWDED = 1.25
-"""Wanted processors over those there are, from which on a run tells more of others than of itself:
+"""Ratio of requested to available processors from which on other processes dominate a run's time:
 at two threads on two processors it took two to ten times as long (measured)."""
 
 
 def crowded(frame: "pd.DataFrame") -> "pd.Series[bool]":
-    """Rows measured while others and the run itself wanted more processors than there are.
+    """Rows measured while all processes together requested more processors than there are.
 
     Args:
-        frame: as a collector wrote it; False for rows that do not tell.
+        frame: rows as a collector wrote them; rows without the load are not crowded.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Measured outcomes of queries, as columns: what predictors are fitted and judged on."""
+"""Measured results of queries, as columns: predictors are fitted and judged on them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from forerun.data.query import Query
 
 @dataclass(frozen=True)
 class Measurements:
-    """n queries with what was measured.
+    """n queries with their measured values.
 
     Attributes:
-        queries: n questions.
+        queries: n queries.
         values: metric name -> n values; NaN where not measured.
         groups: grouping keys -> n strings (`device`, `model`, `family`, `task`, ...): for splits,
             calibration and reports. They are never features.
@@ -30,7 +30,7 @@ class Measurements:
         return len(self.queries)
 
     def __add__(self, other: "Measurements") -> "Measurements":
-        """These rows, then those; columns that one side lacks are not measured there."""
+        """Rows of both, in order; a column that one side lacks is NaN there."""
         n, m = len(self), len(other)
         values = {
             name: np.concatenate(

@@ -17,7 +17,7 @@ class Metric:
     Attributes:
         name: column and field name; ends in its unit where it has one.
         unit: printed unit.
-        combine: how operators make a workload: `sum`, `max`, or `time_mean` (weighted by latency).
+        combine: how operators' values combine: `sum`, `max`, or `time_mean` (weighted by latency).
         meaning: one line for schemas and documentation.
     """
 
@@ -27,7 +27,7 @@ class Metric:
     meaning: str
 
     def text(self, value: float | None) -> str:
-        """The value as people read it, or `not known` when it is None."""
+        """The value with its unit for display, or `not known` when it is None."""
         if value is None:
             return "not known"
         figures = f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
@@ -43,7 +43,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("energy_j", "J", "sum", "energy of the device over the run"),
     Metric("utilisation", "", "time_mean", "share of the time the device was busy, 0 to 1"),
 )
-"""Of a run on a device."""
+"""Metrics of one run on one device."""
 
 DESIGN_METRICS: tuple[Metric, ...] = (
     Metric("latency_cycles", "cycles", "sum", "cycles of a hardware design from start to end"),
@@ -57,7 +57,7 @@ DESIGN_METRICS: tuple[Metric, ...] = (
     Metric("ff", "", "sum", "flip-flops that a design takes"),
     Metric("score", "", "sum", "result of a benchmark; the suite's name says its unit"),
 )
-"""Of a hardware design or a benchmark; more than the chip has is possible in an estimate."""
+"""Metrics of a hardware design or a benchmark; estimated shares of a chip may exceed 1."""
 
 SERVING_METRICS: tuple[Metric, ...] = (
     Metric("tokens_per_s", "tokens/s", "sum", "tokens written a second, all devices together"),
@@ -67,19 +67,19 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
     Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
 )
-"""Of a model that answers requests in steady state."""
+"""Metrics of a model that serves requests in steady state."""
 
 CONTENTION_METRICS: tuple[Metric, ...] = (
-    Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that beside neighbours"),
-    Metric("p_wall", "", "time_mean", "wall time of a program alone over that beside neighbours"),
+    Metric("p_cpu", "", "time_mean", "CPU time of a program alone over that with neighbours"),
+    Metric("p_wall", "", "time_mean", "wall time of a program alone over that with neighbours"),
 )
-"""Of a program beside neighbours; more than 1 is possible."""
+"""Relative speeds of a co-located program; values above 1 are possible."""
 
 SHARES: frozenset[str] = frozenset(
     {"utilisation", "p_cpu", "p_wall", "util_dsp", "util_bram", "util_lut", "util_ff"}
 )
-"""Metrics on a scale with ends of its own, 0 and about 1: how wide an interval is, is a difference
-there and no ratio."""
+"""Metrics on a scale from 0 to about 1: the width of an interval is a difference there, not a
+ratio."""
 
 
 def metric(name: str) -> Metric:

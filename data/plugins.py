@@ -1,4 +1,4 @@
-"""What other installed packages add: classes that they declare as entry points.
+"""Plugins: classes that other installed packages declare as entry points.
 
 A package adds a dataset, a reader, a predictor, a protocol or a collector without a change here:
 
@@ -21,7 +21,7 @@ GROUPS: Final = (
     "forerun.protocols",
     "forerun.collectors",
 )
-"""Groups of entry points, by what they add."""
+"""Groups of entry points, by kind of class."""
 
 
 def plugins(group: str) -> tuple[type[Any], ...]:

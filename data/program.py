@@ -1,4 +1,4 @@
-"""A program as a graph: instructions, variables, constants and places for hardware directives."""
+"""A program as a graph: instructions, variables, constants and slots for hardware directives."""
 
 import hashlib
 import json
@@ -8,10 +8,10 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class ProgramGraph:
-    """n nodes and m edges of one program, in the manner of ProGraML; no names of programs.
+    """n nodes and m edges of one program, in the form of ProGraML, without the program's name.
 
     Attributes:
-        types: 0 instruction, 1 variable, 2 constant, 3 place for a directive; n values.
+        types: n values: 0 instruction, 1 variable, 2 constant, 3 slot of a directive.
         texts: short text of each node.
         full_texts: full text of each node, such as `#pragma ACCEL PIPELINE auto{__PIPE__L0}`.
         edges: (from, to, flow, position); flow 0 control, 1 data, 2 call, 3 directive.

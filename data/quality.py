@@ -1,6 +1,6 @@
-"""Doubtful rows, flagged and counted: duplicates, the impossible, groups that ran throttled.
+"""Doubtful rows, flagged and counted: duplicates, impossible values, throttled groups.
 
-Nothing is dropped here. `row_weights` turns findings into weights: doubtful rows teach less.
+Nothing is dropped here. `row_weights` turns findings into weights: doubtful rows weigh less.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ FLAGS: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Flag -> weight of a row that carries it.
 
-`duplicate`: an earlier row asks and answers the same; `unmeasured`: it has no time; `impossible`: a
-time, power or energy that is not positive, or faster than the hardware can be; `over_power`: above
-1.3 times the design power; `energy_gap`: energy and power x time differ by more than 20 %;
-`shifted`: its group runs far slower than comparable groups, as under a power or heat limit;
-`folded`: next to nothing was run; `rounded`: its time is given in whole steps, which is a noise of
-known size.
+`duplicate`: an earlier row has the same query and result; `unmeasured`: it has no time;
+`impossible`: a time, power or energy that is not positive, or faster than the hardware;
+`over_power`: above 1.3 times the design power; `energy_gap`: energy and power x time differ by more
+than 20 %; `shifted`: its group runs far slower than comparable groups, as under a power or heat
+limit; `folded`: almost nothing was run; `rounded`: its time is given in whole steps, which is a
+noise of known size.
 """
 
 FASTER = 1.1
@@ -50,16 +50,16 @@ GROUP_DEVICES = 4
 SHIFT_Z = -3.5
 SHIFT_RATIO = 0.6
 SCALE_FLOOR = 0.15
-"""Least spread of log utilisation between groups, so that a tight set of peers accuses nobody."""
+"""Least spread of log utilisation between groups, so that very similar peers flag no group."""
 
 
 @dataclass(frozen=True)
 class Quantities:
-    """What the checks look at, as n values each; None where a table has none, NaN where a row has.
+    """Inputs of the checks, n values each; None where a table lacks a column, NaN where a row does.
 
     Attributes:
         time_ms: measured time.
-        bound_ms: time below which the hardware cannot be.
+        bound_ms: lower bound of the time on the hardware.
         power_w, tdp_w: measured power and design power.
         energy_j: measured energy.
         utilisation: bound over time, for rows where launch overhead does not dominate.
@@ -75,7 +75,7 @@ class Quantities:
 
 @dataclass
 class _Findings:
-    """Rows of the answer under construction."""
+    """Findings collected so far."""
 
     rows: list[int] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ def check(
 
     Args:
         frame: n rows.
-        quantities: what was measured and what bounds it.
+        quantities: measured values and their bounds.
         same: columns that make two rows duplicates when all are equal.
         groups: columns of device, operator class and part (such as a campaign or split) whose
             utilisation is compared; needs `quantities.utilisation`.
@@ -156,7 +156,7 @@ def row_weights(findings: "pd.DataFrame", rows: int) -> Column:
     """Weight of each of a table's rows: 1, or the product of its flags' weights.
 
     Args:
-        findings: as `check` returns them.
+        findings: findings, as `check` returns them.
         rows: number of rows of the table.
     """
     weights = np.ones(rows)
@@ -167,7 +167,7 @@ def row_weights(findings: "pd.DataFrame", rows: int) -> Column:
 
 
 def _bounded(found: _Findings, q: Quantities) -> None:
-    """Comparisons with NaN are False, so what was not measured is not accused."""
+    """Add violated bounds; comparisons with NaN are False, so missing values are not flagged."""
     if q.time_ms is not None and q.bound_ms is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = q.bound_ms / q.time_ms
@@ -195,25 +195,25 @@ def _shifted(
     device, op_class, part = groups
     keys = frame[list(groups)].astype(str)
     for (d, c, p), ratio in shifted_groups(keys, utilisation).items():
-        mine = (keys[device] == d) & (keys[op_class] == c) & (keys[part] == p)
+        group = (keys[device] == d) & (keys[op_class] == c) & (keys[part] == p)
         why = f"{d} {c} ({p}) runs at {ratio:.2f} of what its peers suggest"
-        found.add(mine.to_numpy(), "shifted", why)
+        found.add(group.to_numpy(), "shifted", why)
 
 
 def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[Group, float]:
     """Groups whose utilisation is far below that of comparable groups.
 
-    Medians of log utilisation are compared twice: with the same device and class in another part
-    (after what that step is on other devices), and with the same class and part on other devices
-    (after how this device compares elsewhere). Either accuses a group whose robust z-score
-    (Iglewicz and Hoaglin 1993) is below -3.5 and whose ratio is below 0.6.
+    Medians of log utilisation are compared twice: with the same device and class in another part,
+    corrected by that difference on other devices, and with the same class and part on other
+    devices, corrected by this device's difference elsewhere. Either comparison flags a group whose
+    robust z-score (Iglewicz and Hoaglin 1993) is below -3.5 and whose ratio is below 0.6.
 
     Args:
         keys: n rows of three columns: device, operator class, part.
         utilisation: n shares; NaN and non-positive ones are left out.
 
     Returns:
-        (device, class, part) -> ratio to what the peers suggest.
+        (device, class, part) -> ratio to the value expected from the peers.
     """
     kept = np.isfinite(utilisation) & (utilisation > 0)
     table = keys[kept].set_axis(["device", "class", "part"], axis=1)
@@ -228,7 +228,7 @@ def shifted_groups(keys: "pd.DataFrame", utilisation: Column) -> dict[Group, flo
 
 
 def _against_other_parts(wide: "pd.DataFrame") -> dict[Group, float]:
-    """Groups far below the same device's other parts, measured by that step on other devices."""
+    """Groups far below the same device's other parts, corrected by that step on other devices."""
     found: dict[Group, float] = {}
     for c, p in wide.index:
         others = [key for key in wide.index if key[0] == c and key[1] != p]
@@ -244,7 +244,7 @@ def _against_other_parts(wide: "pd.DataFrame") -> dict[Group, float]:
 
 
 def _against_other_classes(wide: "pd.DataFrame") -> dict[Group, float]:
-    """Groups far below other devices, after how their device compares in its other groups."""
+    """Groups far below other devices, corrected by their device's other groups."""
     found: dict[Group, float] = {}
     known = wide[wide.notna().sum(axis=1) >= GROUP_DEVICES]
     residual = known.sub(known.median(axis=1), axis=0)
@@ -265,7 +265,7 @@ def _is_far_below(gap: float, peers: Column) -> bool:
 
 
 def noise_weights(spread: Column) -> Column:
-    """Weights of n rows by how far their repeats spread; 1 where that is not known.
+    """Weights of n rows by the spread of their repeats; 1 where it is not known.
 
     Args:
         spread: (n,) interquartile range of repeats over their median.

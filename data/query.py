@@ -1,4 +1,4 @@
-"""A question: which workload, on which device, under which software."""
+"""A query: a workload, a device, and the software and operation of the run."""
 
 from dataclasses import dataclass, field
 
@@ -9,12 +9,12 @@ from forerun.data.workload import OperatorWorkload, Workload
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How devices are operated while the workload runs.
+    """Operation of the devices during the run.
 
     Attributes:
-        device_count: devices that the workload is spread over; metrics ending in `_w` and `_mib`
-            are of one of them, times and throughput of the whole.
-        power_limit_w: limit set on each device; None leaves the device's own.
+        device_count: devices that the workload is distributed over; metrics ending in `_w` and
+            `_mib` are of one of them, times and throughput of all together.
+        power_limit_w: power limit of each device; None keeps the device's own.
     """
 
     device_count: int = 1
@@ -23,7 +23,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A measurement without its outcome."""
+    """A workload on a device: the input of a prediction."""
 
     workload: Workload
     device: Device
@@ -32,15 +32,15 @@ class Query:
 
     @property
     def has_bound(self) -> bool:
-        """Whether operators run on a device with a spec sheet: their time has an analytic bound."""
+        """Whether the time has an analytic bound: operators on a device with a spec sheet."""
         return isinstance(self.workload, OperatorWorkload) and self.device.has_sheet
 
     @property
     def run(self) -> OperatorWorkload:
-        """The workload, where it consists of operators.
+        """The workload, which must consist of operators.
 
         Raises:
-            TypeError: it is of another kind; ask `workload.kind` first.
+            TypeError: it is of another kind; check `workload.kind` first.
         """
         if isinstance(self.workload, OperatorWorkload):
             return self.workload

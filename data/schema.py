@@ -1,4 +1,4 @@
-"""The door for tables: pandera schemas, whose complaints become one line with row and column."""
+"""Validation of tables by pandera schemas; an error becomes one line with row and column."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ def text(*, values: "tuple[str, ...] | None" = None, nullable: bool = False) -> 
     """A column of printable text, or of categories with such labels.
 
     Args:
-        values: the texts that may stand there; any when None.
+        values: permitted texts; any when None.
         nullable: whether it may be missing.
     """
     import pandera.pandas as pa
@@ -62,12 +62,12 @@ def number(
 
 
 def check_table(frame: "pd.DataFrame", schema: "DataFrameSchema", where: str) -> "pd.DataFrame":
-    """The table as the schema wants it.
+    """Validate a table; returns it with the types of the schema.
 
     Args:
         frame: rows; the first is called row 1.
         schema: pandera schema.
-        where: what people call the table, such as a file's path.
+        where: name of the table in messages, such as a file's path.
 
     Raises:
         BadTable: names the first column and row that are wrong.
@@ -81,7 +81,7 @@ def check_table(frame: "pd.DataFrame", schema: "DataFrameSchema", where: str) ->
 
 
 def _first(cases: "pd.DataFrame") -> str:
-    """The first complaint; missing columns go before wrong types, wrong types before values."""
+    """The first error; missing columns come before wrong types, and these before wrong values."""
     checks = cases["check"].astype(str)
     missing = cases[checks == "column_in_dataframe"]
     if len(missing):

@@ -1,4 +1,4 @@
-"""Which rows may teach and which are judged, under a named protocol."""
+"""Training rows and judged rows of a table, under a named protocol."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,22 +15,22 @@ Mask = NDArray[np.bool_]
 
 
 class LeakedRows(AssertionError):
-    """A split lets training see what it judges: our fault, never the asker's."""
+    """A split lets training see judged rows: a fault of the split, never of the caller."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of one table that may teach, and rows that are judged.
+    """Training rows of one table, and rows on which predictions are judged.
 
     Attributes:
         protocol: name, such as `unseen_device` or `unseen_family/3`.
         table: table of the bundle whose rows the masks are for.
-        train: n flags, rows that may be fitted on.
-        judged: n flags, rows that are scored.
-        disjoint_keys: columns whose values train and judged rows must not share.
-        query_columns: columns that together make one question; a question that is judged must not
-            stand in training, whatever its row.
-        derived: n values of keys that are no column of the table, by name.
+        train: n flags: rows that a predictor may be fitted on.
+        judged: n flags: rows that are scored.
+        disjoint_keys: columns whose values training rows and judged rows must not share.
+        query_columns: columns that together make one query; a judged query must not occur among
+            the training rows, whatever its row.
+        derived: n values by name, for keys that are not columns of the table.
     """
 
     protocol: str
@@ -42,7 +42,7 @@ class Split:
     derived: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     def check(self, frame: "pd.DataFrame") -> None:
-        """Check that nothing judged can be learnt by heart.
+        """Check that no judged row leaks into training.
 
         Args:
             frame: the table, in the order of the masks.
@@ -55,19 +55,21 @@ class Split:
             raise LeakedRows(f"{self.protocol}: masks do not fit the {len(frame)} rows")
         both = np.flatnonzero(self.train & self.judged)
         if len(both):
-            raise LeakedRows(f"{self.protocol}: {len(both)} judged rows teach, first row {both[0]}")
+            raise LeakedRows(f"{self.protocol}: {len(both)} judged rows train, first row {both[0]}")
         for key in self.disjoint_keys:
             values = self.key_values(frame, key)
             shared = np.intersect1d(values[self.train], values[self.judged])
             if len(shared):
-                raise LeakedRows(f"{self.protocol}: {key} {str(shared[0])!r} is taught and judged")
+                raise LeakedRows(f"{self.protocol}: {key} {str(shared[0])!r} is trained and judged")
         if self.query_columns:
-            asked = _row_hashes(frame, self.query_columns)
-            repeated = np.isin(asked[self.judged], asked[self.train])
+            queries = _row_hashes(frame, self.query_columns)
+            repeated = np.isin(queries[self.judged], queries[self.train])
             if repeated.any():
                 row = np.flatnonzero(self.judged)[repeated][0]
-                asked_twice = f"{repeated.sum()} judged questions also teach, first row {row}"
-                raise LeakedRows(f"{self.protocol}: {asked_twice}")
+                count = repeated.sum()
+                raise LeakedRows(
+                    f"{self.protocol}: {count} judged queries are trained on, first row {row}"
+                )
 
     def key_values(self, frame: "pd.DataFrame", key: str) -> NDArray[np.str_]:
         """The n values of a grouping key, as text."""
@@ -91,23 +93,23 @@ def folds_of(groups: Iterable[str], folds: int, salt: str = "") -> NDArray[np.in
 def leave_folds_out(
     protocol: str, fold: NDArray[np.int64], kept: Mask, make: Callable[[str, Mask, Mask], Split]
 ) -> list[Split]:
-    """One split a fold: its rows are judged, those of the other folds teach.
+    """One split per fold: its rows are judged, those of the other folds are training rows.
 
     Args:
         protocol: name; the fold's number is appended.
         fold: fold of each of n rows.
-        kept: n flags, rows that take part.
-        make: from protocol, train and judged to a split.
+        kept: n flags: rows that take part.
+        make: builds a split from protocol, training flags and judged flags.
     """
     splits = []
     for number in np.unique(fold[kept]):
-        mine = fold == number
-        splits.append(make(f"{protocol}/{number}", kept & ~mine, kept & mine))
+        held_out = fold == number
+        splits.append(make(f"{protocol}/{number}", kept & ~held_out, kept & held_out))
     return splits
 
 
 def is_one_of(column: "pd.Series[str]", values: Collection[str]) -> Mask:
-    """Flag of each of n rows: its value is one of these."""
+    """Flag for each of n rows: whether its value is one of `values`."""
     return np.asarray(column.astype(str).isin(list(values)), dtype=np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""What is run: operators, networks, architectures, serving, designs, suites, neighbours."""
+"""Workloads: operators, networks, architectures, serving, designs, suites, co-location."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "amp", "am
 
 
 Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit", "adam4bit"]
-"""How weights are stepped: `momentum` is SGD with momentum, `adam8bit` and `adam4bit` keep
+"""Optimizer: `momentum` is SGD with momentum, `adam8bit` and `adam4bit` keep
 moments in 8 and 4 bits, `none` is a forward and backward pass without a step."""
 
 WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4"]
@@ -27,14 +27,14 @@ Attention = Literal["eager", "sdpa", "flash"]
 `scaled_dot_product_attention` and `flash` FlashAttention, which write no scores."""
 
 LoraTargets = Literal["all_linear", "attention", "query_value"]
-"""Which linear layers get adapters: all (but the one that gives the logits), the projections around
-attention, or its query and value projections alone."""
+"""Linear layers that get adapters: all (except the one that gives the logits), the projections
+around attention, or only its query and value projections."""
 
 RequestKind = Literal["chat", "reasoning", "code", "image_chat", "video_chat"]
-"""What is asked of a language model: it says how long questions and answers are."""
+"""Kind of requests to a language model, which determines the lengths of prompts and answers."""
 
 LlmArchitecture = Literal["dense", "experts", "hybrid"]
-"""`experts`: a token passes some experts of many; `hybrid`: attention and state-space layers."""
+"""`experts`: mixture of experts; `hybrid`: attention and state-space layers."""
 
 Space = Literal["nb201", "fbnet", "ofa"]
 """Architecture search space."""
@@ -56,24 +56,24 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """How a network is trained, as far as memory sees it.
+    """How a network is trained, as far as it affects memory.
 
     Attributes:
-        optimizer: AdamW, the default of most training scripts, where nothing is said.
-        checkpoint_segments: parts of the network whose activations are computed again in the
+        optimizer: AdamW by default, as in most training scripts.
+        checkpoint_segments: parts of the network whose activations are recomputed in the
             backward pass; 0 for none.
         accumulation: micro-batches whose gradients are summed before a step; the batch size of the
             workload is that of one step of one data-parallel device.
         lora_rank: rank of adapters on the linear layers, with all else frozen; 0 for none.
         data_parallel, tensor_parallel, pipeline_parallel: devices along each direction.
-        zero_stage: what the data-parallel devices share: 1 optimizer slots, 2 also gradients,
-            3 also weights, as fully sharded data parallelism (FSDP) does.
+        zero_stage: what is sharded over the data-parallel devices: 1 optimizer slots, 2 also
+            gradients, 3 also weights, as in fully sharded data parallelism (FSDP).
         attention: how attention runs; `eager` keeps the matrices of scores for the backward pass.
         dropout: probability of every dropout of the network, 0 for none; None for the network's
             own, where its graph holds dropout operators or probabilities, and none elsewhere.
-        checkpoint_blocks: whether the activations of every repeated block but its input are
-            computed again in the backward pass, as Hugging Face's `gradient_checkpointing_enable`
-            does; wins over `checkpoint_segments`.
+        checkpoint_blocks: whether the activations of every repeated block except its input are
+            recomputed in the backward pass, as by Hugging Face's `gradient_checkpointing_enable`;
+            takes precedence over `checkpoint_segments`.
         optimizer_kernel: `foreach` steps all weights at once and makes copies, PyTorch's default
             on GPUs; `fused` makes none.
         lora_targets: layers that get adapters, where `lora_rank` is above 0.
@@ -155,11 +155,11 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A network of an architecture search space, named by its choices alone.
+    """A network of an architecture search space, given by its choices.
 
     Attributes:
         space: `nb201` (NAS-Bench-201 cells), `fbnet` or `ofa` (OFA-MobileNetV3).
-        operators: the choice at every place, in the order of the bundle's columns.
+        operators: the choice at every position, in the order of the bundle's columns.
     """
 
     space: Space
@@ -172,8 +172,8 @@ class Design:
     """A program with directives for high-level synthesis.
 
     Attributes:
-        program: graph of the program, with places for directives.
-        directives: (place, value), sorted by place.
+        program: graph of the program, with slots for directives.
+        directives: (slot, value), sorted by slot.
     """
 
     program: ProgramGraph
@@ -183,10 +183,10 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One test of a suite at given settings, of which nothing else is known.
+    """One test of a benchmark suite at given settings.
 
     Attributes:
-        suite: settings and results of one suite are comparable, those of two are not.
+        suite: name of the suite; settings and results are comparable only within one suite.
         settings: (name, value), sorted by name; a text is one of several choices.
     """
 
@@ -200,8 +200,8 @@ class HostWindow:
     """Metrics of a host, second by second.
 
     Attributes:
-        metrics: names, as in `forerun.features.host_windows.HOST_METRICS`; others are passed over.
-        seconds: one tuple a second, a value each metric; NaN where it was not read.
+        metrics: names, as in `forerun.features.host_windows.HOST_METRICS`; others are ignored.
+        seconds: one tuple per second, with a value per metric; NaN where it was not read.
     """
 
     metrics: tuple[str, ...] = ()
@@ -210,17 +210,17 @@ class HostWindow:
 
 @dataclass(frozen=True, slots=True)
 class ProgramProfile:
-    """What is known of a program from runs of it alone.
+    """A program's profile from isolated runs.
 
     Attributes:
-        program: key to what was measured of the same program; never a feature.
+        program: key to measurements of the same program; never a feature.
         alone: metrics of the host while it ran alone.
-        without: metrics of the same host shortly before or after, with nothing of ours on it.
-        working_set_mib: memory that it goes through again and again; None where not known.
+        without: metrics of the same host shortly before or after, without the program.
+        working_set_mib: memory that it accesses repeatedly; None where not known.
         cpu_share: its CPU time over its wall time alone; None where not known.
         cpu_spread: how far its CPU times alone lie from their median, as the median of absolute
             logarithms of their ratios; None where not known.
-        p_cpu_beside_cache: its CPU time alone over that beside one load that fills the caches from
+        p_cpu_beside_cache: its CPU time alone over that with one load that fills the caches from
             another CPU (`stress-ng --cache 1`), as Bubble-Up (Mars et al., MICRO 2011) measures how
             sensitive a program is; None where not measured.
     """
@@ -236,14 +236,14 @@ class ProgramProfile:
 
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """A program beside neighbours on one host.
+    """A program co-located with neighbours on one host.
 
     Attributes:
         profile: the program.
-        window: metrics of the host while it runs beside them.
+        window: metrics of the host while it runs with them.
         estimated: whether the window was made from profiles, for a run that is still to come.
-        granted: CPU share that it will get over the one it wants, where the window does not tell;
-            None where nobody knows.
+        granted: CPU share that it will get over the one it wants, where the window does not show
+            it; None where unknown.
         reference_ratio: CPU time of the isolated runs that the relative speed refers to, over the
             median of all isolated runs of the program; None where it is not known, which means 1.
             Caches that other guests share make references of a sensitive program differ.
@@ -259,15 +259,15 @@ class Colocation:
 
 @dataclass(frozen=True, slots=True)
 class LlmServing:
-    """A language model that answers requests without pause, as many at a time as it may.
+    """A language model that serves requests continuously, at its maximum concurrency.
 
     The devices are those of the query's `operation`.
 
     Attributes:
         total_parameters: weights of the model.
-        active_parameters: weights that one token passes; fewer than all where there are experts.
+        active_parameters: weights that one token uses; fewer than all in mixtures of experts.
         request: kind of requests.
-        max_sequences: requests that are answered at a time, on all devices together.
+        max_sequences: most requests that are served at a time, on all devices together.
         weights: how weights are stored.
         architecture: kind of layers.
         tensor_parallel, expert_parallel, data_parallel: devices that share a layer's products,
@@ -300,8 +300,8 @@ class Diffusion:
 
     Attributes:
         parameters: weights of the denoising network.
-        height, width: of a picture, pixels.
-        frames: of a video; 1 for images.
+        height, width: size of a picture, pixels.
+        frames: number of frames of a video; 1 for images.
         steps: denoising steps.
         batch_size: pictures or videos drawn at a time.
         weights: how weights are stored.
@@ -309,7 +309,7 @@ class Diffusion:
             over.
         pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
             None where that is not known.
-        frames_per_token: of a video, likewise: 4 x 1 of most.
+        frames_per_token: frames of a video that one token stands for: 4 x 1 in most models.
         passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
             guidance is distilled into the network; None likewise.
     """

@@ -1,1 +1,1 @@
-"""First floor: numbers and graphs made from workloads and devices."""
+"""Operator graphs, kernels and features made from workloads and devices."""

@@ -1,10 +1,10 @@
 """Hardware as a vector, with its uncertainty: from a spec sheet, from measurements, or from both.
 
-The catalogue's sheets are draws of a normal distribution over the logarithms of their figures
-(bandwidth, peaks, units, ...). Figures that a sheet lacks are those of the draws that agree with
-what it gives; measured times then weigh the draws by how well the roofline on each of them, times
-an efficiency that nobody knows beforehand, explains the times. So a black box gets a sheet from ten
-measurements, with a standard deviation on every figure.
+The catalogue's sheets are modelled as draws of a normal distribution over the logarithms of their
+figures (bandwidth, peaks, units, ...). Missing figures are drawn conditionally on the given ones;
+measured times then weight the draws by the likelihood of the roofline on each of them, times an
+unknown efficiency (importance sampling). So a black box gets a sheet from ten measurements, with a
+standard deviation on every figure.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ FIGURES: tuple[str, ...] = (
     "memory_gib",
     "process_nm",
 )
-"""What the vector holds, as natural logarithms."""
+"""Figures of the vector, as natural logarithms."""
 
 DRAWS = 4000
 EFFICIENCY = {"kernel": 1.25, "network": 1.4}
@@ -48,7 +48,7 @@ DEVICE_SPREAD = 0.3
 ROW_SPREAD = 0.35
 """Standard deviation of single workloads around it."""
 LAUNCH_MS = {"kernel": 0.018, "network": 0.005}
-"""Launch inside a pair of events, and from a full queue."""
+"""Milliseconds of a launch inside a pair of events, and from a full queue."""
 _FREEDOM = 4.0
 _SLICES = np.array([NormalDist().inv_cdf((i + 0.5) / 11) for i in range(11)])
 """Medians of equally likely slices of a standard normal."""
@@ -76,7 +76,7 @@ class Embedding:
 
 
 def sheet_vector(device: Device) -> Column:
-    """Logarithms of `FIGURES`, shape (9,); NaN for what the sheet does not give."""
+    """Logarithms of `FIGURES`, shape (9,); NaN for figures that the sheet lacks."""
     peaks = device.peak_tflops
     half = peaks.get("fp16") or peaks.get("bf16")
     figures = {"fp32_tflops": peaks.get("fp32"), "half_tflops": half}
@@ -88,8 +88,8 @@ def fingerprint(measurements: Measurements) -> Column:
     """Log milliseconds of the reference operators, shape (number of them,), what a black box shows.
 
     Args:
-        measurements: of one device, with `latency_ms`; the median counts where an operator was
-            measured more than once, and rows of other workloads are passed over.
+        measurements: rows of one device, with `latency_ms`; the median counts where an operator was
+            measured more than once, and rows of other workloads are ignored.
 
     Returns:
         NaN where an operator was not measured.
@@ -105,12 +105,12 @@ def fingerprint(measurements: Measurements) -> Column:
 
 
 def embedding(device: Device, measurements: Measurements | None = None, seed: int = 0) -> Embedding:
-    """A device's vector from its sheet, from what was measured on it, or from both.
+    """A device's vector from its sheet, from measurements, or from both.
 
     Args:
         device: with any part of a sheet; its kind must be right.
         measurements: kernels or networks with `latency_ms`; None when nothing was measured.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     rng = np.random.default_rng(seed)
     mean, covariance = _sheets(device.kind)
@@ -124,12 +124,12 @@ def embedding(device: Device, measurements: Measurements | None = None, seed: in
 
 
 def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -> Device:
-    """A device whose missing figures are estimated from measurements; each says so.
+    """A device whose missing figures are estimated from measurements and marked as such.
 
     Args:
         device: with a part of a sheet, or none.
         measurements: kernels or networks on it, with `latency_ms`.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     found = embedding(device, measurements, seed)
     note = f"derived: estimated from {len(measurements)} measurements"
@@ -156,9 +156,9 @@ def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -
 
 
 def _explained(draws: Matrix, measurements: Measurements) -> Column:
-    """Weights of draws: Student's errors of rows around a shift that they share.
+    """Weights of draws: Student-t likelihood of residuals around a common shift.
 
-    Student's tails keep a strange row from deciding; the shift is summed over its slices.
+    The heavy tails limit the influence of outliers; the shift is integrated over its slices.
     """
     measured = np.log(measurements.values["latency_ms"])
     known = np.flatnonzero(np.isfinite(measured))
@@ -173,7 +173,7 @@ def _explained(draws: Matrix, measurements: Measurements) -> Column:
 
 
 def _log_ms(draws: Matrix, query: Query) -> Column:
-    """Log milliseconds that a query may take on every draw: rooflines, efficiency, launches."""
+    """Expected log milliseconds of a query on every draw: rooflines, efficiency, launches."""
     table, precision = query_table(query.run), query.run.precision
     figures = {name: np.exp(draws[:, place]) for place, name in enumerate(FIGURES)}
     half = COMPUTE_PRECISION[precision] != "fp32"
@@ -183,11 +183,11 @@ def _log_ms(draws: Matrix, query: Query) -> Column:
     bytes_moved = traffic_bytes(table, precision)
     total = np.zeros(len(draws))
     for product, peak in ((True, matrix), (False, vector)):
-        mine = is_gemm == product
-        compute = table.flops[mine] / peak[:, None]
-        memory = bytes_moved[mine] / (figures["memory_bandwidth_gbs"] * 1e6)[:, None]
+        of_class = is_gemm == product
+        compute = table.flops[of_class] / peak[:, None]
+        memory = bytes_moved[of_class] / (figures["memory_bandwidth_gbs"] * 1e6)[:, None]
         bound = np.maximum(compute, memory) * EFFICIENCY[query.run.kind]
-        total += (bound + LAUNCH_MS[query.run.kind]) @ table.repeat[mine]
+        total += (bound + LAUNCH_MS[query.run.kind]) @ table.repeat[of_class]
     return np.log(total)
 
 
@@ -226,7 +226,7 @@ def _sheets(kind: DeviceKind) -> tuple[Column, Matrix]:
 
 
 def _expected(row: Column, mean: Column, covariance: Matrix) -> tuple[Column, Matrix]:
-    """A row with its missing figures expected, and their covariance in the places they have."""
+    """A row with expected values for missing figures, and their conditional covariance."""
     given = np.isfinite(row)
     filled, unsure = row.copy(), np.zeros_like(covariance)
     if not given.all():

@@ -1,8 +1,8 @@
-"""Windows of host metrics: which may be features and why, and what a window comes to.
+"""Windows of host metrics: the metrics that may be features, with reasons, and their statistics.
 
-A program's work is fixed, so a count that is the same in every run of it, divided by time, tells
-how long it took, which is the label. Named here is what may be a feature, each with its reason;
-all else, and the number of seconds, is passed over.
+A program's work is fixed, so a count that is equal in all its runs, divided by time, gives away the
+run time, which is the label. The metrics that may be features are listed here, each with its
+reason; all others, and the number of seconds, are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,11 +28,11 @@ class HostMetric:
     """One metric that may be a feature.
 
     Attributes:
-        resource: what it tells about.
-        reason: why it does not encode how long a run took.
+        resource: the resource that it describes.
+        reason: why it does not encode a run's time.
         scale: `log` where ratios matter.
-        most: what it cannot exceed however many programs run; None where there is no such value.
-        falls: whether it falls, rather than rises, as programs come.
+        most: upper bound for any number of programs; None where there is none.
+        falls: whether it falls, rather than rises, as programs are added.
     """
 
     resource: Resource
@@ -77,7 +77,7 @@ HOST_METRICS: Final[Mapping[str, HostMetric]] = {
 Averages that the kernel keeps over 10 s are not among them: they reach back before a run."""
 
 PINNED: Final = ("own_cpu.", "other_cpus.")
-"""Beginnings of metrics that only a program which is pinned to one CPU has."""
+"""Prefixes of metrics that exist only for a program pinned to one CPU."""
 NAMES: Final = tuple(HOST_METRICS)
 STATISTICS: Final = ("median", "spread", "max", "trend")
 _LOG: Final = np.array([m.scale == "log" for m in HOST_METRICS.values()])
@@ -86,7 +86,7 @@ _PLACE: Final = {name: place for place, name in enumerate(NAMES)}
 
 
 def metrics_of(resource: Resource) -> tuple[str, ...]:
-    """Names of the metrics that tell about a resource."""
+    """Names of the metrics of a resource."""
     return tuple(name for name, metric in HOST_METRICS.items() if metric.resource == resource)
 
 
@@ -108,18 +108,18 @@ def window_values(window: HostWindow) -> Matrix:
 
 
 def unread_metrics(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that are no feature, each once, in order."""
+    """Names that no feature is made of, each once, sorted."""
     return tuple(sorted(set(names) - _PLACE.keys()))
 
 
 def missing_metrics(window: HostWindow, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Those of the wanted metrics that no second of a window has."""
+    """Wanted metrics that no second of a window has."""
     known = np.isfinite(window_values(window)).sum(axis=0) > 0
     return tuple(name for name in wanted if not known[_PLACE[name]])
 
 
 def statistics(values: Matrix) -> Matrix:
-    """Median, spread (90th less 10th percentile), largest and trend (a second) over time.
+    """Median, spread (90th less 10th percentile), maximum and trend (per second) over time.
 
     Args:
         values: n x t x f, windows of one length, as `window_values` gives them.
@@ -127,7 +127,7 @@ def statistics(values: Matrix) -> Matrix:
     Returns:
         n x len(STATISTICS) x f; NaN where a metric is missing, no trend in fewer than 3 seconds.
     """
-    ordered = np.sort(values, axis=1)  # What is missing comes last.
+    ordered = np.sort(values, axis=1)  # Missing values are sorted last.
     known = ~np.isnan(values)
     count = known.sum(axis=1)
     low, middle, high, most = (_quantile(ordered, count, q) for q in (0.1, 0.5, 0.9, 1.0))
@@ -150,14 +150,14 @@ def level(window: HostWindow) -> Matrix:
 
 
 def natural(values: Matrix) -> Matrix:
-    """What `window_values` or `level` made, n x len(NAMES), with no logarithms left."""
+    """Invert the logarithms of `window_values` or `level`, shape n x len(NAMES)."""
     with np.errstate(over="ignore"):
         found: Matrix = np.where(_LOG, np.exp(np.where(_LOG, values, 0.0)), values)
     return found
 
 
 def window_of(values: Matrix) -> HostWindow:
-    """One second with these values, as `level` gives them; none below 0 or above what can be."""
+    """A window of one second with values of `level`, clipped to 0 and to upper bounds."""
     found = np.maximum(natural(values), 0.0)
     most = [np.inf if metric.most is None else metric.most for metric in HOST_METRICS.values()]
     found = np.minimum(found, most)

@@ -4,9 +4,9 @@ NAS-Bench-201 (Dong and Yang 2020): a cell of six edges between four nodes, in a
 stages of five cells. FBNet (Wu et al. 2019): 22 blocks, here on 32 x 32 images. OFA-MobileNetV3
 (Cai et al. 2020): five stages of two to four blocks at a chosen image size.
 
-Runtimes differ in what they run of a cell: PyTorch computes edges that lead nowhere, a compiler
-for phones prunes them. So every count of a cell stands there twice, over all edges and over the
-live ones; which of the two a device follows is left to its measurements.
+Runtimes differ in which edges of a cell they run: PyTorch computes edges that do not reach the
+output, a compiler for phones prunes them. So every count of a cell is given twice, over all edges
+and over the live ones; a device's measurements decide which of the two it follows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ NONE, SKIP, CONV1, CONV3, POOL = range(5)
 """Choices at an edge of a NAS-Bench-201 cell."""
 
 PLACES: Final[Mapping[Space, int]] = MappingProxyType({"nb201": 6, "fbnet": 22, "ofa": 46})
-"""Choices that make an architecture, by space."""
+"""Number of choices of an architecture, by space."""
 
 _EDGES: Final = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 _CELLS = 15
@@ -104,7 +104,7 @@ def _counts(codes: Codes, kept: NDArray[np.bool_]) -> Matrix:
 
 
 def _longest_path(codes: Codes, live: NDArray[np.bool_], weights: Matrix) -> Matrix:
-    """Greatest sum of weights from input to output over live edges; 0 without a path."""
+    """Largest sum of weights over paths of live edges from input to output; 0 without a path."""
     best = np.full((len(codes), 4), -np.inf)
     best[:, 0] = 0.0
     for edge, (start, end) in enumerate(_EDGES):
@@ -304,7 +304,7 @@ def codes_of(architectures: Sequence[Architecture]) -> Codes:
 
 
 def random_codes(space: Space, count: int, seed: int = 0) -> Codes:
-    """Choices drawn evenly from a whole space, shape (count, places): what is usual in it."""
+    """Choices drawn uniformly from a space, shape (count, places): typical architectures."""
     generator = np.random.default_rng(seed)
     if space == "nb201":
         return generator.integers(0, POOL + 1, (count, PLACES[space]))
@@ -333,4 +333,4 @@ COARSE: Final[Mapping[Space, tuple[int, ...]]] = MappingProxyType(
         "ofa": tuple(map(OFA_FEATURES.index, ("blocks", "log_macs", "log_activations"))),
     }
 )
-"""Columns that alone tell most of any device's times: launches, arithmetic, memory."""
+"""Columns that explain most of any device's times: launches, arithmetic, memory."""

@@ -1,9 +1,9 @@
-"""Generative models as numbers: what one cycle must read and compute, and how it is spread.
+"""Features of generative models: data read and arithmetic of one cycle, over all devices.
 
 A cycle is one decoding step of all sequences of a language model, or one batch of a diffusion
-model. Its bound adds the terms that cannot overlap for long; what is left out (kernels, scheduling,
-vision encoders) is what a predictor learns. Sizes that no asker knows (layers, width, cache of a
-token) are taken from how they grow with active weights over public models: width about
+model. Its bound adds the terms that cannot overlap for long; the rest (kernels, scheduling, vision
+encoders) is learned by a predictor. Sizes that queries do not give (layers, width, cache of a
+token) are estimated from their growth with active weights over public models: width about
 35 * weights ** 0.21, layers about 14 * (weights / 1e9) ** 0.4.
 """
 
@@ -43,19 +43,21 @@ TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = MappingProxyType(
         "video_chat": (8000.0, 390.0),
     }
 )
-"""Tokens of a question and of an answer, as is usual for the kind; pictures count as tokens."""
+"""Typical tokens of a prompt and of an answer, by kind; images count as tokens."""
 
 CACHE_BYTES: Final = 64e3
-"""Keys and values of one token, for a billion active weights; grows as their 0.4th power."""
+"""Bytes of keys and values of a token at a billion active weights; grows as their 0.4th power."""
 USUAL_TAKEN: Final = 1 / 16
-"""Experts that a token takes, of all, where that is not known: 8 of 128."""
+"""Share of the experts that a token is routed to where that is not known: 8 of 128."""
 MOST_TAKEN: Final = 0.95
-"""Of the active share: attention and shared experts are never nothing."""
+"""Most that the share of experts per token may be of the share of active weights: attention and
+shared experts are always active."""
 USUAL_PIXELS, USUAL_FRAMES, USUAL_PASSES = 16, 4, 2
-"""Of most diffusion models: pixels and frames of a token, passes a step."""
+"""Pixels and frames of a token and passes of a step, as in most diffusion models."""
 LAYERS: Final = 14.0
 HOST_S, HOST_S_PER_SEQUENCE = 2e-3, 2e-5
-"""What a server spends on a step beside the devices: scheduling, sampling, writing text."""
+"""Seconds of a step that a server spends outside the devices, fixed and for each sequence:
+scheduling, sampling, detokenisation."""
 HOP_S: Final = 8e-6
 """Least time of one exchange between devices."""
 GIB: Final = 2.0**30
@@ -63,14 +65,14 @@ GIB: Final = 2.0**30
 
 @dataclass(frozen=True, slots=True)
 class CycleBound:
-    """Least seconds of one cycle on each of `devices` devices, by what they are spent on.
+    """Least seconds of one cycle on each of `devices` devices, by term.
 
     Attributes:
-        weights: reading weights; of experts, those that some sequence takes.
+        weights: reading weights; of experts, those that some sequence is routed to.
         arithmetic: products with the weights.
         sequence: reading keys and values (language), products of attention (diffusion).
-        questions: products of the questions' tokens.
-        exchange: between devices.
+        questions: products of the prompts' tokens.
+        exchange: communication between devices.
         covered: share of the weights that a cycle reads.
     """
 
@@ -91,8 +93,8 @@ def cycle_bound(query: Query) -> CycleBound:
     """The bound of a query's cycle.
 
     Raises:
-        TypeError: the workload is no generative model.
-        UnknownBandwidth, UnknownPrecision: the device's sheet does not say.
+        TypeError: the workload is not a generative model.
+        UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
     """
     workload = query.workload
     count = query.operation.device_count
@@ -104,14 +106,14 @@ def cycle_bound(query: Query) -> CycleBound:
 
 
 def outputs(workload: Generative) -> float:
-    """What one cycle gives: a token a sequence, or the batch."""
+    """Output of one cycle: one token per sequence, or the batch."""
     if isinstance(workload, LlmServing):
         return float(workload.max_sequences)
     return float(workload.batch_size)
 
 
 def picture_tokens(workload: Diffusion) -> float:
-    """Tokens that one image or video is made of."""
+    """Number of tokens of one image or video."""
     side, span = (
         workload.pixels_per_token or USUAL_PIXELS,
         workload.frames_per_token or USUAL_FRAMES,
@@ -140,10 +142,10 @@ def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
 
 
 def _covered(workload: LlmServing, batch: float) -> float:
-    """Share of the weights that some of `batch` tokens passes, experts drawn evenly.
+    """Share of the weights that at least one of `batch` tokens uses, with experts drawn uniformly.
 
-    Total and active weights are those that every token passes, plus all experts or those of one
-    token; so the share of experts that a token takes tells both apart.
+    Total and active weights both contain those that every token uses, plus all experts or those
+    of one token; so the share of experts per token separates shared weights from experts.
     """
     share = min(workload.active_parameters / workload.total_parameters, 1.0)
     if share >= 1.0:

@@ -1,4 +1,4 @@
-"""Measuring on this machine: collectors of rows that no public dataset has."""
+"""Collectors: measurements on this machine, for rows that no public dataset has."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """`COLLECTORS`, a tuple of classes.
 
-    Loaded when asked for: the processes that measure (`python -m` of a module here) import this
-    package too, and start the sooner the less it holds.
+    Loaded on demand: measuring processes (`python -m` of a module in this package) import the
+    package too, and start faster the less it imports.
     """
     if name != "COLLECTORS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

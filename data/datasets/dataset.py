@@ -1,4 +1,4 @@
-"""What every dataset says about itself, and how it comes onto this machine."""
+"""The base class of datasets: source, tables, splits, and how a dataset is downloaded."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Dataset(ABC):
-    """Where rows come from, what one row is, what may be judged. One class, one file.
+    """A dataset: the source of its rows, its tables, and its protocols. One class, one file.
 
     Attributes:
         name: short name, as in `forerun data pull NAME`.
         title: one line.
-        licence: of the upstream files.
+        licence: licence of the upstream files.
         citation: paper or repository.
         published: what others report for it, and under which protocol.
         upstream: repository, commit and files.
@@ -39,10 +39,10 @@ class Dataset(ABC):
 
     @abstractmethod
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """Tables from upstream files, by name; files that are not there are passed over."""
+        """Tables from upstream files, by name; missing files are skipped."""
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
-        """JSON documents that go with the tables, by name."""
+        """JSON documents that belong to the tables, by name."""
         return {}
 
     @abstractmethod
@@ -58,19 +58,19 @@ class Dataset(ABC):
         """Doubtful rows, as in `forerun.data.quality.check`; none is dropped."""
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """Upstream files that are to be had, as in `Upstream.fetch`."""
+        """Upstream files that are available, as in `Upstream.fetch`."""
         return self.upstream.fetch(home() / "downloads", mirror)
 
     def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
         """Fetch, tidy, validate and write the bundle, all or nothing.
 
         Args:
-            folder: where it shall stand; the user's folder of bundles when None.
+            folder: where it is written; the user's folder of bundles when None.
             mirror: local copy of upstream files; FORERUN_MIRROR, else the network, when None.
 
         Raises:
-            MissingData, DamagedData: upstream files cannot be had, or are not what they were.
-            BadTable: what they hold is not what it was.
+            MissingData, DamagedData: upstream files are not available, or have changed.
+            BadTable: their content does not match the schemas.
         """
         raw = self.fetch(mirror)
         tables = self.tidy(raw)

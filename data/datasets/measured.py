@@ -1,4 +1,4 @@
-"""Datasets that our own collectors measured: tables of this package, nothing is downloaded."""
+"""Datasets measured by forerun's own collectors: tables of this package, without a download."""
 
 from typing import ClassVar
 
@@ -13,14 +13,14 @@ class MeasuredDataset(PackagedDataset):
     """Tables under `data/measured/NAME`, as a collector wrote them.
 
     Attributes:
-        collector: the command that measures such rows anew.
+        collector: the command that measures such rows.
     """
 
     collector: ClassVar[str]
     licence = "Apache-2.0, as forerun itself"
 
     def __init_subclass__(cls) -> None:
-        """The origin is the collector."""
+        """Set `origin` to the collector's command."""
         super().__init_subclass__()
         cls.origin = cls.collector
 

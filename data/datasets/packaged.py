@@ -1,4 +1,4 @@
-"""Datasets whose rows come with the package: nothing is downloaded."""
+"""Datasets whose rows come with the package, without a download."""
 
 import io
 import json
@@ -45,14 +45,14 @@ class PackagedDataset(Dataset):
         return self.packaged()
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """The tables, which are packaged tidy."""
+        """The tables, which are tidy in the package already."""
         import pandas as pd
 
-        found = {}
+        tables = {}
         for path in raw.matching("*.parquet"):
             content = raw.read(path)
-            found[Path(path).stem] = pd.read_parquet(io.BytesIO(content))
-        return found
+            tables[Path(path).stem] = pd.read_parquet(io.BytesIO(content))
+        return tables
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """JSON documents that come with the tables."""
@@ -64,7 +64,7 @@ class PackagedDataset(Dataset):
 
         Raises:
             MissingData: this package holds none.
-            BadTable: they are not what they must be.
+            BadTable: they do not match their schemas.
         """
         raw = self.fetch(mirror)
         tables = self.tidy(raw)

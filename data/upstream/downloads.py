@@ -29,7 +29,7 @@ PARALLEL_DOWNLOADS = 8
 
 
 class SkippedFiles(UserWarning):
-    """Upstream files that are not there; the tables are made from the others."""
+    """Some upstream files are missing; the tables are made from the others."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RawFiles:
 
         Raises:
             MissingData: neither is there.
-            DamagedData: PATH.gz is no whole gzip file.
+            DamagedData: PATH.gz is not a complete gzip file.
         """
         content = read_plain_or_gzip(self.folder, path)
         if content is None:
@@ -67,13 +67,13 @@ class RawFiles:
 
 @dataclass(frozen=True)
 class Upstream:
-    """A public repository at a commit, and which of its files a dataset is made of.
+    """A public repository at a commit, and the files of it that a dataset is made of.
 
     Attributes:
-        owner, repo, commit: of the repository on GitHub.
-        checksums: packaged JSON table beside the datasets: path -> SHA-256.
+        owner, repo, commit: repository on GitHub and its pinned commit.
+        checksums: packaged JSON table in the folder of the datasets: path -> SHA-256.
         base_url: where raw files are served.
-        retries: how often a failed download is tried again, after 1, 2, ... seconds.
+        retries: number of times a failed download is repeated, after 1, 2, ... seconds.
     """
 
     owner: str
@@ -92,17 +92,17 @@ class Upstream:
 
     @property
     def page(self) -> str:
-        """Where people read the repository at that commit."""
+        """Web page of the repository at that commit."""
         return f"https://github.com/{self.owner}/{self.repo}/tree/{self.commit}"
 
     def url(self, path: str) -> str:
-        """Where a file is downloaded, percent-encoded."""
+        """Download address of a file, percent-encoded."""
         return f"{self.base_url}/{self.owner}/{self.repo}/{self.commit}/{quote(path)}"
 
     def fetch(self, cache: Path, mirror: Path | None = None) -> RawFiles:
-        """All files that are to be had, checked.
+        """All available files, checked by their checksums.
 
-        Warns `SkippedFiles` with the names of those that are not.
+        Warns `SkippedFiles` with the names of those that are missing.
 
         Args:
             cache: downloads are kept under it.
@@ -110,7 +110,7 @@ class Upstream:
                 `FORERUN_MIRROR` when None.
 
         Raises:
-            MissingData: no file is to be had.
+            MissingData: no file is available.
             DamagedData: a file's content is not what its checksum says.
         """
         given = os.environ.get(MIRROR)
@@ -151,15 +151,15 @@ class Upstream:
         return RawFiles(folder, tuple(there)), missing
 
     def _mirrored(self, mirror: Path) -> dict[str, str]:
-        """Path -> SHA-256 of what the mirror holds, which may be parts of upstream's files."""
+        """Path -> SHA-256 of the mirror's files, which may be only some of upstream's."""
         manifest = mirror / "MANIFEST.json"
         if not manifest.is_file():
             return {}
-        mine = (self.owner, self.repo, self.commit)
+        this_repository = (self.owner, self.repo, self.commit)
         return {
             entry["path"]: entry["sha256"]
             for entry in json.loads(manifest.read_text(encoding="utf-8"))
-            if (entry["owner"], entry["repo"], entry["commit"]) == mine
+            if (entry["owner"], entry["repo"], entry["commit"]) == this_repository
             and entry["path"] in self.files
         }
 
@@ -216,7 +216,7 @@ def read_plain_or_gzip(folder: Path, path: str) -> bytes | None:
 
 
 def _download_one(keeper: "Pooch", path: str) -> bool:
-    """Download a file, or find it downloaded; False when upstream does not have it."""
+    """Download a file unless it is in the cache; False when upstream does not have it."""
     import requests
 
     try:

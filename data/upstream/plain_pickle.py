@@ -1,8 +1,8 @@
-"""Plain data out of pickle files that others published, without running anything in them.
+"""Read plain data from published pickle files without running any code in them.
 
-A pickle is a program for a small machine. This one knows only the instructions that build numbers,
-text, lists, tuples and dictionaries, and one name: numpy's scalar, which becomes a float. All else
-is refused, so that a file can at worst be unreadable.
+A pickle is a program for a small stack machine. This one implements only the instructions that
+build numbers, text, lists, tuples and dictionaries, and one name: NumPy's scalar, which becomes a
+float. Everything else is refused, so that a file can at worst be unreadable.
 """
 
 import io
@@ -32,7 +32,7 @@ def plain_data(content: bytes, where: str) -> Any:
 
     Args:
         content: the file.
-        where: what people call it.
+        where: name of the file in messages.
 
     Raises:
         DamagedData: the file holds more than plain data, or is damaged.
@@ -70,7 +70,7 @@ class _Machine:
         raise ValueError("it does not end")
 
     def _push(self, name: str, argument: Any) -> bool:
-        """Whether the instruction was one that only puts something on the stack."""
+        """Run an instruction that only pushes onto the stack; False for all others."""
         if name in _PUSH:
             self.stack.append(argument)
         elif name in _EMPTY:
@@ -82,7 +82,7 @@ class _Machine:
         return True
 
     def _remember(self, name: str, argument: Any) -> bool:
-        """Whether the instruction was one about memory, or about the file itself."""
+        """Run an instruction about the memo or the file itself; False for all others."""
         if name in ("BINPUT", "LONG_BINPUT"):
             self.memory[argument] = self.stack[-1]
         elif name == "MEMOIZE":
@@ -132,7 +132,7 @@ class _Machine:
 
 
 def _called(name: Any, given: Any) -> Any:
-    """The three calls that numpy's numbers need: a type is its name, a scalar its value."""
+    """The three calls that NumPy's numbers need: a type becomes its name, a scalar its value."""
     if name == "numpy dtype":
         return given[0]
     if name == "_codecs encode":

@@ -57,7 +57,7 @@ def all_sheets(content: bytes, name: str) -> dict[str, list[list[Cell]]]:
 
 
 def _sheet_paths(book: zipfile.ZipFile) -> dict[str, str]:
-    """Name of each sheet -> path of its part: the workbook names sheets, its links name parts."""
+    """Name of each sheet -> path of its part in the archive, by the workbook's relationships."""
     links = ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))  # noqa: S314
     targets = {link.get("Id", ""): link.get("Target", "") for link in links}
     workbook = ElementTree.fromstring(book.read("xl/workbook.xml"))  # noqa: S314

@@ -1,1 +1,1 @@
-"""What an operator graph implies but does not show: blocks that repeat, dropout, operands."""
+"""Properties that an operator graph implies: repeated blocks, dropout, operands of products."""

@@ -1,8 +1,8 @@
-"""Where a network can be cut, and which of its parts repeat.
+"""Cuts of a network, and its repeated blocks.
 
-A cut stands where one tensor is handed on, as between the blocks of a network. Tensors that no
-weight enters (masks, tables of rotary embeddings) or that many parts read (position biases, the
-output of an encoder) are handed to every part: they prevent no cut.
+A cut is a position where only one tensor is passed on, as between the blocks of a network. Tensors
+that depend on no weight (masks, tables of rotary embeddings) or that many parts read (position
+biases, the output of an encoder) are passed to every part and do not prevent a cut.
 """
 
 from bisect import bisect_left
@@ -15,11 +15,11 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 READ_BY_MANY = 4
-"""Readers from which on a tensor counts as one that many parts read, where they stand in at least
-as many parts; a block's own input has up to four (query, key, value, residual) side by side."""
+"""Number of readers above which many parts read a tensor, if they are in at least as many parts; a
+block's own input has up to four close together (query, key, value, residual)."""
 FEWEST_OPERATORS = 2
 LONGEST_BLOCK = 64
-"""Cuts that are tried as a block's end: blocks of more parts than that are not looked for."""
+"""Longest block that is searched for, in parts between cuts."""
 
 
 class Part(NamedTuple):
@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
 
 def spans(graph: OperatorGraph, segments: int) -> Sequence[range]:
-    """The graph in up to `segments` parts of about as many operators, that end at cuts."""
+    """The graph in up to `segments` parts of similar numbers of operators, which end at cuts."""
     n = len(graph)
     places = cuts(graph) if segments > 1 else ()
     wanted = [round(n * part / segments) for part in range(1, segments)] if places else []
@@ -44,12 +44,12 @@ def spans(graph: OperatorGraph, segments: int) -> Sequence[range]:
 
 
 def cuts(graph: OperatorGraph) -> tuple[int, ...]:
-    """Positions p such that one tensor is handed from the operators before p to the others."""
+    """Positions p such that one tensor is passed from the operators before p to the others."""
     return _cuts(GraphKey(graph))
 
 
 def parts(graph: OperatorGraph) -> tuple[Part, ...]:
-    """The whole graph in order: its repeated blocks, and what stands between them."""
+    """The whole graph in order: its repeated blocks and the spans between them."""
     return _parts(GraphKey(graph))
 
 
@@ -64,7 +64,7 @@ def _cuts(key: GraphKey) -> tuple[int, ...]:
     graph = key.graph
     n, readers = len(graph), _readers(graph)
     crossing = [0] * (n + 1)
-    handed_on = _learnt(graph)
+    handed_on = _carries_data(graph)
     for place in range(n):
         last = readers[place][-1] if readers[place] else n - 1
         if handed_on[place] and not _read_by_many(readers[place]):
@@ -78,7 +78,7 @@ def _cuts(key: GraphKey) -> tuple[int, ...]:
     return tuple(narrow)
 
 
-def _learnt(graph: OperatorGraph) -> list[bool]:
+def _carries_data(graph: OperatorGraph) -> list[bool]:
     """Whether weights, or an input of the network, enter a result that grows with the batch."""
     known: list[bool] = []
     for op in graph.operators:
@@ -90,7 +90,7 @@ def _learnt(graph: OperatorGraph) -> list[bool]:
 
 
 def _read_by_many(readers: Sequence[int]) -> bool:
-    """Whether what reads a tensor is spread, not side by side as in one block."""
+    """Whether a tensor's readers are far apart, not close together as in one block."""
     if len(readers) <= READ_BY_MANY:
         return False
     gaps = [after - before for before, after in pairwise(readers)]
@@ -128,7 +128,7 @@ def _parts(key: GraphKey) -> tuple[Part, ...]:
 
 
 def _looks(operators: Sequence[Operator]) -> list[int]:
-    """A number for each operator, equal for those that look alike."""
+    """A number for each operator, equal for operators with equal fields."""
     known: dict[object, int] = {}
     return [
         known.setdefault(
@@ -142,7 +142,7 @@ def _looks(operators: Sequence[Operator]) -> list[int]:
 def _repeated(
     looks: Sequence[int], graph: OperatorGraph, places: Sequence[int], at: int
 ) -> tuple[int, int]:
-    """Length of the shortest part that starts here and comes again, and how often; else zeros."""
+    """Length of the shortest part that starts here and repeats, and its count; else zeros."""
     first = bisect_left(places, at + FEWEST_OPERATORS)
     for end in places[first : first + LONGEST_BLOCK]:
         length = end - at

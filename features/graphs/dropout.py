@@ -1,24 +1,24 @@
-"""Where a network drops activations in training, though its graph was traced in evaluation mode."""
+"""Dropout of a network in training, whose graph was traced in evaluation mode."""
 
 from collections.abc import Sequence
 
 from forerun.data.graph import Operator, OperatorGraph
 
 ATTRIBUTE = "dropout"
-"""Attribute of an operator whose result is dropped, or of attention whose probabilities are: the
-probability. Readers write it where the traced program or its configuration tells."""
+"""Attribute with the dropout probability of an operator's result, or of attention's probabilities.
+Readers write it where the traced program or its configuration gives it."""
 
 
 def dropped(graph: OperatorGraph, probability: float | None) -> tuple[bool, ...]:
-    """Whether each operator's result (of attention: its probabilities) is dropped in training.
+    """Whether dropout applies to each operator's result (attention: its probabilities) in training.
 
     Dropout operators of the graph itself are not among them.
 
     Args:
         graph: forward operators.
-        probability: of all dropouts, 0 for none; None for those of the graph.
-            Where a graph says of none, and one is asked for, what transformers drop is taken:
-            results of linear layers that are added to the residual, and attention.
+        probability: probability of all dropouts, 0 for none; None keeps those of the graph.
+            Where a graph has none and a probability is given, dropout is placed as in
+            transformers: on attention, and on linear layers added to the residual.
     """
     n = len(graph)
     if probability == 0.0:
@@ -30,7 +30,7 @@ def dropped(graph: OperatorGraph, probability: float | None) -> tuple[bool, ...]
 
 
 def says_of_dropout(graph: OperatorGraph) -> bool:
-    """Whether a graph tells what is dropped in training."""
+    """Whether a graph says where dropout applies in training."""
     marked = any(op.attributes.get(ATTRIBUTE) for op in graph.operators)
     return marked or has_dropout_operators(graph)
 

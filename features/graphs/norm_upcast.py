@@ -1,7 +1,7 @@
-"""Root-mean-square norms written out operator by operator, which 16-bit models run in 32 bits.
+"""Decomposed root-mean-square norms, which 16-bit models run in 32 bits.
 
-Hugging Face's modules take a copy of the input in 32 bits, square, average and scale it, and turn
-the result back before the weight is applied (`LlamaRMSNorm` and those like it).
+Hugging Face's modules copy the input to 32 bits, square, average and scale it, and convert the
+result back before the weight is applied (`LlamaRMSNorm` and similar classes).
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ class NormChain(NamedTuple):
 
     Attributes:
         first: the square, which reads the copy of the input in 32 bits.
-        last: the product of that copy and the root, whose result is turned back.
-        source: whose result is normalised.
+        last: the product of that copy and the root, whose result is converted back.
+        source: the operator whose result is normalised.
     """
 
     first: int

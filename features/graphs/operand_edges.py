@@ -1,9 +1,9 @@
-"""What products of matrices read, where a graph does not show it.
+"""Operands of matrix products that a graph does not show.
 
-A traced product of more than three dimensions copies operands that are not laid out for it, and
-the graph holds copies and product as one chain, though the product reads both operands. A table
-traced at batch size 1 lacks copies that larger batches need: heads that lie within rows can be seen
-as a batch of matrices while there is one sample alone.
+A traced product of more than three dimensions copies operands with other layouts, and the graph
+holds copies and product as one chain, although the product reads both operands. A table traced at
+batch size 1 lacks copies that larger batches need: heads inside rows can be viewed as a batch of
+matrices only for a single sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _SAME_LAYOUT = frozenset({"elementwise", "softmax"})
 
 
 def with_operand_edges(graph: OperatorGraph) -> OperatorGraph:
-    """The graph, its products reading both operands; copies read what they copy alone."""
+    """The graph with products that read both operands, and copies that read only their source."""
     operators = list(graph.operators)
     readers = _readers(operators)
     changed = False
@@ -50,12 +50,12 @@ def _readers(operators: Sequence[Operator]) -> list[int]:
 
 
 def _other_operand(operators: Sequence[Operator], op: Operator, last: int) -> int | None:
-    """What a product reads in addition to the copy before it: of the size of its other operand."""
+    """The operand that a product reads besides the copy before it, found by its size."""
     sizes = [prod(shape) for shape in op.input_shapes]
-    mine = _elements(operators[last])
-    if mine not in sizes:
+    last_elements = _elements(operators[last])
+    if last_elements not in sizes:
         return None
-    sizes.remove(mine)
+    sizes.remove(last_elements)
     fitting = [i for i in operators[last].inputs if _elements(operators[i]) == sizes[0]]
     return fitting[-1] if fitting else None
 
@@ -87,7 +87,7 @@ def copied_operands(graph: OperatorGraph) -> Mapping[int, tuple[Shape, ...]]:
 
 
 def _is_across(operators: Sequence[Operator], op: Operator) -> bool:
-    """Whether a linear layer's rows run across those of what it reads: its width is no last one."""
+    """Whether a linear layer's rows cross those of its operand, whose last dimension differs."""
     if len(op.inputs) != 1 or len(op.input_shapes) != 1 or len(op.input_shapes[0]) != 2:
         return False
     (rows, width), source = op.input_shapes[0], operators[op.inputs[0]]
@@ -98,7 +98,7 @@ def _is_across(operators: Sequence[Operator], op: Operator) -> bool:
 
 
 def _sources(operators: Sequence[Operator], op: Operator) -> list[int | None]:
-    """Which operator makes each operand: one of its size, or what it is a part of."""
+    """The operator that makes each operand: one of its size, or one that it is a part of."""
     left = list(op.inputs)
     found: list[int | None] = [None] * len(op.input_shapes)
     for number, shape in enumerate(op.input_shapes):
@@ -115,7 +115,7 @@ def _sources(operators: Sequence[Operator], op: Operator) -> list[int | None]:
 
 
 def _is_within_rows(operators: Sequence[Operator], source: int, shape: Shape) -> bool:
-    """Whether matrices lie across each other, so that several samples are no batch of them."""
+    """Whether matrices interleave in memory, so that several samples are not a batch of them."""
     if len(shape) != 3 or shape[0] == 1:
         return False
     while True:

@@ -1,10 +1,10 @@
-"""A hardware design as numbers: what its directives make of each loop of its program.
+"""Features of a hardware design: what its directives make of each loop of its program.
 
 `PARA` copies a loop's body, `TILE` blocks it, `PIPE` overlaps its iterations: `off`, `flatten`
 (everything inside is unrolled) or nothing (the default: inner stages overlap). Innermost loops are
-pipelined unless told otherwise. So every innermost loop has a count of sequential steps and a count
-of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is described by
-these bounds, by the sums over its loops and by its busiest loop.
+pipelined unless a directive says otherwise. So every innermost loop has a count of sequential steps
+and a count of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is
+described by these bounds, by the sums over its loops and by its busiest loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3
 """DSP blocks of one operator in double precision (AMD floating-point operator guide, PG060)."""
 
 DELAY_OF: Mapping[str, float] = {"fadd": 7.0, "fmul": 6.0, "fdiv": 30.0, "load": 2.0, "call": 20.0}
-"""Clock cycles until an operator's answer is there."""
+"""Latency of an operator in clock cycles."""
 
 DSP_BLOCKS = 6840.0
 LEAST_SHARE = 1e-3
@@ -35,8 +35,8 @@ class Directed:
     """One loop under directives.
 
     Attributes:
-        loop: of the program.
-        copies: of its body.
+        loop: the loop of the program.
+        copies: copies of its body.
         pipe: `off`, `flatten`, nothing for the default; None where no directive can stand.
         tile: block length.
         unrolled: whether a flattened loop around it unrolls it.
@@ -50,7 +50,7 @@ class Directed:
 
     @property
     def steps(self) -> float:
-        """Sequential iterations that are left."""
+        """Number of sequential iterations after unrolling."""
         return float(np.ceil(self.loop.trips / self.copies - 1e-9))
 
 
@@ -79,11 +79,11 @@ def _factor(values: Mapping[str, str], loop: Loop, directive: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What an idealised synthesis does.
+    """Assumptions of an idealised synthesis.
 
     Attributes:
         depth: cycles until the first iteration of a pipeline is done; None counts operators.
-        carried: cycles between iterations that add to one number.
+        carried: cycles between iterations that accumulate into one number.
         overlaps: whether a pipelined outer loop runs its inner loops side by side.
     """
 
@@ -97,11 +97,11 @@ TIMINGS: Mapping[str, Timing] = {
     "_summed": Timing(60.0, 12.0, overlaps=True),
     "_free": Timing(20.0, 1.0, overlaps=False),
 }
-"""Suffix of a feature -> timing: by operators, as seen on plain sums, and as if all were free."""
+"""Suffix of a feature -> timing: by operators, as observed on plain sums, and without latency."""
 
 
 def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Timing) -> float:
-    """Cycles of one loop, if memory were free and each directive obeyed."""
+    """Cycles of one loop with free memory accesses and all directives applied."""
     one, inner = loops[at], nest.inside(at)
     if not inner or one.pipe == "flatten":
         fill = _fill(nest, loops, at) if timing.depth is None else timing.depth
@@ -114,7 +114,7 @@ def cycles_bound(nest: LoopNest, loops: Sequence[Directed], at: int, timing: Tim
 
 
 def _fill(nest: LoopNest, loops: Sequence[Directed], at: int) -> float:
-    """Depth of a pipeline: its operators in a row, and a tree for each unrolled sum."""
+    """Depth of a pipeline: its operators in sequence, and a tree for each unrolled sum."""
     one = loops[at]
     delay = sum(DELAY_OF.get(kind, 1.0) * n for kind, n in one.loop.counts.items() if n)
     tree = DELAY_OF["fadd"] * np.log2(one.loop.trips) if one.loop.carried and one.unrolled else 0.0
@@ -184,7 +184,7 @@ def _row(nest: LoopNest, loops: Sequence[Directed]) -> Row:
 
 
 def _whole(nest: LoopNest, loops: Sequence[Directed]) -> Row:
-    """Sums over all loops, and what the program alone says."""
+    """Sums over all loops, and features of the program without directives."""
     work = [one.loop.entered * one.loop.trips for one in loops]
     total = {
         kind: sum(one.loop.counts[kind] * w for one, w in zip(loops, work, strict=True))

@@ -1,6 +1,6 @@
-"""What unoptimised LLVM instructions compute: values, loop variables, addresses of arrays.
+"""Analysis of unoptimised LLVM instructions: values, loop variables, addresses of arrays.
 
-Every scalar stands in memory in such code, so a register's value follows from the loads behind it.
+Every scalar is in memory in such code, so a register's value follows from the loads behind it.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import cached_property
 KINDS = ("fadd", "fmul", "fdiv", "iadd", "imul", "compare", "load", "store", "call")
 NAN = float("nan")
 DEEPEST = 12
-"""Instructions behind a register that are followed; longer chains depend on data."""
+"""Longest chain of instructions that is followed; longer chains are assumed to depend on data."""
 
 _KIND_OF = {
     **dict.fromkeys(("fadd", "fsub"), "fadd"),

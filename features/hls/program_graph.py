@@ -1,4 +1,4 @@
-"""Loops of a program graph: how they nest, how often they run, and what one iteration does.
+"""Loops of a program graph: their nesting, trip counts and operations per iteration.
 
 A loop is a basic block that a later block jumps back to (Aho et al.: natural loops). Its trip count
 follows from the comparison in that block, the store before it and the step at its end. A bound that
@@ -15,7 +15,7 @@ from forerun.data.program import ProgramGraph
 from forerun.features.hls.instructions import NAN, Instructions
 
 UNKNOWN_TRIPS = 8.0
-"""Of a loop whose bound stands in memory, such as the row of a sparse matrix."""
+"""Trips of a loop whose bound is read from memory, such as the row of a sparse matrix."""
 
 _PLACE = re.compile(r"auto\{(\w+)\}")
 _DIRECTIVE = re.compile(r"__(PARA|PIPE|TILE)__")
@@ -75,12 +75,12 @@ class LoopNest:
 
 @lru_cache(maxsize=256)
 def loop_nest(program: ProgramGraph) -> LoopNest:
-    """The loops of a program; kept by its content."""
+    """The loops of a program, cached by its content."""
     return _Reader(program).nest()
 
 
 class _Reader:
-    """Finds loops, then reads each off its blocks."""
+    """Finds the loops of a program, then analyses the blocks of each."""
 
     def __init__(self, program: ProgramGraph) -> None:
         self._program = program
@@ -108,7 +108,7 @@ class _Reader:
         own = sorted(self._bodies[head] - frozenset().union(*inner))
         outer = loops[parent] if parent >= 0 else None
         places, reduction = _places(self._program, head)
-        mine = self._variable.get(head, ("", NAN))[0]
+        counter = self._variable.get(head, ("", NAN))[0]
         return Loop(
             parent=parent,
             depth=outer.depth + 1 if outer else 0,
@@ -117,7 +117,7 @@ class _Reader:
             counts=self._code.counts(own),
             places=places,
             reduction=reduction,
-            carried=any(mine not in names for _, names in self._code.sums(own)),
+            carried=any(counter not in names for _, names in self._code.sums(own)),
             reached=self._reached(head, own),
         )
 
@@ -210,17 +210,17 @@ def _natural_loops(after: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
 
 
 def _dominators(before: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """Block -> blocks that every way to it passes."""
-    found = {b: set(before) if before[b] else {b} for b in before}
+    """Dominators: block -> blocks that every path to it passes."""
+    dominators = {b: set(before) if before[b] else {b} for b in before}
     changed = True
     while changed:
         changed = False
         for block in sorted(before):
             if before[block]:
-                through = set.intersection(*(found[b] for b in before[block])) | {block}
-                if through != found[block]:
-                    found[block], changed = through, True
-    return found
+                through = set.intersection(*(dominators[b] for b in before[block])) | {block}
+                if through != dominators[block]:
+                    dominators[block], changed = through, True
+    return dominators
 
 
 def _places(program: ProgramGraph, head: int) -> tuple[dict[str, str], bool]:

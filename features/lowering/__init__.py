@@ -1,6 +1,6 @@
 """From an operator graph to the kernels that a runtime launches for it.
 
-`lowered(graph, mode)` is what others call; it keeps the answers to the graphs asked last.
+`lowered(graph, mode)` is the entry point; it caches the kernels of recent graphs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ LOWERINGS_KEPT = 1024
 
 
 def lowered(graph: OperatorGraph, mode: LoweringMode) -> Kernels:
-    """The kernels of a graph in a mode, kept for those asked last."""
+    """The kernels of a graph in a mode, with a cache of recent ones."""
     return _kept(GraphKey(graph), mode)
 
 
@@ -45,7 +45,7 @@ def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kerne
 def lower_linked(
     graph: OperatorGraph, modes: Sequence[LoweringMode]
 ) -> Iterator[tuple[Kernels, Edges]]:
-    """The kernels as `lower` gives them, and which kernel reads what which one wrote.
+    """The kernels as `lower` gives them, with the edges from writers to readers.
 
     Yields:
         Kernels; (2, e) positions of writer and reader.
@@ -100,7 +100,7 @@ class _Lowering:
         return links(self._nodes.sources, self._launches, self._members)
 
     def _belong(self, operators: Sequence[int]) -> None:
-        """Launches that are not anybody's yet are of these operators."""
+        """Assign launches without an owner to these operators."""
         self._members += [operators] * (len(self._launches) - len(self._members))
 
     def _never_launched(self) -> list[bool]:
@@ -134,7 +134,7 @@ class _Lowering:
             self._casts(i, read)
 
     def _casts(self, i: int, read: float) -> None:
-        """Autocast converts weights at every step, and operands that are not half already."""
+        """Launch autocast's casts: of weights at every step, and of operands not yet in half."""
         activations, weights = product_sizes(self._nodes, i)
         repeat = self._nodes.ops[i].repeat
         if weights:
@@ -161,7 +161,7 @@ class _Lowering:
             self._launches += pointwise_launches(nodes, i, types, read)
 
     def _fuse(self) -> float:
-        """Launch fused groups where a compiler makes them; bytes that fusing saves."""
+        """Launch fused groups in compiled modes; returns the bytes that fusion saves."""
         nodes, types = self._nodes, self._types
         saved = sum((nodes.read[i] + nodes.written[i]) * types.half for i in self._fusible)
         for group in fused_groups(nodes, self._fusible):

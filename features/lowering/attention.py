@@ -23,7 +23,7 @@ class Attention:
     Attributes:
         groups: batch times heads.
         queries, keys, head, value: lengths and widths.
-        bias: elements of what is added to the scores.
+        bias: number of elements that are added to the scores.
     """
 
     def __init__(self, nodes: Nodes, i: int) -> None:
@@ -54,8 +54,8 @@ def is_fused(nodes: Nodes, i: int, mode: LoweringMode) -> bool:
     """Whether it runs as one kernel; torch fuses operands of at most four dimensions."""
     rank = max((len(s) for s in nodes.ops[i].input_shapes), default=0)
     if mode.benchmark_table:
-        # The tables hold the flattened product: copies of its operands still show their rank.
-        # A copied constant, such as a table of relative positions, is no operand.
+        # The tables hold the flattened product, but copies of its operands still show their rank.
+        # A copied constant, such as a table of relative positions, is not an operand.
         near = (*nodes.sources[i], *nodes.readers[i])
         around = [j for j in near if nodes.name[j] == "clone" and nodes.batched[j]]
         rank = max([rank, *(len(nodes.shape(j)) for j in around if _alone(nodes, i, j))])
@@ -63,26 +63,26 @@ def is_fused(nodes: Nodes, i: int, mode: LoweringMode) -> bool:
 
 
 def swallowed(nodes: Nodes, i: int, mode: LoweringMode) -> set[int]:
-    """Scales and copies of the operands that stand in a benchmark's table but are never launched.
+    """Scales and copies of operands that a benchmark's table lists but that are never launched.
 
-    The tables hold attention decomposed: a fused kernel scales and strides by itself; torch before
-    2.0 scales the queries and copies.
+    The tables hold decomposed attention. A fused kernel scales its operands and reads them with
+    strides; torch before 2.0 scales the queries and makes copies.
     """
     if not mode.benchmark_table:
         return set()
     fused = is_fused(nodes, i, mode)
-    found: set[int] = set()
+    positions: set[int] = set()
     for start in nodes.sources[i]:
         j = start
         for _ in range(_STEPS):
             scale = nodes.kind[j] == "elementwise" and nodes.function[j] == "mul"
             if not (scale or (fused and nodes.name[j] == "clone")) or not nodes.only(j):
                 break
-            found.add(j)
+            positions.add(j)
             if not nodes.sources[j]:
                 break
             j = nodes.sources[j][0]
-    return found
+    return positions
 
 
 def attention_launches(nodes: Nodes, i: int, mode: LoweringMode, types: Types) -> list[Launch]:
@@ -109,8 +109,8 @@ def _fused(one: Attention, types: Types) -> list[Launch]:
 def _apart(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
     """Scale, product, bias, softmax, product, with the casts that autocast puts between them.
 
-    Autocast lists scaled-dot-product attention itself, and is off within: since torch has the
-    operator, nothing is cast between its steps.
+    Autocast lists scaled-dot-product attention as one operator and is off inside it: in versions of
+    torch with the operator nothing is cast between its steps.
     """
     wide = mode.fp32_scores and mode.casts != "fp32"
     autocast = types.autocast and not mode.fused_attention

@@ -18,7 +18,7 @@ class _Branches(NamedTuple):
 
 
 def merged_away(nodes: Nodes) -> set[int]:
-    """Positions that merging removes; of every sum the largest convolution stays."""
+    """Positions that merging removes; the largest convolution of every sum remains."""
     gone: set[int] = set()
     for root in range(len(nodes)):
         if not _is_sum(nodes, root) or root in gone:
@@ -40,7 +40,7 @@ def _is_sum(nodes: Nodes, i: int) -> bool:
 
 
 def _leaves(nodes: Nodes, root: int) -> tuple[list[int], list[int]]:
-    """Additions of one sum, and what they add up."""
+    """Positions of the additions of one sum, and of its summands."""
     sums, leaves, todo = [root], [], [root]
     while todo:
         for j in nodes.sources[todo.pop()]:

@@ -1,6 +1,6 @@
-"""Number types along a graph: what autocast computes in half precision, what in fp32.
+"""Number types along a graph: operators that autocast runs in half precision or in fp32.
 
-After torch.amp's lists of operators ("CUDA Ops that can autocast to float16 / to float32"), and
+Follows torch.amp's lists of operators ("CUDA Ops that can autocast to float16 / to float32"), and
 torch's type promotion where fp32 parameters meet half-precision activations.
 """
 
@@ -24,11 +24,11 @@ _NOT_FULL = 3.9
 
 
 class Types:
-    """Bytes an element of every operator's result, filled in order.
+    """Bytes per element of every operator's result, filled in order.
 
     Args:
         nodes: the graph.
-        mode: what decides the types.
+        mode: the lowering mode, which decides the types.
     """
 
     def __init__(self, nodes: Nodes, mode: LoweringMode) -> None:
@@ -44,7 +44,7 @@ class Types:
         return self._mode.casts == "autocast"
 
     def read(self, i: int) -> float:
-        """Mean bytes an element over what an operator reads."""
+        """Mean bytes per element over an operator's operands."""
         total = elements = 0.0
         for j in self._nodes.sources[i]:
             total += self._nodes.written[j] * self.of[j]
@@ -52,19 +52,19 @@ class Types:
         return total / elements if elements else self.weight
 
     def widest(self, sources: Sequence[int]) -> float:
-        """Bytes an element of the widest operand."""
+        """Bytes per element of the widest operand."""
         return max((self.of[j] for j in sources if self._nodes.written[j] > 0), default=self.weight)
 
     def pass_through(self, i: int) -> None:
-        """The operator disappears: its result is what it reads."""
+        """Mark an operator that is not launched: its result has the type of its operand."""
         self.of[i] = max((self.of[j] for j in self._nodes.sources[i]), default=self.weight)
 
     def set_product(self, i: int) -> None:
-        """A product's result is half precision wherever there is any."""
+        """Set a product's result: half precision unless everything is in fp32."""
         self.of[i] = self.half
 
     def set_other(self, i: int, read: float) -> None:
-        """The result of an operator that is no product."""
+        """Set the result of an operator that is not a product."""
         nodes = self._nodes
         kind, widest = nodes.kind[i], self.widest(nodes.sources[i])
         if not self.autocast or self.half_norm(i):
@@ -92,7 +92,7 @@ class Types:
         return kind == "softmax" or kind in _NORMS
 
     def cast_before(self, i: int, read: float) -> float | None:
-        """Bytes an element that autocast first converts an operand to; None where it need not."""
+        """Bytes per element that autocast first casts an operand to; None without a cast."""
         if not self.autocast:
             return None
         if self.half_norm(i):
@@ -101,5 +101,5 @@ class Types:
 
     @staticmethod
     def wider_than_half(read: float) -> bool:
-        """Whether a product has to convert what it reads."""
+        """Whether a product has to cast operands of this width."""
         return read > _NOT_HALF

@@ -1,7 +1,7 @@
-"""What a compiler fuses: chains between matrix products over one iteration space become a kernel.
+"""Fusion by a compiler: chains between matrix products over one iteration space become a kernel.
 
-After the scheduling of torch's Inductor: pointwise operators, norms, reductions and poolings are
-joined where they iterate over the same elements; only what leaves the group is written.
+Follows the scheduling of torch's Inductor: pointwise operators, norms, reductions and poolings are
+fused where they iterate over the same elements; only results used outside the group are written.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _SAME_SPACE = 0.02
 
 
 class Traffic(NamedTuple):
-    """Bytes of one fused kernel: activations read and written, and what no batch changes."""
+    """Bytes of one fused kernel: activations read and written, and batch-independent ones."""
 
     read: float
     written: float
@@ -42,7 +42,7 @@ def fused_groups(nodes: Nodes, members: Sequence[int]) -> list[list[int]]:
 def group_traffic(
     nodes: Nodes, group: Sequence[int], types: Types, gone: Sequence[bool]
 ) -> Traffic:
-    """Bytes that a group reads from outside and that leave it."""
+    """Bytes that a group reads from outside and writes for others."""
     inside = set(group)
     read = written = fixed = 0.0
     seen: set[int] = set()
@@ -62,7 +62,7 @@ def group_traffic(
                 fixed += size
         outside = [k for k in nodes.readers[i] if k not in inside]
         if outside or not nodes.readers[i]:
-            # What only products read is written in their precision.
+            # A result that only products read is written in their precision.
             products = outside and all(nodes.is_product(k) or gone[k] for k in outside)
             written += nodes.written[i] * (types.half if products else types.of[i])
     return Traffic(read, written, fixed)
@@ -103,10 +103,10 @@ def _joins(nodes: Nodes, space: dict[int, float], producer: int, consumer: int) 
     kind = nodes.kind[producer]
     if kind == "reduce":
         return False
-    mine, theirs = space[consumer], space[producer]
-    if abs(mine - theirs) <= _SAME_SPACE * mine + 2:
+    consumer_space, producer_space = space[consumer], space[producer]
+    if abs(consumer_space - producer_space) <= _SAME_SPACE * consumer_space + 2:
         return True
-    return theirs < mine and kind not in ("pool", "softmax", *_NORMS)
+    return producer_space < consumer_space and kind not in ("pool", "softmax", *_NORMS)
 
 
 def _root(parent: dict[int, int], i: int) -> int:

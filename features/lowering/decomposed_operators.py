@@ -1,10 +1,10 @@
-"""What an ONNX file writes as chains or copies and a framework runs as one kernel, or as none.
+"""Recompose operators that files hold as chains and that frameworks run as one kernel or none.
 
 Exporters decompose GELU, SiLU, layer norm, biased products and attention where the operator set
-lacks them, and
-write as operators what torch sees as views: splits, slices, broadcasts, type changes, and
-transpositions that a product reads in place. A batch norm that an exporter has folded into its
-convolution leaves no trace: such a graph is one kernel a layer faster in eager torch.
+lacks them, and write as operators what torch treats as views: splits, slices, broadcasts, type
+changes, and transpositions that a product reads in place. A batch norm that an exporter has folded
+into its convolution cannot be recovered: such a graph has one kernel less per layer than eager
+torch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class _Idiom(NamedTuple):
 
 
 def recomposed(graph: OperatorGraph) -> OperatorGraph:
-    """The graph with chains as one operator each and without views; the original is untouched."""
+    """The graph with each chain as one operator and without views; the argument is not changed."""
     seen = _of(graph.operators)
     found: list[_Idiom] = []
     taken: set[int] = set()
@@ -58,13 +58,13 @@ def recomposed(graph: OperatorGraph) -> OperatorGraph:
 
 
 def tidied_table(graph: OperatorGraph, fused_rms_norm: bool) -> OperatorGraph:
-    """A graph of the timm benchmark's tables with what its tracer took apart put together again.
+    """A graph of the timm benchmark's tables, with operators recomposed that its tracer decomposed.
 
-    The tracer writes the bias of a dense layer as an addition of its own where the input is a
+    The tracer writes the bias of a dense layer as a separate addition where the input is a
     transposed view, and root-mean-square norms as chains.
 
     Args:
-        graph: from the table; it is not changed.
+        graph: graph from the table; it is not changed.
         fused_rms_norm: whether the runtime has one kernel for a root-mean-square norm over the
             last dimension (torch since 2.9, measured on the benchmark's own rows).
     """
@@ -91,7 +91,7 @@ def _of(ops: Sequence[Operator]) -> _Graph:
 
 
 def _gelu(graph: _Graph, i: int) -> _Idiom | None:
-    """Divided by sqrt 2, erf, plus 1, times x, times 1/2 (last, or on x)."""
+    """GELU: x / sqrt 2, erf, plus 1, times x, times 1/2 (last, or on x)."""
     if not graph.is_function(i, "erf") or len(graph.ops[i].inputs) != 1:
         return None
     scale = graph.ops[i].inputs[0]
@@ -115,7 +115,7 @@ def _gelu(graph: _Graph, i: int) -> _Idiom | None:
 
 
 def _gate(graph: _Graph, i: int) -> _Idiom | None:
-    """Times its own sigmoid."""
+    """A tensor times a sigmoid of itself, such as SiLU."""
     if not graph.is_function(i, *_GATES) or len(graph.ops[i].inputs) != 1:
         return None
     source, times = graph.ops[i].inputs[0], graph.only_reader(i, "mul")
@@ -126,7 +126,7 @@ def _gate(graph: _Graph, i: int) -> _Idiom | None:
 
 
 def _layer_norm(graph: _Graph, i: int) -> _Idiom | None:
-    """Minus its mean; over the root of the mean square plus epsilon; times scale; plus shift."""
+    """Layer norm: x minus its mean, over the root of the mean square plus epsilon, scale, shift."""
     source, minus = graph.ops[i].inputs, graph.only_reader(i, "sub")
     if graph.ops[i].kind != "reduce" or minus is None:
         return None
@@ -159,7 +159,7 @@ def _layer_norm(graph: _Graph, i: int) -> _Idiom | None:
 
 
 def _rms_norm(graph: _Graph, i: int) -> _Idiom | None:
-    """Squared, mean over the last dimension, plus epsilon, root, times x; times scale."""
+    """RMS norm: square, mean over the last dimension, plus epsilon, root, times x, times scale."""
     op = graph.ops[i]
     if not graph.is_function(i, "pow") or len(op.inputs) != 1 or not op.output_shapes:
         return None
@@ -207,7 +207,7 @@ def _biased(graph: _Graph, i: int) -> _Idiom | None:
 
 
 def _deviation(graph: _Graph, minus: int, inner: set[int]) -> int | None:
-    """The quotient of a centred tensor and its standard deviation; `inner` gets the steps."""
+    """Position of a centred tensor over its standard deviation; `inner` collects the steps."""
     at = next((j for j in graph.readers[minus] if graph.is_function(j, "pow", "mul")), None)
     for step in ("reduce", "add", "sqrt", "div"):
         if at is None or len(graph.readers[at]) != 1:
@@ -246,7 +246,7 @@ def _without_views(graph: OperatorGraph) -> OperatorGraph:
 def _rewritten(
     graph: OperatorGraph, made: Mapping[int, Operator], dropped: set[int]
 ) -> OperatorGraph:
-    """The graph with some operators changed and others dropped; readers of these read on."""
+    """The graph with some operators replaced and others removed; their readers are reconnected."""
     kept: list[Operator] = []
     where: list[tuple[int, ...]] = []
     for i, op in enumerate(graph.operators):

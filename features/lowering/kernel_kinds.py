@@ -1,7 +1,7 @@
-"""The kinds of kernels a runtime launches, told apart as far as their efficiency differs.
+"""The kinds of kernels a runtime launches, distinguished as far as their efficiency differs.
 
-A fixed vocabulary: predictors keep one coefficient a kind, by name. The part of a name before the
-first `/` is its root; kinds of one root share what is learned of it.
+A fixed vocabulary: predictors have one coefficient per kind, by name. The part of a name before the
+first `/` is its root; coefficients of kinds with one root are shrunk toward a common one.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,7 +41,7 @@ class KernelKind:
 
     @property
     def root(self) -> str:
-        """What its coefficients are shrunk toward."""
+        """Root of the name, toward whose coefficients those of the kind are shrunk."""
         return self.family or self.name.split("/")[0]
 
 
@@ -96,7 +96,7 @@ CLASS_OF_KERNEL = np.array([KERNEL_CLASSES.index(k.kernel_class) for k in KERNEL
 IS_PRODUCT = np.array([k.is_product and k.name != "constant" for k in KERNEL_KINDS])
 IS_CONV = np.array([k.op_class == "conv" for k in KERNEL_KINDS])
 HAS_FLOPS = np.array([k.is_product for k in KERNEL_KINDS])
-"""Of constant kernels the FLOPs count too, but they are no part of the network's products."""
+"""Constant kernels have FLOPs too, but are not among the network's products."""
 
 
 def product_kind(root: str, n: float, k: float) -> str:

@@ -1,4 +1,4 @@
-"""Launched kernels as columns, with the sums that no batch size changes."""
+"""Launched kernels as columns, with sums that do not depend on the batch size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class Launch(NamedTuple):
         kind: position in `KERNEL_KINDS`.
         work: FLOPs that grow with the batch.
         traffic: bytes that grow with the batch.
-        fixed_work, fixed_traffic: FLOPs and bytes that do not (weights, constants).
+        fixed_work, fixed_traffic: FLOPs and bytes that do not grow with it (weights, constants).
         m, n, k: view as a product; m grows with the batch.
-        groups: independent products, zero where it is none.
+        groups: number of independent products, zero where it is not a product.
         tensor: whether it runs on the matrix units.
-        repeat: how often it is launched.
+        repeat: number of launches.
     """
 
     kind: int
@@ -52,7 +52,7 @@ class Launch(NamedTuple):
 def launch(
     name: str, traffic: float = 0.0, fixed_traffic: float = 0.0, repeat: float = 1.0
 ) -> Launch:
-    """A kernel that only moves data, by the name of its kind."""
+    """A kernel of the named kind that only moves data."""
     return Launch(KERNEL_CODE[name], traffic=traffic, fixed_traffic=fixed_traffic, repeat=repeat)
 
 
@@ -90,7 +90,7 @@ class Kernels:
     def of(
         cls, launches: Sequence[Launch], batch: float, fusible_traffic: float, unknown: int
     ) -> "Kernels":
-        """Columns of launches at a batch size, brought to one sample.
+        """Columns of launches at a batch size, divided by the batch size.
 
         Args:
             launches: kernels in order, totals over the batch.
@@ -125,7 +125,7 @@ class Kernels:
 
     @cached_property
     def totals(self) -> "KindTotals":
-        """Sums by kind."""
+        """Sums of all columns over the kernels of each kind."""
 
         def summed(column: Column) -> Column:
             sums = np.bincount(self.kind, weights=column, minlength=len(KERNEL_KINDS))

@@ -1,4 +1,4 @@
-"""Which launched kernel reads what which other one wrote."""
+"""Data edges between launched kernels."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ def links(
 ) -> Edges:
     """Edges between the launches of one lowering, each once.
 
-    Launches of one operator are a chain, its casts lead into the first of them. Operators that
-    are never launched hand on what they read.
+    Launches of one operator form a chain, and its casts lead into the first of them. Operators that
+    are never launched pass on their operands.
 
     Args:
         sources: positions of each operator's producers, earlier ones.

@@ -1,4 +1,4 @@
-"""What of a query decides which kernels its network becomes."""
+"""Lowering mode: the properties of a query that decide which kernels its network becomes."""
 
 from typing import Literal, NamedTuple
 
@@ -8,7 +8,7 @@ from forerun.data.workload import NumberFormat
 
 Casts = Literal["autocast", "half", "fp32"]
 NEWEST_TORCH = 2.09
-"""Stands in where the version is not given."""
+"""Version that is assumed where none is given."""
 _FUSED_ATTENTION_SINCE = 2.0
 _FP32_SCORES_SINCE = 2.05
 _REPARAMETERISED_SINCE = 2.09
@@ -16,11 +16,11 @@ _FUSED_RMS_NORM_SINCE = 2.09
 
 
 class LoweringMode(NamedTuple):
-    """What of a query decides which kernels are launched.
+    """Properties of a query that decide which kernels are launched.
 
     Attributes:
         casts: fp32 weights with autocast, everything in half precision, or everything in fp32.
-        compiled: whether a compiler fuses what lies between matrix products.
+        compiled: whether a compiler fuses the operators between matrix products.
         fused_attention: whether scaled-dot-product attention runs as one kernel.
         fp32_scores: whether attention that is not fused computes its scores in fp32.
         benchmark_table: the graph is one of the timm benchmark's tables, with the benchmark's own
@@ -52,7 +52,7 @@ def torch_version(software: Software) -> float:
 def lowering_mode(
     graph: OperatorGraph, precision: NumberFormat, software: Software
 ) -> LoweringMode:
-    """The mode of one query; eager execution stands for every runtime that does not compile."""
+    """The mode of one query; every runtime that does not compile counts as eager execution."""
     version = torch_version(software)
     table = graph.source == "table"
     return LoweringMode(
@@ -68,7 +68,7 @@ def lowering_mode(
 
 
 def casts_of(precision: NumberFormat) -> Casts:
-    """How a number format treats types; what is narrower than half counts as half."""
+    """Casting rule of a number format; formats narrower than half count as half."""
     if precision in ("amp", "amp_bf16"):
         return "autocast"
     return "fp32" if precision in ("fp32", "tf32") else "half"

@@ -1,4 +1,4 @@
-"""A graph as lowering sees it: edges both ways, plain names, costs as numbers."""
+"""A graph as lowering sees it: edges in both directions, plain names, costs as numbers."""
 
 from collections.abc import Sequence
 from math import prod
@@ -13,7 +13,7 @@ _IMAGE_CHANNELS = 3
 
 
 class Nodes:
-    """Operators of one graph with what every later step asks of them.
+    """Operators of one graph, with the properties that later steps need.
 
     Args:
         graph: any graph; it is not changed.
@@ -24,7 +24,7 @@ class Nodes:
         kind: kinds, with transposed convolutions as `conv`, gathers as `copy`, and pooling down to
             one pixel as `reduce`.
         name: ATen names without overload, others in lower case.
-        function: of elementwise operators, else the name.
+        function: function of elementwise operators, else the name.
         sources, readers: positions of producers and consumers.
         work, read, written, weights: FLOPs and elements.
         batched: whether the batch size changes it.
@@ -78,7 +78,7 @@ class Nodes:
         return len(self.readers[i]) == 1
 
     def shape(self, i: int) -> Sequence[int]:
-        """What it writes."""
+        """Shape of its first result; empty without one."""
         shapes = self.ops[i].output_shapes
         return shapes[0] if shapes else ()
 
@@ -87,7 +87,7 @@ class Nodes:
         return any(prod(s) == self.written[j] for s in self.ops[i].input_shapes)
 
     def _reached(self) -> list[bool]:
-        """What depends on the image, as the guessed edges may have marked too much."""
+        """Flags of operators that depend on the image; guessed edges may have marked too many."""
         reached: list[bool] = []
         for i, op in enumerate(self.ops):
             kind = self.kind[i]
@@ -96,7 +96,7 @@ class Nodes:
             if standardised_weight or gathered_weight:
                 reached.append(False)
             else:
-                # The reader's own mark counts where the edges say nothing: it compares sizes with
+                # The reader's own mark counts where there are no edges: it compares sizes with
                 # the image. For convolutions and dense layers it always does, as it follows every
                 # edge and constants (position tables, Fourier features) have none.
                 marked = op.batched and (kind == "conv" or self.name[i] == "addmm")

@@ -26,7 +26,7 @@ _SPREAD = 4.0
 
 
 def kernel_name(nodes: Nodes, i: int) -> str:
-    """Kind of the kernel of an operator that is no product."""
+    """Kind of the kernel of an operator that is not a product."""
     kind, name = nodes.kind[i], nodes.name[i]
     if kind in ("softmax", "layer_norm"):
         return row_kind(kind, nodes.width[i])
@@ -51,8 +51,8 @@ def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[
     Args:
         nodes: the graph.
         i: position of the operator.
-        types: bytes an element, known up to and with this operator.
-        read: mean bytes an element over what it reads.
+        types: bytes per element, known up to and including this operator.
+        read: mean bytes per element over its operands.
     """
     elements, repeat = nodes.read[i], nodes.ops[i].repeat
     rows = []
@@ -67,7 +67,7 @@ def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[
 
 
 def _spreads(nodes: Nodes, i: int) -> bool:
-    """Whether one operand is small beside the result, as in a gate or a layer scale."""
+    """Whether one operand is much smaller than the result, as in a gate or a layer scale."""
     sizes = [float(prod(s)) for s in nodes.ops[i].input_shapes]
     if nodes.weights[i]:
         sizes.append(nodes.weights[i])

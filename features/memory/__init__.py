@@ -1,1 +1,1 @@
-"""What a network asks of a device's memory, request by request, in inference and in training."""
+"""Requests for device memory that a network makes in inference and in training."""

@@ -12,11 +12,11 @@ CATEGORIES: Final = ("weights", "gradients", "optimizer", "activations", "cache"
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, CACHE = range(5)
 
 BEFORE, WITHIN, AFTER = range(3)
-"""Where a tensor stands: before the network's repeated blocks, within them, after them."""
+"""Position of a tensor: before the network's repeated blocks, within them, after them."""
 
 
 class Place(NamedTuple):
-    """What several devices that share a network make of a tensor.
+    """How a tensor is distributed over several devices that share a network.
 
     Attributes:
         divided: whether tensor parallelism divides it.
@@ -33,7 +33,7 @@ class Requests:
 
     Attributes:
         events: t >= 0 allocates tensor t, ~t frees it.
-        constant: (tensors,) bytes that the batch size leaves alone.
+        constant: (tensors,) bytes that do not depend on the batch size.
         batched: (tensors,) bytes at the graph's own batch size that grow with it.
         category: (tensors,) positions in `CATEGORIES`.
         divided: (tensors,) whether tensor parallelism divides a tensor.
@@ -66,7 +66,7 @@ class Requests:
         return alive
 
     def peak_parts(self, sizes: Column) -> dict[str, float]:
-        """Bytes of each category at the moment when most bytes are alive; no empty `cache`."""
+        """Bytes of each category when most bytes are live; `cache` only where there is one."""
         totals: Column = np.zeros(len(CATEGORIES))
         if len(self.events):
             changes = self._changes(sizes)
@@ -86,10 +86,10 @@ class Requests:
 
 
 class RequestLog:
-    """Requests being written down; a tensor is freed when nobody holds it any more.
+    """A log of requests; a tensor is freed when its last holder releases it.
 
     Attributes:
-        place: of the tensors that are made from now on.
+        place: place of the tensors that are made from now on.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class RequestLog:
         self._places: list[Place] = []
 
     def new(self, elements: float, item_bytes: float, category: int, batched: bool) -> int:
-        """A tensor with one holder."""
+        """Request a new tensor, with one holder."""
         size = elements * item_bytes
         self._constant.append(0.0 if batched else size)
         self._batched.append(size if batched else 0.0)
@@ -115,7 +115,7 @@ class RequestLog:
         return len(self.items) - 1
 
     def like(self, tensor: int, item_bytes: float | None = None) -> int:
-        """A tensor of as many elements, of the same category and at the same place."""
+        """A tensor with as many elements, of the same category and in the same place."""
         elements = self.bytes_of(tensor) / self.items[tensor]
         item = self.items[tensor] if item_bytes is None else item_bytes
         made = self.new(elements, item, self._category[tensor], self._batched[tensor] > 0)
@@ -127,23 +127,23 @@ class RequestLog:
         return self._constant[tensor] + self._batched[tensor]
 
     def hold(self, tensor: int) -> int:
-        """One more holder."""
+        """Count one more holder of a tensor, which is returned."""
         self.holders[tensor] += 1
         return tensor
 
     def release(self, *tensors: int) -> None:
-        """One holder less of each; the last one frees a tensor."""
+        """Count one holder less of each tensor; a tensor without holders is freed."""
         for tensor in tensors:
             self.holders[tensor] -= 1
             if not self.holders[tensor]:
                 self._events.append(~tensor)
 
     def pass_through(self, elements: float, items: tuple[float, ...], batched: bool) -> int:
-        """A chain of results, each made from the one before, which is freed then.
+        """A chain of results, each of which frees the one before.
 
         Args:
-            elements: of every one of them.
-            items: bytes of an element of each, in order.
+            elements: elements of each result.
+            items: bytes per element of each, in order.
             batched: whether they grow with the batch.
 
         Returns:
@@ -157,7 +157,7 @@ class RequestLog:
         return last
 
     def requests(self) -> Requests:
-        """What was written."""
+        """The requests that were logged."""
         return Requests(
             np.array(self._events, dtype=np.intp),
             np.array(self._constant),

@@ -1,9 +1,9 @@
-"""The CUDA caching allocator of PyTorch as arithmetic: what it reserves for a list of requests.
+"""A model of PyTorch's CUDA caching allocator: the memory it reserves for a list of requests.
 
 Rules of c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
 from segments of 2 MiB, those under 10 MiB from segments of 20 MiB, larger ones from segments
-rounded up to 2 MiB; the smallest free block that fits is split, neighbours that are free coalesce,
-segments are not given back. One stream, no memory limit.
+rounded up to 2 MiB; the smallest free block that fits is split, free neighbours are merged, and
+segments are not released. One stream, no memory limit.
 """
 
 from bisect import bisect_left, insort
@@ -20,12 +20,12 @@ kLargeBuffer and kRoundLarge."""
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What the allocator says after a run, bytes.
+    """Statistics of the allocator after a run, bytes.
 
     Attributes:
         live: most bytes in blocks handed out (`max_memory_allocated`).
         reserved: bytes of all segments at the end, which is their peak (`max_memory_reserved`).
-        requested: most bytes asked for at once, before rounding.
+        requested: most bytes requested at a time, before rounding.
     """
 
     live: int
@@ -34,8 +34,8 @@ class Peaks:
 
 
 Block = tuple[int, int]
-"""Size and address of a stretch of a segment; blocks sort as the allocator's pools do. A plain
-pair, since making a named one takes as long as all else that a request does."""
+"""Size and address of a part of a segment; blocks sort as in the allocator's pools. A plain tuple,
+since creating a named one takes as long as the rest of a request."""
 
 
 def rounded(size: int) -> int:
@@ -44,7 +44,7 @@ def rounded(size: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """Bytes that are taken from the device for a rounded request that no free block serves."""
+    """Bytes taken from the device for a rounded request that no free block can serve."""
     if size <= SMALL_REQUEST:
         return SMALL_SEGMENT
     if size < LARGE_REQUEST:
@@ -56,7 +56,7 @@ class CachingAllocator:
     """The allocator's state between requests.
 
     Args:
-        expandable_segments: one growing segment a pool, as `PYTORCH_CUDA_ALLOC_CONF` offers; it
+        expandable_segments: one growing segment per pool, as `PYTORCH_CUDA_ALLOC_CONF` offers; it
             grows by whole pages of 2 MiB (small pool) or 20 MiB (large pool).
     """
 
@@ -73,7 +73,7 @@ class CachingAllocator:
         self._next = [0, 1 << 60]
 
     def allocate(self, size: int) -> Block:
-        """A block of at least `size` bytes, and the segment for it where none is free."""
+        """A block of at least `size` bytes, from a new segment where no free block fits."""
         need = max(ROUND, -(-size // ROUND) * ROUND)
         small = need <= SMALL_REQUEST
         pool = self._free[0 if small else 1]
@@ -91,7 +91,7 @@ class CachingAllocator:
         return length, start
 
     def free(self, block: Block, *, small: bool) -> None:
-        """Give a block back; free neighbours in its segment become one with it.
+        """Free a block and merge it with free neighbours in its segment.
 
         Args:
             block: what `allocate` returned.
@@ -149,10 +149,10 @@ class CachingAllocator:
 
 
 class Replay:
-    """Requests played to an allocator, and the most that they came to.
+    """Replay of requests on an allocator, and the peaks reached.
 
     Args:
-        expandable_segments: as in `CachingAllocator`.
+        expandable_segments: the option of `CachingAllocator`.
     """
 
     def __init__(self, *, expandable_segments: bool = False) -> None:
@@ -168,11 +168,11 @@ class Replay:
         return other
 
     def run(self, events: Sequence[int], sizes: Sequence[int]) -> Peaks:
-        """Play requests; peaks since the beginning.
+        """Replay requests; returns the peaks since the start.
 
         Args:
-            events: n >= 0 asks for the memory of tensor n, ~n gives it back.
-            sizes: bytes of each tensor; of none where 0.
+            events: n >= 0 allocates tensor n, ~n frees it.
+            sizes: bytes of each tensor; 0 requests no memory.
         """
         device, blocks, asked = self._device, self._blocks, self._asked
         live, requested = self._live, self._requested
@@ -199,5 +199,5 @@ class Replay:
 def peaks(
     events: Sequence[int], sizes: Sequence[int], *, expandable_segments: bool = False
 ) -> Peaks:
-    """Peaks of a run; arguments as of `Replay` and `Replay.run`."""
+    """Peaks of a run; arguments as for `Replay` and `Replay.run`."""
     return Replay(expandable_segments=expandable_segments).run(events, sizes)

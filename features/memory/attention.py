@@ -1,8 +1,8 @@
-"""Memory of attention beyond its operands: matrices of scores, and keys and values kept for later.
+"""Memory of attention beyond its operands: score matrices, and the cache of keys and values.
 
-Fused kernels (`scaled_dot_product_attention`, FlashAttention) write no scores and draw dropout
-again from its seed. Eager attention (Hugging Face's `eager_attention_forward`) writes them product
-by product: scores, scaled scores, masked scores, softmax, its dropout.
+Fused kernels (`scaled_dot_product_attention`, FlashAttention) write no scores and regenerate
+dropout masks from the seed. Eager attention (Hugging Face's `eager_attention_forward`) writes them
+in turn: scores, scaled scores, masked scores, softmax, dropout.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ def write_scores(
     dropout: bool,
     legacy: bool = False,
 ) -> tuple[list[int], int]:
-    """Write what eager attention makes before its second product.
+    """Log the requests of eager attention before its second product.
 
     Args:
-        tape: where requests are written.
+        tape: log of requests.
         op: the attention.
         item: bytes of an element of its operands.
         upcast: whether softmax runs in 32 bits whatever the operands.
@@ -74,7 +74,7 @@ def write_scores(
 def write_score_gradients(
     tape: RequestLog, op: Operator, item: float, *, upcast: bool, dropout: bool
 ) -> None:
-    """Write what the backward pass of eager attention makes for a moment."""
+    """Log the temporary tensors of eager attention's backward pass."""
     wide = SOFTMAX_BYTES if upcast else item
     items = (item, *((item,) if dropout else ()), *((wide,) if wide > item else ()), wide)
     items += ((item,) if wide > item else ()) + (item,)
@@ -82,7 +82,7 @@ def write_score_gradients(
 
 
 def is_causal(graph: OperatorGraph) -> bool:
-    """Whether tokens attend to those before them alone, as in networks that generate text."""
+    """Whether attention is causal, as in networks that generate text."""
     return _is_causal(GraphKey(graph))
 
 
@@ -101,9 +101,9 @@ def _is_causal(key: GraphKey) -> bool:
 
 
 def cached_elements(op: Operator, operators: Sequence[Operator]) -> float:
-    """Elements of keys and values of one token position of the whole batch, of one attention.
+    """Elements of keys and values of one token position, over the whole batch, of one attention.
 
-    Keys that a graph repeats for grouped queries are counted before they are repeated.
+    Keys that a graph repeats for grouped queries are counted before repetition.
     """
     if len(op.input_shapes) < 3:
         return 0.0

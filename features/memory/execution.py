@@ -1,4 +1,4 @@
-"""How a runtime executes a graph, as far as memory sees it."""
+"""Execution mode of a graph, as far as it affects memory."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,11 +8,11 @@ from forerun.data.software import Software
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What of a run's software changes which tensors exist.
+    """Properties of a run's software that change which tensors exist.
 
     Attributes:
-        compiled: whether pointwise operators are fused, and computed again in the backward pass.
-        channels_last: whether images lie with their channels last, as tensor cores read them.
+        compiled: whether pointwise operators are fused, and recomputed in the backward pass.
+        channels_last: whether images are stored with channels last, as tensor cores read them.
     """
 
     compiled: bool = False
@@ -23,5 +23,5 @@ EAGER: Final = Execution()
 
 
 def execution(software: Software) -> Execution:
-    """How a run's software executes its graph."""
+    """The execution mode of a run's software."""
     return Execution(software.fuses, software.layout == "nhwc")

@@ -1,8 +1,8 @@
-"""Weights that fully sharded training gathers for a moment, one block after another.
+"""Buffers of weights that fully sharded training gathers, one block after another.
 
 ZeRO stage 3 and FSDP keep a part of every weight on each device; before a block runs its weights
-are gathered whole, and the next block's meanwhile; its gradients are whole until they are
-scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's whole gradients.
+are gathered, and those of the next block at the same time; its gradients are complete until they
+are scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's complete gradients.
 """
 
 from collections.abc import Iterable
@@ -20,12 +20,12 @@ from forerun.features.memory.weights import graph_weights
 from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 GATHERED_AT_ONCE = 2
-"""The block that runs and the one that is prefetched."""
+"""Blocks gathered at a time: the one that runs and the one that is prefetched."""
 _HALF = {"amp", "amp_bf16"}
 
 
 def casts_when_gathered(precision: NumberFormat, setup: TrainingSetup | None) -> bool:
-    """Whether weights are cast to 16 bits as they are gathered, which takes the place of autocast.
+    """Whether weights are cast to 16 bits as they are gathered, which replaces autocast.
 
     FSDP's `MixedPrecisionPolicy(param_dtype=bfloat16)`, as torchtitan uses it, and ZeRO stage 3 in
     16 bits gather copies of 32-bit shards; whatever is computed from them, norms and residuals
@@ -50,21 +50,21 @@ def reserved_by_stream(
 
     FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
     torch/distributed/fsdp), and the caching allocator has a pool for each stream: what gradients
-    leave between two steps is not given to activations, nor the other way round.
+    leave between two steps is not given to activations, nor the reverse.
 
     Args:
         asked: requests of one device.
         sizes: (tensors,) bytes of each.
-        expandable_segments: as in `forerun.features.memory.allocator`.
+        expandable_segments: the option of `forerun.features.memory.allocator`.
     """
     events, scattered = asked.events.tolist(), asked.category == GRADIENTS
     return sum(
         peaks(
             events,
-            np.where(mine, sizes, 0.0).astype(np.int64).tolist(),
+            np.where(of_stream, sizes, 0.0).astype(np.int64).tolist(),
             expandable_segments=expandable_segments,
         ).reserved
-        for mine in (scattered, ~scattered)
+        for of_stream in (scattered, ~scattered)
     )
 
 
@@ -75,7 +75,7 @@ def _largest(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> tu
     known = graph_weights(graph, precision, setup)
     groups: list[Iterable[int]] = []
     for part in parts(graph):
-        # What stands outside blocks is gathered layer by layer, as embeddings and heads are.
+        # Layers outside blocks, such as embeddings and heads, are gathered one by one.
         groups += [part.span] if part.block else [(place,) for place in part.span]
 
     def size(group: Iterable[int], *, trained: bool) -> float:

@@ -1,7 +1,7 @@
-"""Options of a set-up that change nothing for a network: those of parts that it does not have.
+"""Options of a set-up that have no effect on a network: those of parts that it does not have.
 
-A scheduler sends the same options with every job. What does not concern a network is left out
-before anything is calculated, so that neither the answer nor its range depends on it.
+A scheduler sends the same options with every job. Options without effect are removed before the
+prediction, so that neither the prediction nor its interval depends on them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ GENERATION: Final = ("logits", "cache_tokens", "cache_precision", "joined_cache"
 
 
 def without_inert(network: Network) -> tuple[Network, Mapping[str, tuple[str, ...]]]:
-    """A network without the options that change nothing for it, and why they do not.
+    """A network without the options that have no effect on it, and the reasons.
 
     Returns:
         The network, and what it lacks -> names of the options that were left out.
@@ -44,7 +44,7 @@ def without_inert(network: Network) -> tuple[Network, Mapping[str, tuple[str, ..
 
 
 def _inert(graph: OperatorGraph, given: list[str]) -> Iterator[tuple[str, str]]:
-    """Options among those given that concern nothing in a graph, and what it lacks."""
+    """Given options that have no effect on a graph, each with the part that the graph lacks."""
     for name in given:
         if name == "attention" and not any(op.kind == "attention" for op in graph.operators):
             yield name, NO_ATTENTION
@@ -57,5 +57,5 @@ def _inert(graph: OperatorGraph, given: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _drops(graph: OperatorGraph) -> bool:
-    """Whether a probability of dropout changes any operator's result."""
+    """Whether a dropout probability changes any operator's result."""
     return has_dropout_operators(graph) or any(dropped(graph, 0.5))

@@ -1,11 +1,11 @@
-"""Keys and values that every step of generation joins with new ones into new tensors.
+"""Caches of keys and values that every step of generation concatenates into new tensors.
 
 Models of transformers without a cache class keep pairs of tensors (`torch.cat((past_key, key))` in
-modeling_gpt_neox.py). All old ones live until the step is done, and so do the logits of the step
-before. Those of the first pass may be parts of a larger result, all of which lives as long as they
-do: a fused product of queries, keys and values. The mechanism is read from that file; that these
-tensors live at once was found on the generation rows of `published_memory` (15 peaks with fused
-attention lie within 10 MiB of it and one constant, half of them within 1 MiB).
+modeling_gpt_neox.py). All old tensors live until the step is done, and so do the logits of the step
+before. Keys and values of the first pass may be views of a larger result, a fused product of
+queries, keys and values, which lives as long as they do. The mechanism is read from that file; that
+these tensors are live at the same time was found on the generation rows of `published_memory` (15
+peaks with fused attention lie within 10 MiB of it and one constant, half of them within 1 MiB).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from forerun.features.memory.attention import cached_elements
 
 
 def prompt_tokens(op: Operator) -> int:
-    """Positions of each sequence that the keys of an attention have in its graph."""
+    """Number of positions per sequence of an attention's keys in its graph."""
     shapes = op.input_shapes
     return shapes[1][-2] if len(shapes) > 1 and len(shapes[1]) > 1 else 0
 
@@ -26,7 +26,7 @@ def first_pass_elements(op: Operator, operators: Sequence[Operator]) -> float:
 
     Args:
         op: attention.
-        operators: of its graph; those that the attention reads directly made what it reads.
+        operators: operators of its graph.
     """
     plain = cached_elements(op, operators) * prompt_tokens(op)
     if len(op.input_shapes) < 3:
@@ -42,10 +42,10 @@ def first_pass_elements(op: Operator, operators: Sequence[Operator]) -> float:
 
 
 def steps_after(prompt: int, total: int) -> list[int]:
-    """Tokens of the caches that follow the first one, those of the largest steps alone.
+    """Tokens of the caches after the first one, for the largest steps only.
 
     Args:
         prompt: tokens of the first pass.
-        total: tokens of each sequence in the end.
+        total: tokens of each sequence at the end.
     """
     return sorted({tokens for tokens in (prompt + 1, total - 1, total) if tokens > prompt})

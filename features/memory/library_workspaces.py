@@ -1,4 +1,4 @@
-"""Memory that PyTorch's libraries take from the caching allocator for themselves.
+"""Workspaces that PyTorch's libraries take from the caching allocator.
 
 cuBLAS gets a workspace with the first matrix product of each handle, and handles belong to threads:
 a forward pass has one, a training step two, since autograd runs the backward pass in a thread of
@@ -11,9 +11,9 @@ from forerun.data.workload import Network
 
 CUBLAS_MIB: Final = (2 * 4096 + 8 * 16) / 1024
 """8,519,680 bytes: `:4096:2:16:8`, PyTorch's default where `CUBLAS_WORKSPACE_CONFIG` is not set
-(`parseChosenWorkspaceSize` of the same file). From compute capability 9.0 on it is 32 MiB, which
-answers leave out: what an architecture is called is no feature, and there its 24 MiB are some
-thousandths of what networks take."""
+(`parseChosenWorkspaceSize` of the same file). From compute capability 9.0 on it is 32 MiB, which is
+left out: the name of an architecture is not a feature, and on such GPUs the additional 24 MiB are
+some thousandths of a network's memory."""
 _PRODUCTS: Final = frozenset({"linear", "matmul", "attention"})
 
 
@@ -21,7 +21,7 @@ def cublas_workspace_mib(network: Network) -> float:
     """MiB of cuBLAS workspaces in a run; 0 without matrix products.
 
     Args:
-        network: in inference or in training.
+        network: a network in inference or in training.
     """
     if not any(op.kind in _PRODUCTS for op in network.graph.operators):
         return 0.0

@@ -1,4 +1,4 @@
-"""Which tensors exist when: the requests for memory that a forward pass makes, in order.
+"""Liveness of tensors: the memory requests of a forward pass, in order.
 
 Forward, a tensor lives from the operator that writes it to the last one that reads it, or, where
 autograd keeps it (`forerun.features.memory.saved_tensors`), until the backward operator that needs
@@ -25,13 +25,13 @@ from forerun.features.memory.saved_tensors import Saved, kept_operands
 
 _CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "recurrent"})
 _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
-"""Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others take what comes,
-and batch norm takes either."""
+"""Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others run in the type
+of their operands, and batch norm accepts either."""
 _TRUTHS = frozenset(
     "eq ne lt le gt ge isnan isinf logical_and logical_or logical_not logical_xor __and__ __or__ "
     "__xor__".split()
 )
-"""Functions whose results are truth values, one byte each."""
+"""Functions with Boolean results, one byte each."""
 
 
 def inference_requests(
@@ -44,8 +44,8 @@ def inference_requests(
 
     Args:
         graph: forward operators.
-        precision: of the run.
-        setup: how it runs; None for the graph as it stands, all results and no cache.
+        precision: precision of the run.
+        setup: set-up of the pass; None for the graph as it is, with all results and no cache.
         execution: compiled or not, and how images lie in memory.
     """
     walk = Walk(graph, precision, inference=setup, execution=execution)
@@ -56,7 +56,7 @@ def inference_requests(
 
 
 class Walk(LoadedNetwork):
-    """Walks a graph forward; arguments as of `LoadedNetwork`."""
+    """Walks a graph forward; arguments as for `LoadedNetwork`."""
 
     def forward(
         self,
@@ -104,7 +104,7 @@ class Walk(LoadedNetwork):
     def _run(
         self, place: int, sources: list[int], keeping: bool, copies: list[int]
     ) -> tuple[int, list[int]]:
-        """Result of one operator, and what is held of it for backward (and freed without one)."""
+        """Result of one operator, and the tensors it saves for backward (freed without one)."""
         op, rule, tape = self.graph.operators[place], self.rules[place], self.tape
         self.mark_weights(place)
         weights = self._cast_weights(place)
@@ -161,7 +161,7 @@ class Walk(LoadedNetwork):
         return spatial and plain and self.tape.items[out] == 2.0
 
     def _finished(self, place: int, out: int, held: list[int]) -> int:
-        """The result once it is dropped, or turned back from 32 bits."""
+        """The result after dropout, or after conversion back from 32 bits."""
         tape = self.tape
         if place in self._ends:
             narrow = tape.like(out, self.item)
@@ -188,7 +188,7 @@ class Walk(LoadedNetwork):
         return read
 
     def _copied(self, place: int, read: list[int]) -> tuple[list[int], list[int]]:
-        """Operands of a product, those that are not laid out for it as copies; and the copies."""
+        """Operands of a product, with copies of those in other layouts; and these copies."""
         op, tape, shapes = self.graph.operators[place], self.tape, self._copies[place]
         item = tape.items[read[0]] if read else self.item
         made = [tape.new(prod(shape), item, ACTIVATIONS, op.batched) for shape in shapes]
@@ -196,7 +196,7 @@ class Walk(LoadedNetwork):
         return ([] if whole else [*self._uncopied(op, read, shapes)]) + made, made
 
     def _uncopied(self, op: Operator, read: list[int], shapes: tuple[Shape, ...]) -> Iterator[int]:
-        """The operand that a product reads as it lies."""
+        """The operand that a product reads without a copy."""
         rest = [shape for shape in op.input_shapes if shape not in shapes]
         for shape in rest[:1]:
             ops = self.graph.operators
@@ -220,7 +220,7 @@ class Walk(LoadedNetwork):
     def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:
         op, tape = self.graph.operators[place], self.tape
         if self.execution.compiled and is_fused(op):
-            # Statistics of norms are kept; masks of dropout are drawn again from their seed.
+            # Statistics of norms are saved; dropout masks are regenerated from their seed.
             kept = rule.extra_bytes if op.kind != "elementwise" else 0
             return [tape.new(kept * op.repeat, 1.0, ACTIVATIONS, op.batched)] if kept else []
         held = []
@@ -256,7 +256,7 @@ class Walk(LoadedNetwork):
         return total
 
     def _cast(self, op: Operator, sources: list[int]) -> tuple[list[int], list[int]]:
-        """What an operator reads under autocast: its operands, or copies in its own precision."""
+        """Operands of an operator under autocast: as they are, or as copies in its precision."""
         if not self.autocast or not (op.kind in _CAST_DOWN or op.kind in _CAST_UP):
             return sources, []
         item = 2.0 if op.kind in _CAST_DOWN else 4.0
@@ -274,7 +274,7 @@ class Walk(LoadedNetwork):
         ]
 
     def _opened(self, place: int) -> list[int]:
-        """Frozen weights of fewer bits, as they are turned into the run's for one product."""
+        """Frozen weights of fewer bits, converted to the run's precision for one product."""
         return [
             self.tape.new(w.elements, 2.0 if self.autocast else self.item, WEIGHTS, False)
             for w in self.weights[place]

@@ -1,6 +1,6 @@
-"""A network on a device before its first pass: its weights, inputs, cache, and what holds for it.
+"""A network on a device before its first pass: weights, inputs, cache and the rules of the run.
 
-Inputs of the network live throughout: whoever calls it holds them.
+Inputs of the network live throughout, since the caller holds them.
 """
 
 from collections import Counter
@@ -40,9 +40,9 @@ class LoadedNetwork:
 
     Args:
         graph: forward operators.
-        precision: of the run.
-        setup: of a training run; None for inference.
-        inference: of a forward pass; None for the graph as it stands.
+        precision: precision of the run.
+        setup: set-up of a training run; None for inference.
+        inference: set-up of a forward pass; None for the graph as it is.
         execution: compiled or not, and how images lie in memory.
     """
 
@@ -71,10 +71,10 @@ class LoadedNetwork:
         self.eager = how is not None and how.attention == "eager"
         self._legacy = setup is not None and setup.legacy_pytorch
         chains = norm_chains(graph)
-        # Softmax runs in 32 bits under autocast, and in models with written-out norms or rotary
+        # Softmax runs in 32 bits under autocast, and in models with decomposed norms or rotary
         # embeddings (`softmax(..., dtype=torch.float32)` of Llama, GPT-NeoX and those like them).
         self.upcast = bool(chains) or self.autocast or _rotates(graph)
-        # A compiled norm is one kernel: nothing in 32 bits is written within it.
+        # A compiled norm is one kernel and writes nothing in 32 bits.
         half = self.item == 2.0 and not execution.compiled
         self._norms = {chain.first: chain for chain in chains} if half else {}
         self._ends = {chain.last for chain in self._norms.values()}
@@ -89,7 +89,7 @@ class LoadedNetwork:
         self._load()
 
     def _kept_results(self) -> frozenset[int]:
-        """Results that a compiled backward pass computes fused operators from."""
+        """Results from which a compiled backward pass recomputes fused operators."""
         if not self.execution.compiled or not self._training:
             return frozenset()
         trained = [any(w.trained and not w.adapter for w in weights) for weights in self.weights]
@@ -117,7 +117,7 @@ class LoadedNetwork:
         return max((s[1][-2] for s in shapes if len(s) > 1 and len(s[1]) > 1), default=0)
 
     def _marked(self, setup: TrainingSetup | None) -> list[Place]:
-        """What several devices make of each operator's result."""
+        """Distribution of each operator's result over several devices."""
         n = len(self.graph)
         if setup is None or setup.tensor_parallel * setup.pipeline_parallel == 1:
             return [Place()] * n
@@ -137,7 +137,7 @@ class LoadedNetwork:
         """Weights, then the network's inputs."""
         total, known = self.graph.parameter_elements, sum(w.elements for w in self.all_weights())
         adapters = sum(w.elements for w in self.all_weights() if w.adapter)
-        # Weights that several operators share stand in the graph's own total once.
+        # Weights that several operators share count once in the graph's own total.
         share = 1.0
         if total is not None and known > adapters:
             share = min(1.0, total / (known - adapters))
@@ -162,12 +162,12 @@ class LoadedNetwork:
             self.tape.new(prod(shape), self.item, ACTIVATIONS, batched)
 
     def mark_weights(self, place: int) -> None:
-        """What is written next are weights, gradients or slots of an operator."""
+        """Attribute the next requests to an operator's weights, gradients or optimizer slots."""
         stage = self._places[place].stage
         self.tape.place = Place(divided_weights(self.graph.operators[place]), stage)
 
     def mark(self, place: int) -> None:
-        """What is written next belongs to an operator's result."""
+        """Attribute the next requests to an operator's result."""
         self.tape.place = self._places[place]
 
     def all_weights(self) -> Iterator[Weight]:
@@ -176,13 +176,13 @@ class LoadedNetwork:
             yield from (weight for weight in weights if weight.owner is None)
 
     def elements(self, op: Operator) -> float:
-        """Of an operator's results."""
+        """Number of elements of an operator's results."""
         return float(sum(map(prod, op.output_shapes)) * (op.repeat if self._training else 1))
 
     def _keep_cache(self, op: Operator) -> None:
-        """Keys and values of all tokens that the cache will hold, from the beginning.
+        """Request keys and values of all tokens of the cache from the beginning.
 
-        Those of the prompt alone, where later steps join them with new ones.
+        Only those of the prompt where later steps concatenate them with new ones.
         """
         assert self._inference is not None
         operators = self.graph.operators
@@ -198,7 +198,7 @@ class LoadedNetwork:
         return ELEMENT_BYTES[known] if known else (2.0 if self.autocast else self.item)
 
     def join_cache(self, results: list[int]) -> None:
-        """Steps of generation after the first pass, where they join old and new keys and values.
+        """Steps of generation after the first pass that concatenate old and new keys and values.
 
         Args:
             results: tensors of the first pass, released once the second step is done.
@@ -217,9 +217,9 @@ class LoadedNetwork:
 
 
 def _summed_results(graph: OperatorGraph) -> frozenset[int]:
-    """Results of a network that its graph sums to one number a sample, in place of a loss.
+    """Results that a graph sums to one number per sample, in place of a loss.
 
-    Whoever calls the network holds them until the step is done.
+    The caller holds them until the step is done.
     """
     last = graph.operators[-1] if graph.operators else None
     if last is None or last.kind != "reduce" or not last.output_shapes:
@@ -235,7 +235,7 @@ def _rotates(graph: OperatorGraph) -> bool:
 def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:
     """Shapes of the network's inputs: what operators without predecessors read.
 
-    Several operators that read tensors of one shape are taken to read the same tensor.
+    Operators that read tensors of one shape are assumed to read the same tensor.
     """
     for batched in (True, False):
         fed: Counter[Shape] = Counter()

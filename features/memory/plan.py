@@ -1,4 +1,4 @@
-"""What a network asks of a device's memory: live and reserved peaks, their parts, workspaces."""
+"""Memory plan of a network on a device: live and reserved peaks, their parts, workspaces."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -32,11 +32,11 @@ class MemoryPlan:
 
     Attributes:
         live: most memory in tensors, in the allocator's blocks.
-        reserved: what the allocator holds at the end, its peak.
+        reserved: memory that the allocator holds at the end, which is its peak.
         parts: live memory at its peak by category (`CATEGORIES`).
         convolutions: inputs and outputs of all spatial convolutions without groups, those that
             cuDNN may give workspaces of many times their size.
-        largest_convolution: of the largest one of them.
+        largest_convolution: input and output of the largest one of them.
         traits: shares between 0 and 1, or ratios to `reserved`, that say what kind of network it
             is; never its name.
         looks_up: whether it looks up embeddings.
@@ -57,7 +57,7 @@ class MemoryPlan:
 
     @property
     def has_attention(self) -> bool:
-        """Whether it attends."""
+        """Whether the network has attention."""
         return self.traits[-2] > 0
 
     @property
@@ -87,11 +87,11 @@ OVER_RESERVED: Final = TRAITS[:10]
 
 
 def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
-    """The plan of the same run with an optimizer of so many states a weight; sizes are shifted.
+    """The plan of the same run with an optimizer of `slots` states per weight; sizes are shifted.
 
     Args:
-        plan: of a training step.
-        slots: weights' size times this is what the optimizer keeps.
+        plan: plan of a training step.
+        slots: optimizer state over the size of the weights.
     """
     more = slots * plan.parts["weights"] - plan.parts["optimizer"]
     live, reserved = plan.live + more, plan.reserved + more
@@ -168,7 +168,7 @@ def _inference_peaks(
 def _training_peaks(
     key: GraphKey, factor: float, precision: NumberFormat, setup: TrainingSetup, how: Allocation
 ) -> tuple[Peaks, dict[str, float]]:
-    """Peaks of the device that holds most: of the pipeline's first stage or of its last."""
+    """Peaks of the device with the most memory: of the pipeline's first stage or of its last."""
     asked = _requests(key, precision, _unscaled(setup), how.execution)
     events = asked.events.tolist()
     found = []
@@ -195,12 +195,12 @@ def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:
 def memory_plan(
     network: Network, *, execution: Execution = EAGER, expandable_segments: bool = False
 ) -> MemoryPlan:
-    """The plan of a run, kept for the networks asked last.
+    """The plan of a run, with a cache of recent ones.
 
     Args:
         network: a forward graph in inference or in training.
         execution: compiled or not, and how images lie in memory.
-        expandable_segments: as in `forerun.features.memory.allocator`.
+        expandable_segments: the option of `forerun.features.memory.allocator`.
     """
     setup: Setup = network.inference or InferenceSetup()
     if network.phase == "training":
@@ -223,7 +223,7 @@ def _requests(
 def _loaded(
     key: GraphKey, precision: NumberFormat, setup: InferenceSetup, how: Allocation
 ) -> tuple[Replay, int]:
-    """The allocator once weights are loaded, the same for every batch size, and their requests."""
+    """The allocator after loading weights, equal for every batch size, and their requests."""
     asked = _requests(key, precision, setup, how.execution)
     freed, grows = asked.events < 0, asked.batched > 0
     changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
@@ -241,19 +241,19 @@ def _unscaled(setup: TrainingSetup) -> TrainingSetup:
         data_parallel=1,
         tensor_parallel=min(setup.tensor_parallel, 2),
         pipeline_parallel=min(setup.pipeline_parallel, 2),
-        # Stage 3 casts weights as it gathers them, which changes what is in 16 bits.
+        # Stage 3 casts weights as it gathers them, which changes which tensors are in 16 bits.
         zero_stage=3 if setup.zero_stage == 3 else 0,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """Elements that the batch size leaves alone (first row), and those that grow with it (second).
+    """Elements that do not depend on the batch size (first row), and those that do (second).
 
     Attributes:
         written: (2,) results of all operators.
-        convolutions: by `_convolution`, (2, n) inputs and outputs of n convolutions.
-        shares: of operators that are batch norms, layer norms, attention, convolutions.
+        convolutions: class of `_convolution` -> (2, n) inputs and outputs of n convolutions.
+        shares: shares of operators that are batch norms, layer norms, attention, convolutions.
     """
 
     written: Column

@@ -1,9 +1,9 @@
-"""What a compiled training step keeps for its backward pass, and what it computes again.
+"""Tensors that a compiled training step saves for its backward pass, and those it recomputes.
 
 torch.compile fuses pointwise operators, norms and copies into a few kernels. Its partitioner
-(`min_cut_rematerialization_partition` of AOTAutograd) saves what such a kernel reads rather than
-what happens within it, and computes the rest again in the backward pass. Results of matrix
-products, attention, convolutions, reductions and sums of two branches are not computed again.
+(`min_cut_rematerialization_partition` of AOTAutograd) saves the inputs of such a kernel rather than
+its intermediate results, and recomputes the rest in the backward pass. Results of matrix products,
+attention, convolutions, reductions and sums of two branches are not recomputed.
 Operands of products are written for the product anyway and are kept, as in eager mode: that was
 chosen on the two compiled rows of torchtune's table, whose activations are 8 times the width and 3
 times the inner width of a Llama block within 0.1 %.
@@ -16,12 +16,12 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.memory.saved_tensors import Saved, kept_operands
 
 FUSED: Final = frozenset({"elementwise", "softmax", "layer_norm", "group_norm", "copy"})
-"""Kinds that are computed again: they are fused with what reads them."""
+"""Kinds that are recomputed: they are fused with their readers."""
 _SUMS: Final = frozenset({"add", "sub"})
 
 
 def is_fused(op: Operator) -> bool:
-    """Whether an operator is computed again in a compiled backward pass."""
+    """Whether an operator is recomputed in a compiled backward pass."""
     return op.kind in FUSED
 
 
@@ -35,7 +35,7 @@ def kept_results(
 
     Args:
         graph: forward operators, n of them.
-        rules: (n,) what each operator keeps in eager mode.
+        rules: (n,) tensors that each operator saves in eager mode.
         differentiable: (n,) whether each result has a gradient.
         trained: (n,) whether each operator has weights of its own that get a gradient.
     """

@@ -1,7 +1,7 @@
-"""What autograd keeps of each operator for the backward pass, and what is only a view.
+"""Tensors that autograd saves of each operator for the backward pass, and results that are views.
 
-As tools/autograd/derivatives.yaml of PyTorch says. Activation functions are not assumed to work in
-place, but `leaky_relu` and what keeps its result anyway.
+Follows tools/autograd/derivatives.yaml of PyTorch. Activation functions are not assumed to work in
+place, except `leaky_relu` and functions that save their result anyway.
 """
 
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ result and what it selects of it; tables of decomposed attention were recorded s
 MASK_BYTES = 1
 FUSED_DIMENSIONS = 4
 FOLDED_ATTENTION = "fused.attention"
-"""Attention that `forerun.features.operators.fusion` put together from a decomposed trace."""
+"""Attention that `forerun.features.operators.fusion` recomposed from a decomposed trace."""
 
 
 class Saved(NamedTuple):
-    """What an operator keeps.
+    """Tensors that an operator saves for the backward pass.
 
     Attributes:
-        inputs: whether its activation operands are kept.
-        output: whether its result is.
-        extra_bytes: of tensors made for this purpose alone (statistics, positions).
-        through: whether the gradient of the result is, unchanged, that of its operands.
-        view: whether it makes no memory of its own: its result lies in its operand's.
+        inputs: whether its activation operands are saved.
+        output: whether its result is saved.
+        extra_bytes: bytes of tensors made only to be saved (statistics, positions).
+        through: whether the gradient of the result passes unchanged to its operands.
+        view: whether it allocates no memory: its result is a view of its operand.
     """
 
     inputs: bool = False
@@ -59,14 +59,14 @@ _EXTREMES = frozenset({"amax", "amin", "norm", "linalg_vector_norm"})
 
 
 def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved, ...]:
-    """What every operator of a forward graph keeps in training, in their order.
+    """Tensors that every operator of a forward graph saves in training, in their order.
 
     Args:
         graph: forward operators.
-        dropout: whether dropout operators of the graph drop; else their results are views.
+        dropout: whether dropout operators are active; else their results are views.
     """
     unfused = frozenset(_unfused_attention(graph))
-    views = frozenset(_views_beside_attention(graph, unfused))
+    views = frozenset(_views_around_attention(graph, unfused))
     if not dropout:
         views |= {
             place
@@ -82,7 +82,7 @@ def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved,
 
 
 def saved(op: Operator) -> Saved:
-    """What one operator keeps in training, whatever stands beside it."""
+    """What one operator saves for the backward pass, whatever its neighbours in the graph."""
     name = op.name.rpartition(".")[2]
     if op.kind == "elementwise":
         return _elementwise(op, str(op.attributes.get("function", name)))
@@ -110,14 +110,14 @@ def saved(op: Operator) -> Saved:
 def kept_operands(
     op: Operator, differentiable: list[bool], *, trained: bool, weighed: bool
 ) -> list[int]:
-    """Which activation operands an operator keeps, of those that `saved` says of.
+    """Activation operands that an operator saves, among those of `saved`.
 
-    A layer keeps its operand for the gradient of its weights; a product keeps each operand for the
+    A layer saves its operand for the gradient of its weights; a product saves each operand for the
     gradient of the other one.
 
     Args:
         op: the operator.
-        differentiable: of each operand, whether it has a gradient.
+        differentiable: for each operand, whether it has a gradient.
         trained: whether the operator's own weights have.
         weighed: whether it has weights at all.
     """
@@ -142,7 +142,7 @@ def _out_elements(op: Operator) -> int:
 
 
 def _groups(op: Operator) -> int:
-    """How many means, and how many deviations, a normalisation keeps."""
+    """Number of means, and of standard deviations, that a normalisation saves."""
     if op.kind == "batch_norm":
         return op.input_shapes[0][1] if op.input_shapes and len(op.input_shapes[0]) > 1 else 1
     width = op.attributes.get("width", 1)
@@ -162,10 +162,10 @@ def _elementwise(op: Operator, function: str) -> Saved:
 
 
 def _operands_kept(op: Operator) -> bool:
-    """Whether a product keeps its operands: each is kept for the gradient of the other.
+    """Whether a product saves its operands: each is saved for the gradient of the other.
 
-    A product with a number has no other gradient, nor has one with a constant table, such as the
-    sines of rotary embeddings; a lone vector is taken for a weight.
+    A product with a number or with a constant table, such as the sines of rotary embeddings, has
+    no second gradient; a single vector is assumed to be a weight.
     """
     if op.parameter_elements or len(op.inputs) > 1:
         return True
@@ -176,7 +176,7 @@ def _operands_kept(op: Operator) -> bool:
 
 
 def _plain_attention(op: Operator) -> Saved:
-    """Two products and a softmax: the operands and the scores are kept."""
+    """Two products and a softmax: the operands and the scores are saved."""
     query, key = op.input_shapes[0], op.input_shapes[1]
     scores = prod(query[:-1]) * (key[-2] if len(key) > 1 else 1)
     selected = SAFE_SOFTMAX_BYTES if op.name == FOLDED_ATTENTION else 0
@@ -186,8 +186,8 @@ def _plain_attention(op: Operator) -> Saved:
 def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
     """Attention on more dimensions than fused kernels take: PyTorch runs it product by product.
 
-    Decomposed traces flatten the products; the copies of operands and results beside them show how
-    many dimensions there are.
+    Decomposed traces flatten the products; the copies of operands and results around them show
+    how many dimensions there are.
     """
     after: dict[int, list[Operator]] = {}
     for op in graph.operators:
@@ -203,11 +203,11 @@ def _unfused_attention(graph: OperatorGraph) -> Iterator[int]:
             yield place
 
 
-def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
-    """What fused attention makes no memory for, though a trace shows it.
+def _views_around_attention(graph: OperatorGraph, unfused: frozenset[int]) -> Iterator[int]:
+    """Operators of a trace for which fused attention allocates no memory.
 
-    Copies of its result, which it lays out as the next layer reads it; and the scalings and copies
-    of its operands in a decomposed trace.
+    These are copies of its result, which it writes in the layout of the next layer, and scalings
+    and copies of its operands in a decomposed trace.
     """
     ops = graph.operators
     readers: dict[int, list[int]] = {}
@@ -224,8 +224,8 @@ def _views_beside_attention(graph: OperatorGraph, unfused: frozenset[int]) -> It
         scaled = op.attributes.get("function") == "mul"
         if len(op.inputs) != 1 or len(op.input_shapes) != 1 or op.parameter_elements:
             continue
-        mine = readers.get(place, ())
-        into = len(mine) == 1 and (mine[0] in before or fused(mine[0]))
+        its_readers = readers.get(place, ())
+        into = len(its_readers) == 1 and (its_readers[0] in before or fused(its_readers[0]))
         if into and (scaled or op.name == "aten.clone"):
             before.add(place)
             yield place

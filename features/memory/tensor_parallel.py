@@ -1,9 +1,9 @@
-"""What tensor parallelism divides (Megatron-LM; Korthikanti et al. 2022, arXiv 2205.05198).
+"""Tensors that tensor parallelism divides (Megatron-LM; Korthikanti et al. 2022, arXiv 2205.05198).
 
-Linear layers come in pairs: the first is divided by columns, so that its result and all that is
-made of it is divided; the second by rows, and its result is whole on every device. A last layer
-that gives logits is a first one without a second: logits and their loss are divided by vocabulary.
-Norms, dropout and residuals between the pairs are whole without sequence parallelism, which divides
+Linear layers form pairs: the first is divided by columns, and so are its result and everything
+computed from it; the second is divided by rows, and its result is replicated. A last layer that
+gives logits is a first one without a second: logits and their loss are divided by vocabulary.
+Norms, dropout and residuals between the pairs are replicated unless sequence parallelism divides
 them along the sequence.
 """
 
@@ -17,9 +17,9 @@ def divided_results(graph: OperatorGraph, *, sequence_parallel: bool = False) ->
 
     Args:
         graph: forward operators.
-        sequence_parallel: whether what lies between pairs of layers is divided, too. What every
-            sample shares (masks, tables of positions) is not; inputs gathered for one product
-            count as their parts, as if the backward pass gathered them again.
+        sequence_parallel: whether operators between pairs of layers are divided as well. Tensors
+            that all samples share (masks, tables of positions) are not; inputs gathered for one
+            product count as their parts, as if the backward pass gathered them again.
     """
     known: list[bool] = []
     for op in graph.operators:

@@ -1,4 +1,4 @@
-"""What training holds beside activations: weights, gradients, optimizer slots, and who shares them.
+"""Memory of training apart from activations: weights, gradients, optimizer slots, their sharding.
 
 Bytes follow PyTorch's own optimizers, bitsandbytes (8-bit Adam), torchao (4-bit Adam) and ZeRO
 (Rajbhandari et al. 2020, arXiv 1910.02054).
@@ -26,7 +26,7 @@ from forerun.features.memory.allocation_requests import (
 
 BUFFERED = frozenset({"batch_norm"})
 EIGHT_BIT_FROM = 4096
-"""bitsandbytes keeps tensors with fewer elements in 32 bits."""
+"""Number of elements below which bitsandbytes keeps a tensor's state in 32 bits."""
 EIGHT_BIT_BLOCK = 256
 FOUR_BIT_BLOCK = 128
 """Elements with one scale of four bytes: bitsandbytes 0.44 and torchao 0.7."""
@@ -59,8 +59,8 @@ def weights_of(
     """The parameter tensors of an operator: weight, bias, running statistics, adapters.
 
     Args:
-        op: any operator; its `parameter_elements` are parted by its kind and shapes.
-        setup: of a training run; with a LoRA rank linear layers get adapters and the rest is
+        op: any operator; its `parameter_elements` are divided by its kind and shapes.
+        setup: set-up of a training run; with a LoRA rank linear layers get adapters and the rest is
             frozen.
         adapted: whether this one gets an adapter if it is linear.
     """
@@ -101,7 +101,7 @@ def _outputs(op: Operator) -> int:
 
 
 def _inner(op: Operator) -> int:
-    """Weight elements of one output."""
+    """Number of weight elements of one output."""
     source = op.input_shapes[0] if op.input_shapes else ()
     if op.kind == "linear":
         return source[-1] if source else 0
@@ -142,7 +142,7 @@ of its rows and columns (transformers.optimization.Adafactor, 4 bytes an element
 
 
 def step_copies(weights: list[Weight], setup: TrainingSetup) -> Iterator[float]:
-    """Bytes of tensors that live during an optimizer step alone."""
+    """Bytes of tensors that live only during an optimizer step."""
     trained = [w for w in weights if w.trained and not w.owner]
     if setup.optimizer in ("adam", "adamw") and setup.optimizer_kernel == "foreach":
         yield from (w.elements * w.item for w in trained for _ in range(FOREACH_COPIES))
@@ -156,15 +156,15 @@ def device_shares(asked: Requests, setup: TrainingSetup, stage: int) -> NDArray[
     Tensor parallelism divides the weights of linear layers and embeddings and the results between
     two linear layers; norms, dropout and residuals only with sequence parallelism (Korthikanti et
     al. 2022, arXiv 2205.05198).
-    Pipeline parallelism divides the repeated blocks; what stands before them is the first stage's,
-    what stands after them the last one's. With one forward and one backward pass in turn, the first
+    Pipeline parallelism divides the repeated blocks; operators before them belong to the first
+    stage, those after them to the last. With one forward and one backward pass in turn, the first
     stage keeps the activations of as many micro-batches as there are stages, the last one of one.
     ZeRO divides optimizer slots (1), gradients (2) and weights (3) among data-parallel devices.
 
     Args:
         asked: requests of the whole network.
-        setup: how many devices share what.
-        stage: of the pipeline: 0 is the first.
+        setup: numbers of devices along each kind of parallelism.
+        stage: stage of the pipeline; 0 is the first.
     """
     shares = np.where(asked.divided, 1.0 / setup.tensor_parallel, 1.0)
     stages = setup.pipeline_parallel

@@ -1,9 +1,9 @@
-"""Training steps as requests for memory: forward, loss, backward, optimizer, twice.
+"""Memory requests of two training steps: forward, loss, backward, optimizer.
 
-Backward walks the operators in reverse: each makes the gradients of its operands, which are summed
-over the first where nobody else holds it, and frees what was kept for it. Gradients of weights live
+Backward walks the operators in reverse: each makes the gradients of its operands, which are added
+in place where the first has no other holder, and frees its saved tensors. Gradients of weights live
 until the next step starts (`zero_grad` sets them to none), the optimizer's slots from the first
-step on. From the second step on nothing new happens, so two are walked.
+step on. All steps from the second on are equal, so two are walked.
 """
 
 from typing import Final
@@ -43,7 +43,7 @@ class Steps:
 
     Args:
         graph: forward operators.
-        precision: of the run.
+        precision: precision of the run.
         setup: optimizer, checkpointing, accumulation, adapters.
         execution: compiled or not.
     """
@@ -107,13 +107,13 @@ class Steps:
             if not last:
                 self._tape.release(*(where[place] for place in leaving))
             self._backward(part.span, kept, flowing)
-        # Whoever called the network holds its results until the step is done.
+        # The caller of the network holds its results until the step is done.
         self._tape.release(*results.values(), *flowing.values())
 
     def _loss_gradient(self, place: int, results: dict[int, int]) -> int:
         """Gradient of a result of the network; of logits over a vocabulary by cross-entropy.
 
-        Training loops of networks that generate text let go of logits before the backward pass
+        Training loops of networks that generate text release logits before the backward pass
         (`del logits` in torchtune's recipes, `del pred` in torchtitan's train.py; the Trainer of
         transformers returns the loss alone).
         """
@@ -134,7 +134,7 @@ class Steps:
         picked = [tape.like(result, item)]
         if self._setup.tensor_parallel > 1:
             # `(grad_input + torch.exp(x)) * grad_output` of PyTorch's loss that is divided by
-            # vocabulary (torch/distributed/tensor/parallel/loss.py): one sum more than alone.
+            # vocabulary (torch/distributed/tensor/parallel/loss.py): one sum more than undivided.
             exponentials = tape.like(result, item)
             picked.append(tape.like(result, item))
             tape.release(exponentials)
@@ -181,7 +181,7 @@ class Steps:
             elements = self.walk.elements(operand)
             whole = elements * item == self._tape.bytes_of(gradient)
             if not whole and op.kind == "elementwise":
-                # A broadcast operand's gradient is made at full size, then summed.
+                # A broadcast operand's gradient is computed at full size, then summed.
                 self._tape.release(self._tape.like(gradient))
             if through and whole:
                 made = self._tape.hold(gradient)
@@ -214,9 +214,9 @@ class Steps:
 
 
 def _recomputed(graph: OperatorGraph, setup: TrainingSetup) -> tuple[Part, ...]:
-    """The graph in parts; those marked as blocks are computed again in the backward pass."""
+    """The graph in parts; those marked as blocks are recomputed in the backward pass."""
     if setup.checkpoint_blocks:
         return parts(graph)
     segments = spans(graph, setup.checkpoint_segments)
-    # The last segment is not computed again, as in torch.utils.checkpoint_sequential.
+    # The last segment is not recomputed, as in torch.utils.checkpoint_sequential.
     return tuple(Part(span, span is not segments[-1]) for span in segments)

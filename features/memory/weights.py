@@ -1,7 +1,7 @@
-"""Which weights a graph's operators have, which of them are trained, and how each is stored.
+"""Weights of a graph's operators: which are trained, and how each is stored.
 
-Elements that an operator reads of constants made within the graph (tables of rotary embeddings,
-positions) are no weights. A head that shares its matrix with the embedding has none of its own.
+Constants that are computed in the graph (tables of rotary embeddings, positions) are not weights.
+A head that shares its matrix with the embedding has no weights of its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ FORMAT_BYTES: dict[FrozenFormat, float] = {
 byte of scale for 64 elements and four bytes for 256 such scales (double quantisation, Dettmers et
 al. 2023)."""
 WHOLE_FORMATS = frozenset({"fp32", "fp16", "bf16"})
-"""Formats in which all weights are stored; the others hold linear layers but the head."""
+"""Formats in which all weights are stored; others apply to linear layers except the head."""
 
 HEAD_FACTOR = 2
 """A last linear layer that is wider than its input by more than this gives logits of a vocabulary:
@@ -67,8 +67,8 @@ def graph_weights(
 
     Args:
         graph: forward operators.
-        precision: of the run: what weights are stored in where the set-up says nothing.
-        setup: of a training run.
+        precision: precision of the run, and of stored weights unless the set-up says otherwise.
+        setup: set-up of a training run.
 
     Raises:
         NothingToAdapt: the set-up has a LoRA rank, and no linear layer gets an adapter.
@@ -113,7 +113,7 @@ def _stored(weight: Weight, item: float, quantised: bool, setup: TrainingSetup |
 
 
 def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
-    """The operator with its weights alone, without constants that it reads."""
+    """The operator with its weights only, without constants that it reads."""
     if not op.parameter_elements or op.kind not in ("elementwise", "copy"):
         return op
     made = sum(
@@ -126,14 +126,16 @@ def _own(op: Operator, operators: Sequence[Operator]) -> Operator:
 
 
 def _angles(operators: Sequence[Operator]) -> set[int]:
-    """Constants that only sines and cosines are taken of: frequencies are never trained."""
-    found: set[int] = set()
+    """Constants used only in sines and cosines: frequencies are never trained."""
+    positions: set[int] = set()
     for place in range(len(operators) - 1, -1, -1):
         op = operators[place]
-        if not op.batched and (place in found or op.attributes.get("function") in ("sin", "cos")):
-            found.add(place)
-            found.update(i for i in op.inputs if not operators[i].batched)
-    return found
+        if not op.batched and (
+            place in positions or op.attributes.get("function") in ("sin", "cos")
+        ):
+            positions.add(place)
+            positions.update(i for i in op.inputs if not operators[i].batched)
+    return positions
 
 
 def _tied(graph: OperatorGraph, head: int | None, operators: Sequence[Operator]) -> int | None:
@@ -169,7 +171,7 @@ def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
             continue
         before = sorted(_nearest(graph.operators, op.inputs, linear))
         if wanted == "query_value":
-            # Query, key and value in the order in which they run; a fused layer is all of them.
+            # Query, key and value in the order in which they run; a fused layer holds all of them.
             found.update((before[0], before[-1]) if before else ())
             continue
         found.update(before)
@@ -178,23 +180,23 @@ def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
 
 
 def _nearest(operators: Sequence[Operator], start: Sequence[int], linear: set[int]) -> set[int]:
-    """Linear layers met first on the way up from some operators."""
-    found: set[int] = set()
+    """Linear layers met first when walking up from some operators."""
+    positions: set[int] = set()
     todo, known = list(start), set(start)
     while todo:
         place = todo.pop()
         if place in linear:
-            found.add(place)
+            positions.add(place)
             continue
         for source in operators[place].inputs:
             if source not in known:
                 known.add(source)
                 todo.append(source)
-    return found
+    return positions
 
 
 def _first_after(operators: Sequence[Operator], place: int, linear: set[int]) -> Iterator[int]:
-    """The linear layer that reads a result, over copies and the like."""
+    """The linear layer that reads a result, directly or through copies and similar operators."""
     reached = {place}
     for later in range(place + 1, len(operators)):
         if not reached.isdisjoint(operators[later].inputs):

@@ -1,1 +1,1 @@
-"""Whole networks as launched kernels: features, graphs, and the host's work."""
+"""Whole networks as launched kernels: features, kernel graphs, and the host's dispatch work."""

@@ -1,7 +1,7 @@
-"""What the host does for one run of a network: operators that it dispatches, kernels it launches.
+"""Work of the host for one run of a network: dispatched operators and launched kernels.
 
-In eager mode Python and the framework's dispatcher spend some 30 to 60 microseconds on every
-operator, whatever its size; a compiler leaves one launch for each fused kernel.
+In eager mode Python and the framework's dispatcher spend about 30 to 60 microseconds on every
+operator, whatever its size; compiled code only launches one kernel per fused group.
 """
 
 from functools import lru_cache
@@ -23,8 +23,8 @@ _GATES = ["sigmoid", "sigmoid", "sigmoid", "tanh"]
 def dispatched_operators(graph: OperatorGraph) -> float:
     """Operators that eager execution dispatches in one forward pass.
 
-    Views are not in a graph and do not count. A graph from ONNX is counted as the framework's
-    operators that its chains stand for.
+    Views are not in a graph and do not count. Chains in a graph from ONNX count as the
+    framework's operators that they represent.
     """
     return _dispatched(GraphKey(graph), graph.source == "onnx")
 

@@ -1,7 +1,7 @@
 """Features of a whole network on one device, from the kernels that it is lowered to.
 
-A device enters through time only: every kernel's roofline time on it weighs what the features say
-of the kernels. Ratios of the device itself are left out, as few devices are ever measured.
+A device enters through time only: features are means over the kernels, weighted by each kernel's
+roofline time on it. Ratios of the device itself are left out, since few devices are ever measured.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from forerun.features.operators.roofline import COMPUTE_PRECISION, sustained_tfl
 Column = NDArray[np.float64]
 
 LAUNCH_S = 5e-6
-"""A launch on the device when the queue is full."""
+"""Seconds of a launch on the device when the queue is full."""
 
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _LOWEST_LOG_INTENSITY = -6.0
@@ -51,7 +51,7 @@ NETWORK_FEATURES: tuple[str, ...] = (
 memory time) of its kernels; `wave_fill` the filled share of last waves of 128 x 128 tiles."""
 
 DEVICE_RATIOS = ("log_ridge", "log_tensor_over_vector", "log_l2_per_unit")
-"""What tells how unlike the teaching devices a device is."""
+"""Features by which a device's distance from the training devices is judged."""
 
 _TYPICAL_CLOCK_MHZ = 1500.0
 _UNIT_FLOPS_PER_CLOCK = 256.0
@@ -60,7 +60,7 @@ _TYPICAL_L2_MIB_PER_UNIT = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """What kernels' times need of a device.
+    """Figures of a device that kernels' times depend on.
 
     Attributes:
         matrix: FLOP/s of products in the run's precision, as power sustains it.
@@ -92,7 +92,7 @@ def chip_of(device: Device, precision: NumberFormat) -> Chip:
 
 
 def assumed(device: Device) -> tuple[str, ...]:
-    """Figures that features need and the sheet lacks: estimated, or taken as no limit."""
+    """Estimates of figures that features need and the sheet lacks, or no limit."""
     names: tuple[str, ...] = ("compute_units", "l2_mib")
     if device.kind == "gpu":
         names += ("tdp_w", "process_nm")

@@ -1,8 +1,8 @@
-"""The shortest time of a launched kernel, whatever its size: what small batches cost on the device.
+"""Lower limit of a kernel's time whatever its size, which dominates small batches.
 
-A kernel cannot end before its first tile does. One thread block computes a tile of a matrix product
-along its whole inner dimension, so a product takes at least the time of one tile on one compute
-unit, however few tiles there are; and no kernel is shorter than its own start and end.
+A kernel cannot end before its first tile. One thread block computes a tile of a matrix product
+along the whole inner dimension, so a product takes at least the time of one tile on one compute
+unit, however few tiles there are; and no kernel is shorter than its start and end.
 """
 
 import numpy as np
@@ -14,8 +14,9 @@ from forerun.features.networks.features import Chip, peak_flops
 Column = NDArray[np.float64]
 
 SHORTEST_KERNEL_S = 2e-6
-"""The shortest kernel: the fastest of 814,611 matrix products on seven GPUs took 1.65 (L40S), 1.77
-(B200) and 2.4 microseconds (A100, H100, H200), launched from recorded graphs (AIConfigurator)."""
+"""Seconds of the shortest kernel: the fastest of 814,611 matrix products on seven GPUs took 1.65
+(L40S), 1.77 (B200) and 2.4 microseconds (A100, H100, H200), launched from recorded graphs
+(AIConfigurator)."""
 
 TENSOR_TILE, VECTOR_TILE = 64.0, 32.0
 """Rows and columns of the tile of a small product. On an A100 a half-precision product of 64 rows

@@ -1,8 +1,8 @@
-"""A lowered network as the arrays that a graph network reads: kernels, edges, how often each.
+"""A lowered network as the arrays that a graph network reads: kernels, edges, counts.
 
-Networks repeat blocks. Kernels that are alike together with all that lies within `HOPS` edges of
-them get one embedding from `HOPS` rounds of message passing, so they stand here once, with a count
-(colour refinement, Weisfeiler and Leman 1968). Nothing is lost by it.
+Networks repeat blocks. Kernels with equal neighbourhoods of `HOPS` edges get the same embedding
+from `HOPS` rounds of message passing, so they are stored once, with a count (colour refinement,
+Weisfeiler and Leman 1968), without changing the result.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ NODE_FEATURES: tuple[str, ...] = (
     *("log_work", "log_traffic", "log_fixed_traffic", "log_m", "log_n", "log_k", "log_groups"),
     *("aligned_8", "aligned_64", "tensor", "log_repeat", "log_readers", "log_sources"),
 )
-"""Of one kernel, a sample where it grows with the batch; logarithms of 1 + value, in units of ten
+"""Features of a kernel, per sample where it grows with the batch; log(1 + value), in units of ten
 (one for counts)."""
 
 
@@ -58,14 +58,14 @@ class KernelGraph:
 
     @classmethod
     def of(cls, kernels: Kernels, edges: Edges) -> "KernelGraph":
-        """Kernels that are alike joined.
+        """The graph of a lowered network, with equal kernels merged.
 
         Args:
             kernels: launches of one pass.
             edges: (2, e) positions of writer and reader.
         """
         features = _features(kernels, edges)
-        own = np.stack([getattr(kernels, name) for name in _TOLD_APART], axis=1)
+        own = np.stack([getattr(kernels, name) for name in _DISTINGUISHING], axis=1)
         colour = _ids(np.concatenate([own, kernels.kind[:, None]], axis=1))
         for _ in range(HOPS):
             colour = _refined(colour, edges)
@@ -90,7 +90,7 @@ class KernelGraph:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """Equal for graphs that no device and no batch size tells apart."""
+        """Key, equal for graphs with equal results on every device and at every batch size."""
         columns = [getattr(self.kernels, name) for name in _PER_KERNEL]
         digest = hashlib.sha256()
         for array in (*columns, self.count, self.before, self.after):
@@ -99,12 +99,12 @@ class KernelGraph:
 
 
 def kernel_graph(graph: OperatorGraph, mode: LoweringMode) -> KernelGraph:
-    """The kernel graph of a network in a mode, kept for those asked last."""
+    """The kernel graph of a network in a mode, with a cache of recent ones."""
     return _kept(GraphKey(graph), mode)
 
 
 def kernel_graphs(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[KernelGraph]:
-    """The kernel graphs of a network in several modes; none is kept."""
+    """The kernel graphs of a network in several modes, without the cache."""
     for kernels, edges in lower_linked(graph, modes):
         yield KernelGraph.of(kernels, edges)
 
@@ -114,11 +114,11 @@ def _kept(key: GraphKey, mode: LoweringMode) -> KernelGraph:
     return next(kernel_graphs(key.graph, (mode,)))
 
 
-_TOLD_APART = (
+_DISTINGUISHING = (
     *("work", "traffic", "fixed_work", "fixed_traffic", "m", "n", "k", "groups", "tensor"),
     "repeat",
 )
-_PER_KERNEL = ("kind", *_TOLD_APART)
+_PER_KERNEL = ("kind", *_DISTINGUISHING)
 
 
 def _features(kernels: Kernels, edges: Edges) -> NDArray[np.float32]:
@@ -140,17 +140,17 @@ def _features(kernels: Kernels, edges: Edges) -> NDArray[np.float32]:
 
 
 def _refined(colour: NDArray[np.intp], edges: Edges) -> NDArray[np.intp]:
-    """Colours told apart by the multisets of colours on either side."""
+    """Colours refined by the multisets of colours on either side (Weisfeiler-Leman)."""
     sums = [colour.astype(np.uint64)]
-    for salt, (mine, other) in enumerate((edges, edges[::-1])):
+    for salt, (nodes, other) in enumerate((edges, edges[::-1])):
         total = np.zeros(len(colour), dtype=np.uint64)
-        np.add.at(total, mine, _mixed(colour[other].astype(np.uint64), salt + 1))
+        np.add.at(total, nodes, _mixed(colour[other].astype(np.uint64), salt + 1))
         sums.append(total)
     return _ids(np.stack(sums, axis=1))
 
 
 def _mixed(values: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
-    """SplitMix64, so that sums of colours tell multisets apart."""
+    """SplitMix64, so that sums of hashed colours distinguish multisets."""
     mixed = values + np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)

@@ -1,1 +1,1 @@
-"""Operators as columns: kinds, costs, the roofline bound, and features of one device."""
+"""Operators as columns: kinds, costs, roofline bound, and features on one device."""

@@ -2,7 +2,7 @@
 
 Rules follow what autograd launches: a matrix product gives two of the same FLOPs (gradients of the
 first operand, and of the weight or second operand), any other operator gives one that also reads
-what forward saved, and the optimizer reads and writes every weight with its state once.
+the tensors saved by forward, and the optimizer reads and writes every weight with its state once.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.table import OperatorTable
 
 ADAM_READS = 4
-"""Weight, gradient and two moments."""
+"""Tensors that Adam reads per weight: weight, gradient and two moments."""
 ADAM_WRITES = 3
 
 

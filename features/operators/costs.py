@@ -1,4 +1,4 @@
-"""What one operator costs before any device is known: FLOPs, elements moved, its GEMM view.
+"""Device-independent costs of one operator: FLOPs, elements moved, its GEMM view.
 
 A multiply-add counts as two FLOPs. Elements, not bytes: the precision of a run decides the bytes.
 """
@@ -16,8 +16,8 @@ class OperatorCost(NamedTuple):
 
     `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), convolutions as implicit GEMM
     with one batch entry a group; `rows`, `width` the normalised or reduced rows; `kernel` the
-    elements of a convolution's or pooling's window and `stride` its step; `heavy` how much
-    arithmetic an elementwise function does beside its traffic. Zero where they do not apply.
+    elements of a convolution's or pooling's window and `stride` its step; `heavy` an elementwise
+    function's arithmetic in relation to its traffic. Zero where they do not apply.
     """
 
     flops: float
@@ -50,11 +50,12 @@ HEAVY: Mapping[str, float] = {
     "sqrt": 0.5,
     "rsqrt": 0.5,
 }
-"""Transcendental functions cost more than their traffic on chips with few special units."""
+"""Function -> arithmetic in relation to traffic: transcendental functions are slower than their
+traffic on chips with few special-function units."""
 
 
 def operator_cost(op: Operator) -> OperatorCost:
-    """FLOPs, elements and GEMM view of an operator at the shapes it holds (`repeat` aside)."""
+    """FLOPs, elements and GEMM view of one run of an operator at its shapes."""
     kind = KINDS[KIND_CODE.get(op.kind, KIND_CODE["unknown"])]
     moved = OperatorCost(
         flops=0.0,

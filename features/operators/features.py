@@ -1,8 +1,8 @@
 """Dimensionless features of operators on one device, by the family of kernels they run as.
 
-Each family has a physical base time at full clock (the roofline with what is known of its kernels:
-tiles and waves, second reads), the time that the power limit allows at best, and features that are
-ratios to the device, clipped where every training device covers the range.
+Each family has a physical base time at full clock (the roofline with known properties of its
+kernels: tiles and waves, repeated reads), the shortest time that the power limit allows, and
+features that are ratios to the device, clipped to the range that every training device covers.
 Wave quantisation after Lee et al., "Forecasting GPU performance for deep learning training and
 inference" (ASPLOS 2025), and NVIDIA's matrix multiplication guide.
 """
@@ -29,7 +29,7 @@ Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
 FAMILIES: tuple[str, ...] = ("bmm", "linear", "conv", "elementwise", "softmax", "layer_norm")
-"""Families of kernels, each with a booster of its own."""
+"""Families of kernels, each with its own gradient-boosted model."""
 
 _FAMILY_OF_KIND: Mapping[str, str] = {
     "conv": "conv",
@@ -45,14 +45,15 @@ _FAMILY_OF_KIND: Mapping[str, str] = {
 FAMILY_OF_KIND: NDArray[np.intp] = np.array(
     [FAMILIES.index(_FAMILY_OF_KIND.get(kind.name, "elementwise")) for kind in KINDS]
 )
-"""Position in `KINDS` -> position in `FAMILIES`; what moves data only runs as elementwise."""
+"""Position in `KINDS` -> position in `FAMILIES`; operators that only move data are elementwise."""
 
 LAUNCH_MS = 0.018
-"""Launch inside an event pair: median of small elementwise kernels on NeuSight's five GPUs."""
+"""Milliseconds of a launch inside an event pair: median of small elementwise kernels on NeuSight's
+five GPUs."""
 
 SHORTEST_KERNEL_MS = 0.002
-"""No kernel of a GPU is predicted shorter, adapted or not: the low end of CUDA's launch overhead
-(2 to 5 microseconds from a full queue)."""
+"""Least predicted milliseconds of a GPU kernel, adapted or not: the low end of CUDA's launch
+overhead (2 to 5 microseconds from a full queue)."""
 
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
 _GEMM_COMMON = (
@@ -94,7 +95,7 @@ _WINOGRAD_SAVING = 2.25
 """Winograd's F(2x2, 3x3) needs 2.25 times fewer multiplications (Lavin and Gray 2016)."""
 _WORST_FILL = 0.4
 _VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
-"""What fp32 products on vector units sustain a watt at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
+"""GFLOP/s per watt of fp32 products on vector units at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
 training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""
 
 
@@ -107,8 +108,9 @@ class OperatorFeatures:
         roofline_ms: (n,) lower bound.
         base_ms: (n,) physical base time at full clock, launch included; the learned ratio
             multiplies it.
-        power_ms: (n,) time that the power limit allows at best, 0 where it is not known. A kernel
-            that wastes time at full clock draws less, so the two do not multiply: the slower holds.
+        power_ms: (n,) shortest time that the power limit allows, 0 where it is not known. A kernel
+            that is inefficient at full clock draws less power, so the two do not multiply: the
+            greater one holds.
     """
 
     matrix: Matrix
@@ -170,7 +172,7 @@ def operator_features(
 
 
 DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
-"""What tells how unlike the teaching devices a device is."""
+"""Features by which a device's distance from the training devices is judged."""
 
 
 def device_ratios(device: Device, precision: NumberFormat) -> Column:
@@ -187,7 +189,7 @@ def device_ratios(device: Device, precision: NumberFormat) -> Column:
 
 
 def assumed(device: Device) -> tuple[str, ...]:
-    """Figures that features need and the sheet lacks; they are estimated from the peak."""
+    """Figures that features need and the sheet lacks, estimated from the peak."""
     return tuple(
         name
         for name in ("compute_units", "l2_mib", "boost_clock_mhz", "tdp_w")
@@ -256,7 +258,7 @@ def _gemm(
             start=np.zeros(len(table)),
         )
     columns["_log_base"] = _log(np.maximum(compute * best, memory) * 1e3 / roof)
-    # Padding of a tile is multiplied too and draws power; units that idle in the last wave do not.
+    # Padding of a tile is multiplied too and draws power; idle units in the last wave do not.
     drawn = 1e3 * compute / np.maximum(columns["pad_64x64"], _WORST_FILL)
     columns["_power_ms"] = drawn / chip.capped_share
     return columns
@@ -312,7 +314,7 @@ def _elementwise(
 def _reload(
     width: Column, live: Column, chip: _Chip, element: float, extra: Column
 ) -> dict[str, Column]:
-    """Rows that all units hold at once against L2: what does not fit is read again from DRAM."""
+    """Rows that all units hold at a time over L2: rows that do not fit are read again from DRAM."""
     reload = np.clip(_log(chip.units * live * width * element / chip.l2_bytes), -4, 1.5)
     low, high = _RELOAD_RAMP
     ramp = np.clip((reload - low) / (high - low), 0, 1)

@@ -17,7 +17,7 @@ def fuse_attention(
 ) -> OperatorGraph:
     """The graph with scale, Q x K, mask, softmax, x V as one `attention` operator each.
 
-    Only chains whose intermediate results nobody else reads are folded, so no work is lost:
+    Only chains whose intermediate results have no other readers are folded, so no work is lost:
     the arithmetic of the two products and the softmax stays, the traffic of the score matrix goes
     (Dao et al. 2022, "FlashAttention").
 
@@ -45,7 +45,7 @@ def fuse_attention(
 def _chain(
     ops: Sequence[Operator], readers: dict[int, list[int]], softmax: int
 ) -> tuple[int, Operator, set[int]] | None:
-    """Position of the closing product, the attention operator, positions it swallows."""
+    """Position of the last product, the attention operator, and the positions that it replaces."""
     if len(readers[softmax]) != 1:
         return None
     last = readers[softmax][0]
@@ -108,7 +108,7 @@ def _producer_of_scores(
 def _unscaled(
     ops: Sequence[Operator], readers: dict[int, list[int]], position: int, inner: set[int]
 ) -> int:
-    """What a scale before the product reads; the position itself where there is no scale."""
+    """The operand of a scale before the product; the position itself where there is no scale."""
     op = ops[position]
     scale = op.attributes.get("function") in _SCALES and len(op.input_shapes) == 1
     if scale and op.kind == "elementwise" and _alone(readers, position) and len(op.inputs) == 1:

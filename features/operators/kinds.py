@@ -1,4 +1,4 @@
-"""The one table of operator kinds, and the classes that predictors group them by."""
+"""The table of operator kinds, and the classes that predictors group them by."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,9 +13,9 @@ class Kind:
     """One canonical operator kind.
 
     Attributes:
-        name: what `Operator.kind` holds.
+        name: value of `Operator.kind`.
         op_class: the class whose predictor and share it belongs to, one of `OPERATOR_CLASSES`.
-        view: how its shape is seen: `gemm` (batch, m, n, k), `rows` (rows, width) or `none`.
+        view: view of its shape: `gemm` (batch, m, n, k), `rows` (rows, width) or `none`.
         flops_per_element: FLOPs per output element where `view` is not `gemm`.
     """
 

@@ -16,11 +16,11 @@ from forerun.features.operators.table import OperatorTable
 
 GRAPHS_KEPT = 256
 RUNS_KEPT = 8
-"""One run is asked about on many devices, by several predictors."""
+"""Number of runs in the cache: one run is queried on many devices, by several predictors."""
 
 
 def query_table(workload: OperatorWorkload) -> OperatorTable:
-    """Operators that one run of a workload makes, at its batch size.
+    """Operators of one run of a workload, at its batch size.
 
     A training query on a forward graph gets its backward pass and optimizer step by
     `forerun.features.operators.backward`.
@@ -32,7 +32,7 @@ def query_table(workload: OperatorWorkload) -> OperatorTable:
 
 
 def graph_table(graph: OperatorGraph) -> OperatorTable:
-    """The table of a graph at its own batch size, kept for the graphs asked last."""
+    """The table of a graph at its own batch size, with a cache of recent ones."""
     return _kept(GraphKey(graph))
 
 
@@ -67,8 +67,8 @@ class Gathered:
     """Operators of many queries that share a device and a precision.
 
     Attributes:
-        device: theirs.
-        precision: theirs.
+        device: device of all queries.
+        precision: precision of all queries.
         table: operators of all of them.
         owner: (len(table),) position among the queries given to `gather`.
     """
@@ -80,7 +80,7 @@ class Gathered:
 
 
 def gather(queries: Sequence[Query]) -> Iterator[Gathered]:
-    """All operators of all queries, one table a device and precision."""
+    """All operators of all queries, one table per device and precision."""
     together: dict[tuple[int, str], list[int]] = {}
     for row, query in enumerate(queries):
         key = (id(query.device), query.run.precision)

@@ -1,4 +1,4 @@
-"""The bound no run beats: the slower of arithmetic at peak and traffic at full bandwidth.
+"""The roofline bound: the slower of arithmetic at peak and traffic at full bandwidth.
 
 Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", CACM 2009.
 """
@@ -21,7 +21,7 @@ COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
     "amp": "fp16",
     "amp_bf16": "bf16",
 }
-"""The arithmetic a number format runs in."""
+"""Number format -> precision of its arithmetic."""
 
 ELEMENT_BYTES: dict[NumberFormat, float] = {
     "fp32": 4.0,
@@ -43,12 +43,13 @@ HALF_RATE, FULL_RATE_SHARE = 2.2, 0.75
 
 
 def power_capped_tflops(device: Device, precision: Precision) -> float:
-    """Dense peak, or what the power limit sustains where that is less.
+    """Dense peak, or the rate that the power limit sustains where that is less.
 
     The energy of a multiply-add falls with the process node: on fp32 matrix products a 16 nm chip
     sustains about 37 GFLOP/s per watt (P100, P4), a 12 nm chip about 53 (V100, T4); so P4 and T4
     hold 49 and 46 % of their nominal peak and V100 96 % (measured on NeuSight's linear layers).
-    Newer nodes are interpolated from data sheets. Tensor units spend about an eighth a FLOP.
+    Newer nodes are interpolated from data sheets. Tensor units spend about an eighth of the energy
+    per FLOP.
 
     Args:
         device: spec sheet; without `tdp_w` or `process_nm` the nominal peak is returned.
@@ -71,7 +72,7 @@ def power_capped_tflops(device: Device, precision: Precision) -> float:
 
 
 def sustained_tflops(device: Device, precision: Precision) -> float:
-    """What large half-precision matrix products sustain, 1e12 FLOP/s; fp32 as power-capped.
+    """Rate that large half-precision matrix products sustain, 1e12 FLOP/s; fp32 as power-capped.
 
     Chips whose matrix units run at twice the fp32 rate (GeForce with fp32 accumulation) hold their
     nominal peak. Full-rate parts hold 57 to 80 % of it: A100 249 of 312, H100 747 of 989, B200 1471

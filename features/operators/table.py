@@ -1,4 +1,4 @@
-"""Operators as columns: what roofline, features and predictors compute on."""
+"""Operators as columns, the input of roofline, features and predictors."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -24,9 +24,9 @@ class OperatorTable:
         batch, m, n, k: GEMM view, zero where it does not apply.
         rows, width: row view, zero where it does not apply.
         kernel, stride: window of convolutions and poolings, zero where there is none.
-        heavy: arithmetic of an elementwise function beside its traffic, 0 for most.
+        heavy: arithmetic of an elementwise function in relation to its traffic, 0 for most.
         repeat: runs per pass.
-        batched: False where the batch size leaves the operator alone.
+        batched: False where the operator does not depend on the batch size.
         operands: number of activation inputs.
     """
 
@@ -58,7 +58,7 @@ class OperatorTable:
 
     @classmethod
     def of(cls, operators: Iterable[Operator]) -> "OperatorTable":
-        """The table of these operators, in their order, at the shapes they hold."""
+        """The table of these operators, in order, at their shapes."""
         ops = list(operators)
         costs = np.array([operator_cost(op) for op in ops], dtype=np.float64).reshape(
             len(ops), len(OperatorCost._fields)

@@ -1,1 +1,1 @@
-"""What decides power: the load that a run puts on a GPU."""
+"""The load that a run puts on a GPU, from which its power is predicted."""

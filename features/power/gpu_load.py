@@ -1,4 +1,4 @@
-"""What runs ask of a GPU: how busy arithmetic and memory are kept, and what its board offers.
+"""The load of runs on a GPU: utilisation of arithmetic and memory, and figures of the board.
 
 Shares are of the expected device time (`forerun.features.power.kernel_activity`) and linear in the
 operators' work, so that the load of a network is the time-weighted mean of its operators' loads.
@@ -22,8 +22,8 @@ Matrix = NDArray[np.float64]
 
 SHORTEST_S = 1e-10
 LANES_PER_UNIT = 64.0
-"""Of a compute unit, each doing a multiply-add a cycle: P100, V100, A100 and all of AMD's data
-centre GPUs. It stands in for units and clock where a sheet lacks either."""
+"""Lanes of a compute unit, each doing a multiply-add per cycle: P100, V100, A100 and all of AMD's
+data centre GPUs. It stands in for units and clock where a sheet lacks either."""
 TYPICAL_GHZ = 1.5
 """Highest clock of a GPU whose sheet gives neither clock nor units; between P100 (1.3) and H100
 (2.0)."""
@@ -33,8 +33,9 @@ memory (H100 and H200, A100 of 40 and 80 GB) are taken to draw the same. P100, V
 to 1,160, H100 1,280, H200 1,840, B200 2,650; chosen so that A100 of 40 and 80 GB differ by less
 than 10 %. The errors of left-out GPUs hardly depend on it."""
 GRAPHICS_FP64_SHARE = 0.1
-"""Of the fp32 rate: boards below do fp64 at 1/32 or 1/64 of it and have GDDR memory, those above at
-1/2 and have HBM (`forerun.features.operators.roofline.sustained_tflops` parts them alike)."""
+"""Share of the fp32 rate that separates graphics boards, which do fp64 at 1/32 or 1/64 of it and
+have GDDR memory, from those that do it at 1/2 and have HBM, as in
+`forerun.features.operators.roofline.sustained_tflops`."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,11 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
 def saturating_load(
     devices: Sequence[Device], arithmetic: float, memory: float, device_s: float = 1.0
 ) -> GpuLoad:
-    """Loads of large products that fill their GPU, so long that the host does not matter.
+    """Loads of large products that fill their GPU and are long enough to hide the host's work.
 
     Args:
         devices: n devices.
-        arithmetic: its rate in terms of the peak, the same for all.
+        arithmetic: rate of arithmetic in terms of the peak, the same for all.
         memory: traffic in terms of the sheet's bandwidth.
         device_s: time of a run, seconds.
 

@@ -1,8 +1,8 @@
-"""How long operators occupy a GPU, and how much of its arithmetic units they fill meanwhile.
+"""Expected times of operators on a GPU, and the share of its arithmetic units that they fill.
 
 A roofline is a lower bound: streaming kernels come close to it, depthwise convolutions take three
-times as long, and every launch takes a few microseconds. Power depends on the time that is taken,
-and on the units that have work: a kernel with fewer threads than the chip holds leaves units idle.
+times as long, and every launch takes a few microseconds. Power depends on the actual time, and on
+the units that have work: a kernel with fewer threads than the chip holds leaves units idle.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ tiny products in captured graphs on H200 and B200 is 2 to 3 microseconds (AIConf
 TILE: Final = 64.0
 """Rows and columns of an output tile that one compute unit works on."""
 THREADS_PER_UNIT: Final = 2048.0
-"""Threads resident on a compute unit, one an output element."""
+"""Threads resident on a compute unit, one per output element."""
 
 _KINDS: Final = {
     "batch_norm": "normalization",

@@ -1,4 +1,4 @@
-"""What an operator's power depends on: dimensionless features, and its draw at the roofline."""
+"""Features of an operator's power: dimensionless ratios, and its draw at the roofline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -41,12 +41,12 @@ meets a low limit (A30, T4) and near one half on graphics cards."""
 BYTE_J = 150e-12
 """Energy of a byte from device memory through the caches to the units. Full traffic at this figure
 gives 140 W on an A30 and 92 W on an RTX 2080 Ti; ReLU on large tensors there draws 120 W and 55 W
-more than a waiting device. The booster corrects the level, so a third more or less hardly matters
-on devices it saw."""
+more than a waiting device. The gradient-boosted model corrects the level, so an error of a third
+hardly matters on training devices."""
 
 WAITING_SHARE = 0.2
-"""Of the design power: clocks up and no kernel running. The least draw in loops of tiny kernels is
-33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
+"""Share of the design power with clocks up and no kernel running. The least draw in loops of tiny
+kernels is 33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
 
 _THREADS_PER_UNIT = 2048.0
 _TYPICAL_UNITS, _TYPICAL_L2_MIB = 80, 6.0
@@ -62,7 +62,7 @@ class PowerFeatures:
         waiting_w: (n,) power of the device while it waits.
         headroom_w: (n,) design power less `waiting_w`.
         bound_ms: (n,) roofline time of one run.
-        time_ms: (n,) roofline time of all runs: what weighs an operator in its query.
+        time_ms: (n,) roofline time of all runs: the weight of an operator in its query.
         op_class: (n,) positions in `OPERATOR_CLASSES`.
         owner: (n,) position of the query.
     """
@@ -180,10 +180,10 @@ def power_features(
 def _arithmetic_w(
     device: Device, precision: NumberFormat, matrix_peak: float, vector_peak: float
 ) -> tuple[float, float]:
-    """Draw of products and of other arithmetic at full rate, were there no limit, watts.
+    """Draw of products and of other arithmetic at full rate without a power limit, watts.
 
-    The limit divided by what it sustains is the energy of a FLOP (`power_capped_tflops`); where the
-    limit does not bind, full rate is taken to draw the design power.
+    The limit over the rate it sustains is the energy of a FLOP (`power_capped_tflops`); where the
+    limit does not bind, full rate is assumed to draw the design power.
     """
     tdp = float(device.tdp_w or 0.0)
     fp32 = "fp32" if "fp32" in device.peak_tflops else COMPUTE_PRECISION[precision]

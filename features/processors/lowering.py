@@ -1,6 +1,6 @@
 """Operator graphs as onnxruntime runs them on a processor: nodes after its own optimisations.
 
-What is modelled was read off the graphs that onnxruntime 1.31 writes (`optimized_model_filepath`):
+The rules follow the graphs that onnxruntime 1.31 writes (`optimized_model_filepath`):
 normalisation by running statistics and channel-wise scales go into the convolution before them;
 so do activations, and sums of two branches, where nothing else reads what they read; GELU, SiLU
 and layer normalisation written out as elementary operators become one node; and convolutions work
@@ -28,12 +28,12 @@ _FOLDED = frozenset("relu leaky_relu clamp sigmoid tanh hardsigmoid hardswish".s
 
 
 def cpu_nodes(graph: OperatorGraph) -> tuple[CpuNode, ...]:
-    """The nodes that onnxruntime runs for a graph, those that reorder images among them."""
+    """The nodes that onnxruntime runs for a graph, including those that reorder images."""
     return _Lowering(graph.operators).nodes()
 
 
 class _Lowering:
-    """One pass over the operators in order, folding what is folded, and keeping layouts."""
+    """One pass over the operators in order, which folds operators and tracks layouts."""
 
     def __init__(self, operators: Sequence[Operator]) -> None:
         self._ops = operators
@@ -189,7 +189,7 @@ class _Lowering:
         return False
 
     def _holds_alone(self, source: int, place: int) -> bool:
-        """Whether `place` alone reads what `source` and all folded into it make."""
+        """Whether `place` is the only reader of `source` and of all operators folded into it."""
         last = source
         for other, target in self._stands_for.items():
             if self._source(target) == source:

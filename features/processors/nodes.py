@@ -1,4 +1,4 @@
-"""Nodes that onnxruntime runs on a processor: of which kind each is, and what work it does."""
+"""Nodes that onnxruntime runs on a processor, with their kinds and amounts of work."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class CpuNode:
         flops: a multiply-add counts as two; of nodes that are no products, function values.
         read, written: bytes of activations.
         weights: bytes of parameters.
-        rows: of the product: output pixels, or tokens; of other nodes, results.
+        rows: rows of a product (output pixels, or tokens); of other nodes, results.
         columns, depth: output channels and terms of each sum, of products; else 1.
         scales: whether all but the weights grows with the batch.
         repeat: how often it runs.
@@ -52,7 +52,7 @@ class CpuNode:
 
 
 def kind_of(op: Operator) -> str:
-    """Which of `NODE_KINDS` an operator is, were it alone."""
+    """The kind, of `NODE_KINDS`, of an operator that is not fused."""
     if op.kind == "conv":
         return _conv_kind(op)
     function = function_name(op)
@@ -103,14 +103,14 @@ def _conv_kind(op: Operator) -> str:
 
 
 def node_of(op: Operator, kind: str) -> CpuNode:
-    """An operator as a node of that kind."""
+    """An operator as a node of a given kind."""
     read, written = bytes_of(op.input_shapes), bytes_of(op.output_shapes)
     weights = 4.0 * op.parameter_elements
     made = _PRODUCTS.get(kind)
     if made is not None and op.output_shapes and op.input_shapes:
         rows, columns, depth, flops = made(op)
         if kind == "conv_plain" and prod(_pair(op.attributes.get("kernel", (1, 1)))) > 1:
-            # Windows are copied out before they are multiplied.
+            # Windows are copied into a matrix before they are multiplied.
             read = max(read, 4.0 * rows * depth * _groups(op))
         return CpuNode(kind, flops, read, written, weights, rows, columns, depth)
     values = max(read, written) / 4 if kind in ("reduce", "mean") else written / 4
@@ -130,7 +130,7 @@ def _conv_product(op: Operator) -> tuple[float, float, float, float]:
     kernel = prod(_pair(op.attributes.get("kernel", (1, 1))))
     rows, columns, inner = target[0] * prod(target[2:]), target[1], source[1] / groups
     if groups == 1 and len(source) == 4:
-        # Blocks are computed whole.
+        # Incomplete blocks are computed as complete ones.
         columns = -(-columns // BLOCK) * BLOCK
         inner = inner if inner < BLOCK else -(-inner // BLOCK) * BLOCK
     depth = inner * kernel
@@ -170,7 +170,7 @@ _PRODUCTS: dict[str, Callable[[Operator], tuple[float, float, float, float]]] = 
 
 
 def function_name(op: Operator) -> str:
-    """Of an elementwise operator; empty for others."""
+    """Name of an elementwise operator's function; empty for other kinds."""
     return str(op.attributes.get("function", "")) if op.kind == "elementwise" else ""
 
 
@@ -184,5 +184,5 @@ def _pair(value: object) -> tuple[int, ...]:
 
 
 def bytes_of(shapes: Sequence[tuple[int, ...]]) -> float:
-    """In fp32."""
+    """Bytes of tensors of these shapes in fp32."""
     return 4.0 * sum(map(prod, shapes))

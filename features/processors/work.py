@@ -1,4 +1,4 @@
-"""What a network asks of a processor, as amounts of work of several kinds; time is linear in them.
+"""Work of a network on a processor, as amounts of several kinds; time is linear in them.
 
 Each kind of product has its arithmetic and the elements that it reads and writes, so that a
 product's efficiency falls where a side of it is short; other kinds have the values that they
@@ -23,7 +23,7 @@ OTHERS = tuple(kind for kind in NODE_KINDS if kind not in PRODUCTS)
 NEAR_BYTES = 2.0**20
 """Activations of a node that stay in a core's own cache: 1 to 2 MiB on servers since 2017."""
 CACHE_BYTES = 2.0**24
-"""Of the last level's cache, one core's share in use where nothing is known."""
+"""One core's share of the last cache level that is assumed where it is not known."""
 
 SHARED = ("near_weights", "far_weights", "near_bytes", "far_bytes")
 FIXED = ("product_node", "other_node", "run")
@@ -40,8 +40,8 @@ UNITS: Column = np.array(
         term, 2e-10 if kind in PRODUCTS or term == "values" else 5e-11
     ) for kind, term in COLUMNS]
 )  # fmt: skip
-"""Seconds of one unit on a plain core: 10 GFLOP/s, some GB/s, microseconds a node; where fits
-begin."""
+"""Seconds of one unit of each amount on a typical core: 10 GFLOP/s, some GB/s, microseconds per
+node; initial values of fits."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Work:
 
     Attributes:
         amounts: (columns,) as `COLUMNS` says: FLOPs, elements, bytes, counts.
-        nodes: how many nodes run.
+        nodes: number of nodes.
     """
 
     amounts: Column
@@ -63,7 +63,7 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
     Args:
         graph: any graph.
         factor: samples over those of the graph's own batch.
-        cache_bytes: of the last level, that one run can hold.
+        cache_bytes: bytes of the last cache level that one run can hold.
     """
     nodes = _nodes(GraphKey(graph))
     held = sum(node.weights * node.repeat for node in nodes)

@@ -1,8 +1,8 @@
 """Latent diffusion as one graph: text encoder, one pass of the denoiser, and the image decoder.
 
-All three lie in memory while a pipeline runs, one pass after another, so their graph in this order
+All three are in memory while a pipeline runs, one pass after another, so their graph in this order
 has a pipeline's peak. Configurations are those of the checkpoints' folders on huggingface.co; the
-networks are those of `diffusers`, which is needed to trace them and for nothing else.
+networks are those of `diffusers`, which is needed only to trace them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ class Latent:
         text, denoiser: fields of their configurations, where they are not the class's defaults.
         side: latents of an image along each side, an eighth of its pixels.
         guided: whether the denoiser runs with and without the prompt at once.
-        checked: whether a vision transformer looks at the image.
+        checked: whether a vision transformer checks the image.
     """
 
     checkpoint: str

@@ -1,4 +1,4 @@
-"""Networks of published memory tables that no table times: BERT's classifier, Llama, ViT, ViViT."""
+"""Networks of published memory tables without latencies: BERT's classifier, Llama, ViT, ViViT."""
 
 import re
 from collections.abc import Iterator
@@ -55,8 +55,8 @@ LENGTHS: Final = (
 
 
 SUMMED: Final = re.compile(r"(?:bert_base_mlm-(?:256|512)|biogpt-(?:128|256))-sdpa")
-"""Networks that tables trained without a loss: the gradient was that of the sum of their logits, as
-peaks show that leave no room for a cross-entropy."""
+"""Networks trained without a loss: the gradient was that of the sum of their logits, since their
+peaks leave no room for a cross-entropy."""
 
 
 def without_loss() -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""Graphs of networks whose peak memory public tables print, each under a name.
+"""Graphs of networks whose peak memory public tables list, each under a name.
 
     python -m forerun.features.published.memory_zoo FILE.parquet
 
@@ -26,7 +26,7 @@ TIMED: Final = re.compile(
     r"(?:albert_base-|biogpt-(?:64|128)|pythia_410m).*-sdpa"
     r"|(?:beit_base|data2vec_base)-224-sdpa|sam_vit_[bh]_encoder-1024"
 )
-"""Networks that tables of memory share with tables of time; how attention runs is an option."""
+"""Networks of both memory and latency tables; the kind of attention is an option."""
 
 
 def memory_networks() -> dict[str, Source]:

@@ -131,7 +131,7 @@ def with_summed_logits(network: Any) -> Any:
     """A language model whose output is the sum of its logits, one number a sequence.
 
     Args:
-        network: of transformers, with a vocabulary's head.
+        network: a model of transformers with a language-model head.
     """
     from torch import nn
 
@@ -169,9 +169,9 @@ def _stored(module: Any, window_size: Any) -> Any:
 
 @contextmanager
 def einsum_as_products() -> Iterator[None]:
-    """Inside, `torch.einsum` of two tensors is the batched product that PyTorch makes of it.
+    """Context in which `torch.einsum` of two tensors is traced as the batched product it runs as.
 
-    Exported programs keep `einsum` as one operator, whose arithmetic no reader knows.
+    Exported programs keep `einsum` as one operator, whose arithmetic the readers do not know.
     """
     import torch
 

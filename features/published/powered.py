@@ -49,7 +49,7 @@ that has enough to do."""
 
 
 def powered() -> Iterator[Entry]:
-    """All of them, by name."""
+    """All networks of the power measurements, with their names."""
     for name, sides in TORCHVISION.items():
         for side in sides:
             make = partial(_torchvision, name)

@@ -1,4 +1,4 @@
-"""How a published network is made and traced: by a function, or from a configuration."""
+"""Sources of published networks: a function, or a configuration of transformers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Built:
     Attributes:
         configuration: where the configuration stands.
         make: returns the module, on whatever device is the default.
-        shape: of its one input, at batch 1.
+        shape: shape of its one input at batch size 1.
     """
 
     configuration: str
@@ -47,7 +47,7 @@ class Transformer:
         configuration: where the configuration stands.
         architecture: class of the network.
         config: class of its configuration.
-        inputs: of `forward`.
+        inputs: example inputs of `forward`.
         attention: `eager` (matrix products and a softmax) or `sdpa` (one fused operator).
         fields: of the configuration, where they are not the class's defaults.
         wrap: puts a head or the like around the network.

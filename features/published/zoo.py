@@ -1,7 +1,7 @@
-"""Graphs of networks that published tables time, each under a name.
+"""Graphs of networks whose latency published tables list, each under a name.
 
 A name says network, input and, for transformers, head and attention: `bert_base_mlm-256-sdpa`.
-Every entry says where its configuration stands; what is not certain is not here.
+Every entry says where its configuration is published; uncertain networks are left out.
 
     python -m forerun.features.published.zoo FILE.parquet
 
@@ -72,12 +72,12 @@ def graph_table(
     *,
     marks: bool = False,
 ) -> "pd.DataFrame":
-    """One row a network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
+    """One row per network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 
     Args:
         names: networks to trace; all when empty.
         sources: networks by name; those of `networks()` when None.
-        marks: whether operators are marked with what the memory of training needs.
+        marks: whether operators get the attributes that the memory of training needs.
 
     Raises:
         MissingExtra, UnreadableModel: as in `published_graph`.
@@ -99,7 +99,7 @@ def read_graphs(table: "pd.DataFrame") -> dict[str, OperatorGraph]:
     """Graphs of a table as `graph_table` writes it, by name.
 
     Raises:
-        KeyError, ValueError: it is no such table.
+        KeyError, ValueError: it is not such a table.
     """
     contents = zip(table["graph"], table["content"], strict=True)
     return {str(name): OperatorGraph.from_json(json.loads(text)) for name, text in contents}

@@ -1,4 +1,4 @@
-"""Readers: from files, modules and tables to operator graphs.
+"""Readers of model files, modules and tables as operator graphs.
 
 A new file format is one file here with a class like those in `READERS`, and its line there, or a
 class of another package that it declares as an entry point (`forerun.data.plugins`).
@@ -18,7 +18,7 @@ from forerun.features.readers.operator_json import OperatorJsonReader, check_gra
 from forerun.features.readers.torch_export import TorchExportReader
 
 MAX_BYTES = 2**31
-"""Size limit of a file: what a protobuf message can hold."""
+"""Size limit of a file: that of a protobuf message."""
 
 _HEAD_BYTES = 1 << 20
 _MAX_BATCH = 2**24
@@ -30,10 +30,10 @@ class GraphReader(Protocol):
 
     @property
     def name(self) -> str:
-        """What the graphs it makes have as `source`."""
+        """`source` of the graphs that it makes."""
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
-        """Whether the format is its own, seen from the name and the first bytes."""
+        """Whether a file is of this format, by its name and first bytes."""
 
     def read(
         self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None

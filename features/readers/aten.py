@@ -1,4 +1,4 @@
-"""Which kind each ATen operator is: shared by everything that traces torch.
+"""Kind of each ATen operator, for all readers that trace torch.
 
 Names are those of `torch.ops.aten` without namespace, overload and trailing underscore, so that
 `aten.add_.Tensor` and the `add` of a table are the same operator.
@@ -13,17 +13,17 @@ VIEWS = frozenset(
     "view view_as _reshape_alias _unsafe_view tensor_split dropout feature_dropout alpha_dropout "
     "native_dropout rot90_view diagonal getitem _assert_tensor_metadata".split()
 )
-"""Operators that move no data in inference: consumers point at what they look at."""
+"""Operators that move no data in inference: their readers are linked to what they view."""
 
 DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "native_dropout"})
-"""Those among them that drop activations in training."""
+"""Operators among these that drop activations in training."""
 
 FACTORIES = frozenset(
     "arange empty empty_like empty_strided empty_permuted eye full full_like linspace new_empty "
     "new_full new_ones new_zeros ones ones_like scalar_tensor zeros zeros_like rand randn "
     "new_empty_strided tril_indices triu_indices".split()
 )
-"""Operators that make a constant: no input, no work that depends on the query."""
+"""Operators that create a constant: they have no input and no work that depends on the query."""
 
 _KINDS: dict[str, str] = {
     "conv": "convolution conv1d conv2d conv3d _convolution mkldnn_convolution cudnn_convolution "

@@ -1,8 +1,8 @@
 """From calls of ATen operators with shapes and strides to an operator graph.
 
 The calls are those of `torch.export` before decomposition, so that what runs as one kernel (scaled
-dot-product attention, layer norm) is one operator. Copies that eager torch makes in silence, where
-`reshape`, `matmul` or `linear` meet a permuted tensor, are seen from the strides.
+dot-product attention, layer norm) is one operator. Copies that eager torch makes implicitly, where
+`reshape`, `matmul` or `linear` get a permuted tensor, are found from the strides.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ class Call:
 
     Attributes:
         name: plain ATen name, as `plain_name` gives it; `library::name` of other operators.
-        arguments: by their names in the operator's schema; tensors as `Ref` or lists of them.
-        outputs: names of what it makes.
+        arguments: arguments by name in the operator's schema; tensors as `Ref` or lists of them.
+        outputs: names of its results.
     """
 
     name: str
@@ -56,9 +56,9 @@ class AtenGraph:
     Args:
         tensors: shapes of every tensor of the program by name.
         weights: names of parameters, buffers and constants.
-        probe: tells which tensors grow with the batch, where the batch was free.
-        marks: whether operators are marked with what memory needs and a traced program hides: the
-            probability with which training drops their results, and whether attention is causal.
+        probe: finds the tensors that grow with the batch, where the batch was free.
+        marks: whether operators get attributes that the memory plan needs and a traced program does
+            not show: the dropout probability of their results, and whether attention is causal.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AtenGraph:
             self._constant.add(name)
 
     def graph(self, source: str, batch_size: int) -> OperatorGraph:
-        """What was collected, at `batch_size` where the batch was free."""
+        """The collected graph, at `batch_size` where the batch was free."""
         operators = tuple(self._probe.at(op, batch_size) for op in self._operators)
         total = sum(self._weights.values())
         return OperatorGraph(operators, batch_size, False, source, total)
@@ -96,7 +96,7 @@ class AtenGraph:
         names = call.tensors()
         constant = all(n in self._constant for n in names)
         if call.name in FACTORIES or (constant and not self._grows_any(call.outputs)):
-            # Made from nothing or from weights alone: kept once, and no work that the batch sees.
+            # Made without inputs or from weights alone: computed once, independent of the batch.
             self._constant.update(call.outputs)
         sources = self._sources(names)
         if call.name in FACTORIES or self._looks_only(call):
@@ -110,7 +110,7 @@ class AtenGraph:
             self._producers[output] = sources
 
     def meta(self, argument: Any) -> Meta | None:
-        """What is known of a tensor argument; None where it is left out."""
+        """Shape and strides of a tensor argument; None where it is left out."""
         return self.tensors.get(argument.name) if isinstance(argument, Ref) else None
 
     def grows(self, name: str) -> bool:
@@ -145,7 +145,7 @@ class AtenGraph:
         return tuple(sorted({p for n in names for p in self._producers.get(n, ())}))
 
     def _looks_only(self, call: Call) -> bool:
-        """Whether a call moves no data: a view, or a reshape that the strides allow."""
+        """Whether a call moves no data: a view, or a reshape that the strides permit."""
         if call.name in ("reshape", "flatten", "contiguous", "to", "unflatten", "_to_copy"):
             return not self._copies(call)
         return call.name in VIEWS or not call.outputs
@@ -277,7 +277,7 @@ def _matmul(
 
 
 def _copied(meta: Meta, shape: Shape) -> list[Operator]:
-    """The copy eager torch makes before a product whose operand is not laid out for it."""
+    """The copy that eager torch makes of an operand whose layout a product cannot read."""
     if is_viewable(meta, shape):
         return []
     return [Operator("copy", "aten.clone", (meta.shape,), (meta.shape,))]
@@ -293,7 +293,7 @@ def _attention(call: Call, graph: AtenGraph) -> list[Operator]:
 
 
 def _rows(call: Call, graph: AtenGraph) -> list[Operator]:
-    """Normalisations, softmax and reductions: how many elements one result is made of."""
+    """Normalisations, softmax and reductions, with the number of elements of each result."""
     kind = KIND_OF[call.name]
     source = graph.tensors[call.tensors()[0]]
     out = graph.tensors[call.outputs[0]]

@@ -37,8 +37,8 @@ class EagerCall(NamedTuple):
         out_elems: elements of all outputs.
         param_elems: elements of inputs that are parameters themselves, not views of them.
         attr: JSON of a convolution's kernel, stride, padding and groups, `{"k": [3, 3], "s": ...,
-            "p": ..., "g": 1}`; empty elsewhere. Dilation is not told: it changes no shape that the
-            row does not show, and the benchmark's table leaves it out.
+            "p": ..., "g": 1}`; empty elsewhere. Dilation is left out, as in the benchmark's table:
+            the row's shapes already reflect it.
     """
 
     idx: int
@@ -62,7 +62,8 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
 
     Raises:
         MissingExtra: torch is not installed.
-        UnreadableModel: the module cannot run on the meta device, as where values decide its way.
+        UnreadableModel: the module cannot run on the meta device, as where control flow depends
+            on values.
     """
     try:
         import torch
@@ -71,15 +72,15 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
     module = module.eval().to("meta")
     examples = [x.to("meta") for x in inputs]
     why: Exception | None = None
-    # Second try: what a module makes without saying where is made there too. Not at first, for
-    # modules that move it themselves make calls of that.
+    # The second try makes meta the default device, for modules that create tensors without a
+    # device. The first does not, since modules that move tensors themselves would record calls.
     for place in (nullcontext(), torch.device("meta")):
         recorder = _Recorder(torch)
         try:
             with place, torch.no_grad(), recorder.mode():
                 module(*examples)
         except Exception as error:
-            # Whatever a user's module raises means that it cannot be traced this way.
+            # Any exception of a user's module means that it cannot be traced like this.
             why = error
             continue
         return recorder.calls
@@ -88,7 +89,7 @@ def eager_calls(module: Any, inputs: Sequence[Any]) -> list[EagerCall]:
 
 
 class _Recorder:
-    """Writes down calls as torch dispatches them."""
+    """Records calls as torch dispatches them."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -97,7 +98,7 @@ class _Recorder:
         self.calls: list[EagerCall] = []
 
     def mode(self) -> Any:
-        """A context in which every dispatched call is written down."""
+        """A context in which every dispatched call is recorded."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
         recorder = self
@@ -113,7 +114,7 @@ class _Recorder:
         return Recording()  # type: ignore[no-untyped-call]
 
     def add(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """One call; a view only passes on who made what it looks at."""
+        """Record one call; a view only passes on the producer of its base."""
         inputs = list(self._tensors((*args, *kwargs.values())))
         outputs = list(self._tensors((result,)))
         sources = frozenset[int]().union(*(self._producers.get(id(t), ()) for t in inputs))
@@ -122,7 +123,7 @@ class _Recorder:
             sources = frozenset((len(self.calls) - 1,))
         for tensor in outputs:
             self._producers[id(tensor)] = sources
-        # A freed tensor's id would be given to the next one.
+        # Kept alive, since the id of a freed tensor would be reused.
         self._alive += outputs
 
     def _tensors(self, values: Iterable[Any]) -> Iterable[Any]:

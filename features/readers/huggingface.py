@@ -17,7 +17,7 @@ _LARGEST_NUMBER = 1 << 24
 _COUNTS_LAYERS = ("layer", "depth", "block", "stage", "expert")
 _SIZES = ("size", "dim", "heads", "width", "label", "channels", "embd")
 _NOT_ARCHITECTURE = ("model_type", "auto_map", "use_pretrained_backbone", "quantization_config")
-"""Fields that say what code to run, or how to load weights; neither is done here."""
+"""Fields about remote code or about loading weights, neither of which is done here."""
 _ATTENTION_DROPOUT = (
     *("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "attn_dropout"),
     "attention_dropout_prob",
@@ -31,7 +31,7 @@ class HuggingFaceReader:
     name: str = "huggingface"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
-        """JSON that says its `model_type`."""
+        """Whether it is JSON with a `model_type`."""
         return head.lstrip()[:1] == b"{" and b'"model_type"' in head
 
     def read(
@@ -56,7 +56,7 @@ class HuggingFaceReader:
 
 
 def _check_sizes(where: str, field: str, value: Any) -> None:
-    """Refuse numbers, at any depth, that would build a model for hours."""
+    """Refuse numbers, at any depth, with which building a model would take hours."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             _check_sizes(where, str(name), part)
@@ -96,7 +96,7 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
             model = _built(transformers, config, given.get("architectures"))
         inputs = _inputs(torch, model, config, sequence)
     except Exception as error:
-        # A configuration can fail anywhere inside the model's own constructor.
+        # A configuration can fail anywhere inside the model's constructor.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UnreadableModel(where, f"transformers cannot build it: {reason}.") from None
 

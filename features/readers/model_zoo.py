@@ -21,12 +21,12 @@ _PACKAGES = ("timm", "torch", "torchvision")
 
 
 def is_installed() -> bool:
-    """Whether what the `zoo` extra brings is here; nothing is imported."""
+    """Whether the packages of the `zoo` extra are installed; nothing is imported."""
     return all(find_spec(name) is not None for name in _PACKAGES)
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide what a trace looks like.
+    """Versions of the packages on which a trace depends.
 
     Raises:
         MissingExtra: one of them is not installed.
@@ -40,7 +40,7 @@ def build(name: str, image_size: int) -> Any:
     """An `nn.Module` on the meta device, with no weights.
 
     Args:
-        name: as in `timm.list_models()`; retired names that timm still maps are taken too.
+        name: a name of `timm.list_models()`, or a retired name that timm still maps.
         image_size: height and width in pixels; networks that fix their input are built for it.
 
     Raises:
@@ -49,7 +49,7 @@ def build(name: str, image_size: int) -> Any:
     """
     timm, torch = _timm()
     if ":" in name:
-        # `hf-hub:` and `local-dir:` would read a configuration from elsewhere.
+        # `hf-hub:` and `local-dir:` would read a configuration from outside timm.
         raise UnreadableModel(PREFIX + name, "only timm's own architectures are built.")
     try:
         with torch.device("meta"), warnings.catch_warnings():
@@ -68,7 +68,7 @@ def build(name: str, image_size: int) -> Any:
 
 
 def zoo_graph(name: str, image_size: int, *, batch_size: int = 1) -> OperatorGraph:
-    """The graph of a network as any torch module has it, by `torch.export`.
+    """The graph of a network by `torch.export`, as for any torch module.
 
     Raises:
         MissingExtra, UnreadableModel: as in `build`, or `torch.export` cannot trace it.
@@ -89,8 +89,8 @@ def zoo_calls(name: str, image_size: int) -> list[EagerCall]:
 def networks_of(bench: "pd.DataFrame") -> list[tuple[str, int]]:
     """Model and image size of every network that a `bench` table times in inference, sorted.
 
-    The reference table has these. Some 40 more are timed in training alone, on one old torch, under
-    names that timm has retired.
+    The reference table has these. About 40 others are timed only in training, on one old version
+    of torch, under names that timm has retired.
     """
     pairs = bench.loc[bench["phase"] == "inference", ["model", "img_size"]].drop_duplicates()
     return sorted(zip(pairs["model"].astype(str), pairs["img_size"].astype(int), strict=True))

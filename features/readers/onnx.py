@@ -31,7 +31,7 @@ class OnnxReader:
     name: str = "onnx"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
-        """By suffix, or by the first byte where there is no name."""
+        """Whether it is ONNX: by suffix, or by the first byte where there is no name."""
         if path is not None:
             return path.suffix.lower() == ".onnx"
         return head[:1] == bytes([_PROTOBUF_IR_VERSION])
@@ -50,7 +50,7 @@ class OnnxReader:
             sequence_length: bound to free sequence dimensions, 128 by default.
 
         Raises:
-            UnreadableModel, ModelTooLarge: the file is no sound ONNX model.
+            UnreadableModel, ModelTooLarge: the file is not a valid ONNX model.
         """
         where = source.name if isinstance(source, Path) else "the ONNX model"
         model = parse(source, where)
@@ -59,7 +59,7 @@ class OnnxReader:
             probe.run()
             if probe.sound:
                 return probe.graph(batch_size)
-            # Some exporters leave the batch free outside and fix it inside.
+            # Some exporters leave the batch free at the inputs and fix it inside.
             walk = _Walk(model, Binding(1, sequence_length), where)
             walk.run()
             return walk.graph(1)
@@ -91,11 +91,11 @@ class _Walk:
         return self._first_unknown is None
 
     def run(self) -> None:
-        """Visit all nodes."""
+        """Visit all nodes in order."""
         self._visit(self._nodes, 0)
 
     def graph(self, batch_size: int) -> OperatorGraph:
-        """What was collected, at `batch_size` where the batch is free.
+        """The collected graph, at `batch_size` where the batch is free.
 
         Raises:
             UnreadableModel: no operator depends on the input, the shapes of most operators are not
@@ -162,7 +162,7 @@ class _Walk:
                     self._shapes.tensors[name] = tensor._replace(producers=producers)
 
     def _emit(self, node: onnx.NodeProto, outputs: list[Tensor]) -> tuple[int, ...]:
-        """Add the operators of a node; the positions its readers point at."""
+        """Add the operators of a node; returns the positions that its readers refer to."""
         inputs = [self._shapes[name] for name in node.input]
         if (outputs and all(t.constant for t in outputs)) or node.op_type in SIZES:
             return ()
@@ -194,7 +194,7 @@ class _Walk:
             self._first_unknown = self._first_unknown or node.name or node.op_type
 
     def _constant_branch(self, node: onnx.NodeProto) -> onnx.GraphProto | None:
-        """The branch an `If` takes, where its condition is known."""
+        """The branch that an `If` takes, where its condition is known."""
         if node.op_type != "If" or not node.input:
             return None
         condition = self._shapes[node.input[0]]
@@ -218,7 +218,7 @@ class _Walk:
 def _moves_nothing(
     node: onnx.NodeProto, inputs: list[Tensor | None], outputs: list[Tensor]
 ) -> bool:
-    """An `Expand`, `Cast` or `Tile` to what its input is already."""
+    """Whether an `Expand`, `Cast` or `Tile` leaves its input unchanged."""
     if node.op_type not in ("Expand", "Cast", "CastLike", "Tile", "Pad"):
         return False
     if not inputs or not outputs:

@@ -26,8 +26,8 @@ class Binding:
     lower rank a sequence.
 
     Args:
-        batch: what to bind the batch to.
-        sequence_length: what to bind sequences to.
+        batch: size of batch dimensions.
+        sequence_length: size of sequence dimensions.
     """
 
     def __init__(self, batch: int, sequence_length: int | None) -> None:
@@ -40,7 +40,7 @@ class Binding:
         """The shape of a graph input.
 
         Args:
-            name: of the input.
+            name: name of the input.
             dims: `TensorShapeProto.Dimension`s.
 
         Raises:
@@ -49,7 +49,7 @@ class Binding:
         return tuple(self._bound(name, dim, axis, dims) for axis, dim in enumerate(dims))
 
     def declared_shape(self, dims: list[Any]) -> Shape | None:
-        """The shape a `value_info` declares; None where it names a dimension no input has."""
+        """The shape that a `value_info` declares; None where no input has one of its dimensions."""
         sizes: list[int] = []
         for dim in dims:
             if dim.HasField("dim_value"):
@@ -114,7 +114,7 @@ class Tensor(NamedTuple):
     Attributes:
         elem_type: ONNX element type, 0 when not known.
         shape: None when not known.
-        constant: True when it does not depend on what the graph is fed, sizes aside.
+        constant: True when it does not depend on the values of the graph's inputs.
         value: its value as a numpy array where it is small and constant, else None.
         root: the weight it is a copy, cast or view of; itself for others.
         producers: positions of the operators that make it.

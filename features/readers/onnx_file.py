@@ -1,4 +1,4 @@
-"""An ONNX file as a checked protobuf without weights: what can go wrong in a file, does here."""
+"""An ONNX file as a validated protobuf without weights; errors of files are raised here."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -15,7 +15,7 @@ from forerun.features.readers.onnx_shapes import VALUES_KEPT
 MAX_NODES = 100_000
 _NEWEST_VERSION = 2**31 - 1
 MAX_ELEMENTS = 2**53
-"""Elements of the largest tensor: beyond it a float64 no longer counts them one by one."""
+"""Elements of the largest tensor: larger counts are not exact in a float64."""
 
 
 def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
@@ -24,7 +24,7 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
     External data is never opened.
 
     Raises:
-        UnreadableModel: no ONNX model, damaged, empty, or functions that call themselves.
+        UnreadableModel: not an ONNX model, damaged, empty, or with recursive functions.
         ModelTooLarge: more nodes than `MAX_NODES`.
     """
     content = source.read_bytes() if isinstance(source, Path) else source
@@ -46,7 +46,7 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
 
 
 def opsets(model: onnx.ModelProto) -> Mapping[str, int]:
-    """Domain -> version, `ai.onnx` written as the empty name; versions we lack are the newest."""
+    """Domain -> version, `ai.onnx` as the empty name; unknown versions become the newest known."""
     newest = onnx.defs.onnx_opset_version()
     found = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
     return {
@@ -61,14 +61,14 @@ def ordered(
     """The nodes so that each comes after those it reads from.
 
     Args:
-        nodes: in any order.
-        given: names that stand before the first node: inputs and weights.
-        where: of the message.
-        shadows: names may be made that are given already, as branches do.
+        nodes: nodes, in any order.
+        given: names known before the first node: inputs and weights.
+        where: position of the message.
+        shadows: whether nodes may redefine given names, as those of branches do.
 
     Raises:
-        UnreadableModel: a name is no text, two nodes make one tensor, the nodes form a cycle, or a
-            node reads a tensor that nothing makes.
+        UnreadableModel: a name is not text, two nodes make one tensor, the nodes form a cycle, or a
+            node reads a tensor that no node makes.
     """
     listed = list(nodes)
     if not all(isinstance(name, str) for node in listed for name in _node_names(node)):
@@ -96,7 +96,7 @@ def ordered(
 
 
 def check_dimensions(name: str, shape: Iterable[int], where: str) -> None:
-    """Refuse shapes that no machine holds.
+    """Refuse shapes that do not fit on any machine.
 
     Raises:
         UnreadableModel: a dimension is zero or negative, or there are over 2**53 elements.
@@ -109,7 +109,7 @@ def check_dimensions(name: str, shape: Iterable[int], where: str) -> None:
 
 
 def _names(model: onnx.ModelProto) -> Iterator[object]:
-    """Names outside the nodes. Protobuf hands out those that are no UTF-8 as bytes."""
+    """Names outside the nodes. Protobuf returns names that are not UTF-8 as bytes."""
     for opset in model.opset_import:
         yield opset.domain
     for tensor in model.graph.initializer:
@@ -125,7 +125,7 @@ def _node_names(node: onnx.NodeProto) -> Iterator[object]:
 
 
 def _empty_weights(initializers: Iterable[onnx.TensorProto]) -> None:
-    """Drop the contents of large tensors: inference copies what it is given."""
+    """Drop the contents of large tensors, which shape inference would copy."""
     for tensor in initializers:
         if prod(tensor.dims) > VALUES_KEPT:
             for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
@@ -133,7 +133,7 @@ def _empty_weights(initializers: Iterable[onnx.TensorProto]) -> None:
 
 
 def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Local functions replaced by their bodies, after a look at how large that gets."""
+    """Local functions replaced by their bodies, after a check of the resulting size."""
     bodies = {(f.domain, f.name): f for f in model.functions}
     calls = {
         key: [(n.domain, n.op_type) for n in f.node if (n.domain, n.op_type) in bodies]

@@ -1,12 +1,12 @@
-"""Which kind each ONNX operator is, and the function of the elementwise ones."""
+"""Kind of each ONNX operator, and the function of elementwise ones."""
 
 from collections.abc import Mapping
 
 VIEWS = frozenset("Reshape Flatten Squeeze Unsqueeze Identity Dropout Optional".split())
-"""Operators that move no data in inference: consumers point at what they look at."""
+"""Operators that move no data in inference: their readers are linked to what they view."""
 
 SIZES = frozenset({"Shape", "Size"})
-"""Operators that read nothing but the size of a tensor, which is known before the run."""
+"""Operators that read only the size of a tensor, which is known before the run."""
 
 STANDARD_FORM: Mapping[str, str] = {
     "FusedConv": "Conv",

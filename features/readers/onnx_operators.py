@@ -1,4 +1,4 @@
-"""From one ONNX node with known shapes to the operators it is."""
+"""One ONNX node with known shapes as operators."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -24,7 +24,7 @@ _QUANTISED_OPERANDS: Mapping[str, tuple[int, int]] = {
     "QLinearMatMul": (0, 3),
     "QGemm": (0, 3),
 }
-"""Positions of the two operands where scales and zero points stand between them."""
+"""Positions of the two operands of nodes that list scales and zero points between them."""
 
 
 class Node:
@@ -61,7 +61,7 @@ class Node:
 
     @property
     def parameters(self) -> int:
-        """Elements of the other operands: weights and constants, indices and scalars aside."""
+        """Elements of the other operands: weights and constants, without indices and scalars."""
         return sum(
             prod(t.shape)
             for t in self.inputs
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def weights(self) -> list[Tensor]:
-        """The operands among them that are stored with the model."""
+        """Operands that are stored with the model."""
         return [
             t
             for t in self.inputs
@@ -267,7 +267,7 @@ def _heads(shape: Shape, heads: int) -> Shape:
 
 
 def _rows(node: Node, kind: str) -> list[Operator]:
-    """Normalisations, softmax and reductions: how many elements one result is made of."""
+    """Normalisations, softmax and reductions, with the number of elements of each result."""
     source, out = node.shape(0), _output(node)
     axis = node.number("axis", -1)
     if kind == "reduce":

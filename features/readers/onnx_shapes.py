@@ -26,12 +26,12 @@ _MADE_HERE = (
 
 
 class Shapes:
-    """What is known of each tensor by name, grown one node at a time.
+    """Shapes and values of tensors by name, inferred node by node.
 
     Args:
         opsets: operator set version by domain.
         binding: free dimensions.
-        declared: `value_info` of the graph by name, asked where inference does not know.
+        declared: `value_info` of the graph by name, used where inference fails.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Shapes:
         elem_type: int,
         inputs: Sequence[Tensor | None],
     ) -> tuple[int, Shape | None]:
-        """What the file declares, else the shape of the first input for contributed operators."""
+        """The declared shape, else the shape of the first input for contributed operators."""
         declared = self._declared.get(name)
         if declared is not None and declared.type.HasField("tensor_type"):
             proto = declared.type.tensor_type
@@ -143,7 +143,7 @@ def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]
 
 
 def _quickly(node: onnx.NodeProto, given: list[Any]) -> Any:
-    """The commonest steps of shape arithmetic in plain numpy; None for all others."""
+    """The most common steps of shape arithmetic in NumPy; None for all others."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     try:
         if node.op_type == "Gather" and len(given) == 2:

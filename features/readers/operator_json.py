@@ -1,4 +1,4 @@
-"""Operator graphs from the JSON of `OperatorGraph.to_json`, checked before they are used."""
+"""Operator graphs from the JSON of `OperatorGraph.to_json`, validated before use."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,16 +26,16 @@ class OperatorJsonReader:
     name: str = "operator_json"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
-        """JSON that says it is an operator graph."""
+        """Whether it is the JSON of an operator graph."""
         return head.lstrip()[:1] == b"{" and FORMAT.split("/")[0].encode() in head
 
     def read(
         self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
     ) -> OperatorGraph:
-        """The graph as it was written; its shapes are fixed, so the batch size stays its own.
+        """The graph as it was written; its shapes are fixed, so it keeps its batch size.
 
         Raises:
-            UnreadableModel, ModelTooLarge: it is not such JSON, or one of its fields is wrong.
+            UnreadableModel, ModelTooLarge: it is not such JSON, or one of its fields is invalid.
         """
         where = source.name if isinstance(source, Path) else "the operator graph"
         content = source.read_bytes() if isinstance(source, Path) else source
@@ -46,7 +46,7 @@ def parse_json(content: bytes, where: str) -> Mapping[str, Any]:
     """A JSON object.
 
     Raises:
-        UnreadableModel: it is no JSON object, is truncated, or nests too deeply.
+        UnreadableModel: it is not a JSON object, is truncated, or nests too deeply.
     """
     try:
         parsed = json.loads(content)
@@ -58,7 +58,7 @@ def parse_json(content: bytes, where: str) -> Mapping[str, Any]:
 
 
 def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> OperatorGraph:
-    """The graph of parsed JSON, every field checked, so that computing its costs never fails.
+    """The graph of parsed JSON with every field validated, so that computing costs never fails.
 
     Args:
         content: what `OperatorGraph.to_json` returns.
@@ -92,7 +92,7 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
 
 
 def check_graph(graph: OperatorGraph, where: str) -> OperatorGraph:
-    """The graph itself, after a look at every shape, so that computing its costs never fails.
+    """The same graph after validation of every shape, so that computing costs never fails.
 
     Raises:
         UnreadableModel: a dimension is not positive, a tensor has over 2**53 elements, or a kind
@@ -186,7 +186,7 @@ def _check_attributes(attributes: Any, at: str) -> None:
 
 
 def _check_operator(op: Operator, position: int) -> None:
-    """What a kind needs of its shapes."""
+    """Check an operator's shapes against what its kind requires."""
     check = _NEEDS.get(op.kind)
     missing = None if check is None else check(op)
     if missing:

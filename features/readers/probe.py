@@ -1,16 +1,16 @@
-"""Reading a program at a prime batch, to see exactly what grows with it."""
+"""Reading a program at a prime batch size, to find the dimensions that grow with it."""
 
 from dataclasses import dataclass, replace
 
 from forerun.data.graph import Operator, Shape
 
 PROBE_BATCH = 10007
-"""A prime: read at this batch, a dimension holds the batch exactly when it divides by it."""
+"""A prime: a dimension read at this batch contains the batch exactly if it is a multiple of it."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Whether a program was read at the probing batch.
+    """State of probing: whether a program was read at the probing batch size.
 
     Attributes:
         active: False where the program fixes its batch; then nothing is known from shapes.
@@ -23,7 +23,7 @@ class Probe:
         return any(d and d % PROBE_BATCH == 0 for d in shape)
 
     def at(self, op: Operator, batch: int) -> Operator:
-        """An operator read at the probing batch, at another batch."""
+        """An operator that was read at the probing batch size, scaled to another batch size."""
         if not self.active:
             return op
         return replace(

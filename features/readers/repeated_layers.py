@@ -1,9 +1,8 @@
 """Networks of many equal layers, of which three are traced in place of all.
 
-A list of modules that are alike in classes, shapes of weights and every plain attribute (but their
-number) is cut to two and to three. Where the graph of three is that of two with its last block once
-more, the graph of all is made in the same way; where anything differs, nothing is taken for granted
-and the whole network is traced.
+A list of modules with equal classes, shapes of weights and plain attributes (except their index) is
+cut to two and to three. Where the graph of three is that of two with its last block once more, the
+graph of all is built by repeating that block; where anything differs, the whole network is traced.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.graphs.blocks import parts
 
 FEWEST_LAYERS: Final = 5
-"""Below, tracing two and three layers takes as long as tracing all."""
+"""Fewest layers: below, tracing two and three layers takes as long as tracing all."""
 _NUMBERS = frozenset({"layer_idx", "layer_id", "layer_number", "training"})
 _PLAIN = (bool, int, float, str, tuple, type(None))
 
@@ -23,7 +22,7 @@ def traced_in_part(model: Any, trace: Callable[[Any], OperatorGraph]) -> Operato
     """The graph of a network from those of its first layers; None where it must be traced whole.
 
     Args:
-        model: an `nn.Module`; as it was when this returns.
+        model: an `nn.Module`; it is restored before this returns.
         trace: traces a module.
     """
     found = list(_lists_of_equal_layers(model))
@@ -50,7 +49,7 @@ def with_blocks(graph: OperatorGraph, more: int, other: OperatorGraph) -> Operat
     Args:
         graph: operators with one run of equal blocks.
         more: how many blocks are added.
-        other: the same network with one block more or less, which tells the weights of a block.
+        other: the same network with one block more or less, which gives the weights of a block.
     """
     blocks = [part.span for part in parts(graph) if part.block]
     lengths = {len(block) for block in blocks}
@@ -74,7 +73,7 @@ def with_blocks(graph: OperatorGraph, more: int, other: OperatorGraph) -> Operat
 
 
 def _moved(op: Operator, first: int, by: int) -> Operator:
-    """An operator whose operands from a position on lie further behind."""
+    """An operator whose operands from a position on are shifted."""
     return replace(op, inputs=tuple(i + by if i >= first else i for i in op.inputs))
 
 
@@ -92,7 +91,7 @@ def _lists_of_equal_layers(model: Any) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _look(layer: Any) -> list[Any]:
-    """What two layers that run the same operators have in common."""
+    """Key that is equal for two layers that run the same operators."""
     found: list[Any] = []
     for name, module in layer.named_modules():
         tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))

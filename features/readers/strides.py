@@ -1,4 +1,4 @@
-"""How tensors lie in memory: which can be seen in another shape without a copy."""
+"""Memory layout of tensors: which can be viewed in another shape without a copy."""
 
 from dataclasses import dataclass
 from math import prod
@@ -8,7 +8,7 @@ from forerun.data.graph import Shape
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """A tensor as the program describes it.
+    """A tensor's metadata in a traced program.
 
     Attributes:
         shape: its sizes.
@@ -24,7 +24,7 @@ class Meta:
 
 
 def is_viewable(meta: Meta, shape: Shape) -> bool:
-    """Whether a tensor can be seen in another shape without a copy, as `Tensor.view` decides.
+    """Whether a tensor can be viewed in another shape without a copy, as `Tensor.view` decides.
 
     Args:
         meta: shape and strides of the tensor; without strides it is taken as contiguous.
@@ -44,7 +44,7 @@ def is_viewable(meta: Meta, shape: Shape) -> bool:
 
 
 def _runs(meta: Meta) -> list[int]:
-    """Lengths of the stretches that lie evenly in memory, innermost first."""
+    """Lengths of the stretches with uniform strides, innermost first."""
     runs: list[int] = []
     expected: int | None = None
     for size, stride in zip(reversed(meta.shape), reversed(meta.strides or ()), strict=True):

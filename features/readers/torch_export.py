@@ -33,12 +33,12 @@ _INTEGER_TYPES = range(1, 6)
 
 @dataclass(frozen=True)
 class TorchExportReader:
-    """Reads what `torch.export.save` wrote."""
+    """Reads files of `torch.export.save`."""
 
     name: str = "torch_export"
 
     def accepts(self, path: Path | None, head: bytes) -> bool:
-        """A zip archive, or a file called .pt2."""
+        """Whether it is a zip archive, or a file named .pt2."""
         return head[:4] == b"PK\x03\x04" or (path is not None and path.suffix == ".pt2")
 
     def read(
@@ -47,7 +47,7 @@ class TorchExportReader:
         """The program's graph at the batch size it was exported with; costs scale from there.
 
         Raises:
-            UnreadableModel: it is no such archive, or of another layout.
+            UnreadableModel: it is not such an archive, or of another layout.
         """
         where = source.name if isinstance(source, Path) else "the upload"
         try:
@@ -113,7 +113,7 @@ def _meta(value: Mapping[str, Any]) -> Meta:
 
 
 def _integer(size: Mapping[str, Any]) -> int:
-    """A size; of a symbolic one the value it was traced with."""
+    """A size; for a symbolic one the value it was traced with."""
     if "as_int" in size:
         return int(size["as_int"])
     return int(size["as_expr"]["hint"]["as_int"])

@@ -52,7 +52,7 @@ def trace_module(
         size = PROBE_BATCH if probing else None
         try:
             with torch.no_grad(), warnings.catch_warnings():
-                # Export warns of attributes set in passing, such as an LSTM's flat weights.
+                # Export warns of attributes set during the pass, such as an LSTM's flat weights.
                 warnings.simplefilter("ignore")
                 program = torch.export.export(
                     module,
@@ -61,7 +61,7 @@ def trace_module(
                     strict=False,
                 )
         except Exception as error:
-            # Whatever a user's module raises means that it cannot be traced this way.
+            # Any exception of a user's module means that it cannot be traced like this.
             why = error
             continue
         own = _batch(inputs, given)
@@ -158,7 +158,7 @@ def _tensors(module: Any, prefix: str) -> Iterator[tuple[str, Meta]]:
 
 
 def _visit(graph: AtenGraph, module: Any, prefix: str) -> list[str]:
-    """Add the calls of a program; the names of what it returns."""
+    """Add the calls of a program; returns the names of its results."""
     returned: list[str] = []
     for node in module.graph.nodes:
         if node.op == "output":
@@ -187,7 +187,7 @@ def _is_held(node: Any) -> bool:
 
 
 def _enter(graph: AtenGraph, inner: Any, node: Any, prefix: str) -> None:
-    """A wrapped region: its calls stand where it does."""
+    """Add the calls of a wrapped region in its place."""
     deeper = f"{prefix}{node.name}/"
     given = [n for n in node.all_input_nodes if not _is_held(n)]
     places = [n for n in inner.graph.nodes if n.op == "placeholder"]

@@ -1,8 +1,8 @@
-"""torchvision beside another build of torch: what its import needs is declared, nothing is run.
+"""Make torchvision importable with another build of torch: declare operators, run none.
 
-A torchvision made for CUDA does not load its compiled operators beside a torch for the CPU, and
-then cannot be imported. timm and transformers import it for what they do with images; no graph
-calls those operators.
+A torchvision built for CUDA does not load its compiled operators under a torch for the CPU, and
+then cannot be imported. timm and transformers import it to process images; no graph calls those
+operators.
 """
 
 from functools import lru_cache

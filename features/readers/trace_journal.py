@@ -1,7 +1,7 @@
-"""Tracing many networks into one `graphs` table, so that a killed run goes on where it stood.
+"""Tracing many networks into one `graphs` table, with runs that can be resumed.
 
-Each traced network is one file of a folder, put there whole; a network whose file is there is not
-traced again. Networks that fail leave no file: they are tried again by the next run.
+Each traced network is one file of a folder, written atomically; a network with a file is not traced
+again. Networks that fail leave no file, so the next run tries them again.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NetworkKey = tuple[str, int]
-"""Model and image size."""
+"""Name of the model and image size."""
 Trace = Callable[[str, int], list[EagerCall]]
 
 
@@ -30,8 +30,8 @@ class TraceJournal:
     """A folder of traced networks.
 
     Attributes:
-        folder: where the files stand; made when the first one is written. Traces of other versions
-            of what traces them belong in another folder.
+        folder: folder of the files, created with the first one. Traces by other versions of the
+            tracing packages belong in another folder.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class TraceJournal:
         return self.path(key).is_file()
 
     def write(self, key: NetworkKey, calls: Sequence[EagerCall]) -> None:
-        """Keep a traced network, all or nothing."""
+        """Write the file of a traced network atomically."""
         import pandas as pd
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -85,11 +85,11 @@ class TraceJournal:
 def trace_missing(
     keys: Sequence[NetworkKey], journal: TraceJournal, trace: Trace, *, workers: int = 1
 ) -> Iterator[tuple[NetworkKey, str]]:
-    """Trace what the journal lacks.
+    """Trace the networks that the journal lacks.
 
     Args:
         keys: the networks wanted.
-        journal: where each is kept as soon as it is traced.
+        journal: stores each network as soon as it is traced.
         trace: called with model and image size; importable by name where `workers` is over 1.
         workers: processes that trace side by side.
 

@@ -1,4 +1,4 @@
-"""Tables of `contention` as programs beside neighbours: equal windows, profiles from runs alone."""
+"""Tables of `contention` as co-located programs: equal windows, profiles from isolated runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHARE_WITH = 0.98
-"""Of the runs, that must have as many seconds as the windows are cut to."""
+"""Share of the runs that must be at least as long as the windows are cut to."""
 MOST_SECONDS = 30
 KINDS = ("user", "nice", "system", "steal", "idle")
 
@@ -30,18 +30,18 @@ def colocations(
     profiled: bool = False,
     cpu: int | None = None,
 ) -> list[Colocation]:
-    """One workload a run, in order.
+    """One workload per run, in order.
 
-    The number of seconds inside a run tells how long it took: windows are cut to a length that
-    nearly all runs have, and the few that are shorter have none.
+    The number of seconds inside a run gives away how long it took: windows are cut to a length
+    that nearly all runs have, and the few shorter runs have no window.
 
     Args:
         runs: n runs.
         samples: readings of those runs.
         seconds: length of the windows; as many as nearly all runs have when None.
-        profiled: whether profiles say what the runs beside ONE_LOAD showed. Then these runs are not
-            to be judged.
-        cpu: that the programs are pinned to; the last one, as the collector does, when None.
+        profiled: whether profiles hold the relative speed with ONE_LOAD. The runs that it is taken
+            from must not be judged then.
+        cpu: CPU that the programs are pinned to; the last one, as in the collector, when None.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds
     frame = with_own_cpu(samples, cpu)
@@ -52,21 +52,21 @@ def colocations(
     profiles = _profiles(runs, values, whole, names, _empty_host(runs, frame, names))
     if profiled:
         profiles = {
-            name: replace(one, p_cpu_beside_cache=_beside(runs[runs["victim"] == name]))
+            name: replace(one, p_cpu_beside_cache=_with_one_load(runs[runs["victim"] == name]))
             for name, one in profiles.items()
         }
     ratios = _reference_ratios(runs)
-    found = []
+    workloads = []
     for row, victim in enumerate(runs["victim"].astype(str)):
         seconds_of = tuple(tuple(map(float, one)) for one in values[row]) if whole[row] else ()
         window, ratio = HostWindow(names, seconds_of), float(ratios[row])
         known = ratio if np.isfinite(ratio) else None
-        found.append(Colocation(profiles[victim], window, reference_ratio=known))
-    return found
+        workloads.append(Colocation(profiles[victim], window, reference_ratio=known))
+    return workloads
 
 
-def beside_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
-    """Whether each run was beside ONE_LOAD."""
+def runs_with_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
+    """Flag for each of n runs: whether its neighbour was ONE_LOAD."""
     found = np.ones(len(runs), dtype=np.bool_)
     for column, value in asdict(ONE_LOAD).items():
         found &= (runs[column] == value).to_numpy()
@@ -74,7 +74,7 @@ def beside_one_load(runs: "pd.DataFrame") -> NDArray[np.bool_]:
 
 
 def equal_seconds(runs: "pd.DataFrame", samples: "pd.DataFrame") -> int:
-    """Seconds that nearly all runs have wholly inside, at least 1."""
+    """Number of complete seconds inside nearly all runs, at least 1."""
     inside = samples[(samples["phase"] == "inside") & ~samples["gap"].astype(bool)]
     counts = inside.groupby("run").size().reindex(runs["run"]).fillna(0).to_numpy()
     if not len(counts):
@@ -87,7 +87,7 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
 
     Args:
         samples: with columns of single CPUs.
-        cpu: that they are pinned to; the last one, as the collector does, when None.
+        cpu: CPU that they are pinned to; the last one, as in the collector, when None.
     """
     cpus = sorted(
         {
@@ -103,9 +103,9 @@ def with_own_cpu(samples: "pd.DataFrame", cpu: int | None = None) -> "pd.DataFra
     for kind in KINDS:
         columns = [f"cpu{each}.{kind}_share" for each in cpus]
         if all(column in samples for column in columns):
-            mine = f"cpu{own}.{kind}_share"
-            more[f"own_cpu.{kind}_share"] = samples[mine]
-            others = [column for column in columns if column != mine]
+            own_column = f"cpu{own}.{kind}_share"
+            more[f"own_cpu.{kind}_share"] = samples[own_column]
+            others = [column for column in columns if column != own_column]
             more[f"other_cpus.{kind}_share"] = samples[others].sum(axis=1)
     return samples.assign(**more)
 
@@ -117,20 +117,20 @@ def _profiles(
     names: Sequence[str],
     empty: HostWindow,
 ) -> Mapping[str, ProgramProfile]:
-    """Victim -> what its isolated runs showed."""
+    """Victim -> profile from its isolated runs."""
     sizes = {each.name: each.working_set_mib for each in VICTIMS}
     alone = (runs["neighbour"] == ISOLATED).to_numpy()
     victims = runs["victim"].astype(str).to_numpy()
     share = (runs["cpu_s"] / runs["wall_s"]).to_numpy(dtype=np.float64)
     found = {}
     for victim in np.unique(victims):
-        mine = alone & (victims == victim) & np.isfinite(share)
-        usual = float(min(1.0, np.median(share[mine]))) if mine.any() else None
-        window = HostWindow(tuple(names), _middle(values[mine & whole]))
+        isolated = alone & (victims == victim) & np.isfinite(share)
+        usual = float(min(1.0, np.median(share[isolated]))) if isolated.any() else None
+        window = HostWindow(tuple(names), _middle(values[isolated & whole]))
         facts = {
             "working_set_mib": sizes.get(str(victim)),
             "cpu_share": usual,
-            "cpu_spread": _spread(runs["p_cpu"].to_numpy(dtype=np.float64)[mine]),
+            "cpu_spread": _spread(runs["p_cpu"].to_numpy(dtype=np.float64)[isolated]),
         }
         found[str(victim)] = ProgramProfile(str(victim), window, empty, **facts)
     return found
@@ -148,32 +148,32 @@ def _reference_ratios(runs: "pd.DataFrame") -> NDArray[np.float64]:
     return np.asarray(runs["reference_cpu_s"] / usual, dtype=np.float64)
 
 
-def _beside(runs: "pd.DataFrame") -> float | None:
-    """Median P for CPU time of one victim's runs beside ONE_LOAD."""
-    p_cpu = runs.loc[beside_one_load(runs), "p_cpu"].dropna()
+def _with_one_load(runs: "pd.DataFrame") -> float | None:
+    """Median relative speed, by CPU time, of one victim's runs with ONE_LOAD; None without any."""
+    p_cpu = runs.loc[runs_with_one_load(runs), "p_cpu"].dropna()
     return float(p_cpu.median()) if len(p_cpu) else None
 
 
 def _spread(p_cpu: NDArray[np.float64]) -> float | None:
-    """Median absolute logarithm of P of runs alone, each over those nearest in time."""
+    """Median absolute logarithm of P of isolated runs, relative to those nearest in time."""
     known = p_cpu[np.isfinite(p_cpu)]
     return float(np.median(np.abs(np.log(known)))) if len(known) > 2 else None
 
 
 def _empty_host(runs: "pd.DataFrame", samples: "pd.DataFrame", names: Sequence[str]) -> HostWindow:
-    """Median over seconds in which neither victim nor neighbour was there: ends of sessions."""
+    """Median over seconds without victim or neighbour, which are at the ends of sessions."""
     free = np.zeros(len(samples), dtype=np.bool_)
     sessions = samples["session"].astype(str).to_numpy()
     begun, over = samples["from_s"].to_numpy(), samples["to_s"].to_numpy()
-    for session, mine in runs.groupby("session"):
-        first, last = mine["spawned_s"].min(), mine["stopped_s"].max()
+    for session, of_session in runs.groupby("session"):
+        first, last = of_session["spawned_s"].min(), of_session["stopped_s"].max()
         free |= (sessions == str(session)) & ((over <= first) | (begun >= last))
     values = samples.loc[free, list(names)].to_numpy(dtype=np.float32)
     return HostWindow(tuple(names), _middle(values[None]))
 
 
 def _middle(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
-    """Median over n x t x c values, as a window of one second; none where there is nothing."""
+    """Median over n x t x c values, as a window of one second; empty without values."""
     if not values.size:
         return ()
     flat = values.reshape(-1, values.shape[2]).astype(np.float64)

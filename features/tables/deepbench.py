@@ -187,7 +187,7 @@ def _convolution(
 
 @lru_cache(maxsize=1 << 12)
 def _recurrent(cell: str, hidden: float, batch: float, steps: float) -> Operator | None:
-    """Of a layer of one direction, whose input is as wide as its state."""
+    """A recurrent layer of one direction whose input is as wide as its state; None if too large."""
     if not steps > 0 or hidden >= LEAST_ALL_REDUCE:
         return None
     width = int(hidden)

@@ -1,4 +1,4 @@
-"""Questions from the tables of the lambda_bench bundle.
+"""Queries from the tables of the lambda_bench bundle.
 
 Throughput of a model is a benchmark of the suite `lambda_bench`: its script, data and unit are the
 model's own. Where the operator graph of a model is given, runs on one GPU with a known batch size
@@ -28,7 +28,7 @@ GRAPHS: Mapping[str, str] = {
     "bert_large_squad": "bert_large_squad-384-eager",
 }
 """Model -> name of its graph, as the graphs of published networks are named: network, input, and
-form of attention. The other models are asked as benchmarks alone: they count tokens, mel frames or
+form of attention. The other models are queried only as benchmarks: they count tokens, mel frames or
 samples of sequences of many lengths."""
 
 GPUS: Mapping[str, str] = {"H200 140GB SXM": "h200-sxm-141gb"}
@@ -49,7 +49,7 @@ def lambda_device(system: str, catalog: DeviceCatalog) -> Device | None:
 
 
 def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> list[Query | None]:
-    """One benchmark a row of the `throughput` table, in its order; None without a spec sheet.
+    """One benchmark per row of the `throughput` table, in order; None without a spec sheet.
 
     Settings are model, arithmetic, and the year of the software; the number of GPUs is the
     operation's.
@@ -71,10 +71,10 @@ def lambda_benchmarks(throughput: "pd.DataFrame", catalog: DeviceCatalog) -> lis
 def lambda_networks(
     throughput: "pd.DataFrame", graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
 ) -> list[Query | None]:
-    """One training step a row of the `throughput` table; None where it cannot be asked as one.
+    """One training step per row of the `throughput` table; None for rows that are not one.
 
-    It can where the model's graph is given, one GPU ran, and the batch size is known. Its latency
-    is `1e3 * batch_size / throughput`, in milliseconds.
+    A row is one where the model's graph is given, one GPU ran, and the batch size is known. Its
+    latency is `1e3 * batch_size / throughput`, in milliseconds.
 
     Args:
         throughput: columns `system, num_gpu, precision, model, batch_size`.

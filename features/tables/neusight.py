@@ -26,7 +26,7 @@ GraphKey = tuple[str, str, int, int, str]
 
 
 def linear_kernel(m: int, k: int, n: int, *, bias: bool = True) -> Operator:
-    """(m, k) times a weight (k, n), with a bias vector unless told otherwise."""
+    """(m, k) times a weight (k, n), with a bias vector unless `bias` is false."""
     weights = k * n + (n if bias else 0)
     return Operator("linear", "aten.addmm", ((m, k),), ((m, n),), weights)
 

@@ -1,4 +1,4 @@
-"""The table of `onnxruntime_cpu` as queries: operators from their columns, networks built anew."""
+"""The table of `onnxruntime_cpu` as queries: operators from their columns, networks rebuilt."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ def processor_measurements(runs: "pd.DataFrame") -> Measurements:
     """Latency and memory of every row.
 
     Raises:
-        BadTable: a network is none of those built here, or was built otherwise.
+        BadTable: a network is not one of those built here, or was built differently.
     """
     queries = []
     for row in runs.itertuples():
@@ -46,7 +46,7 @@ def processor_measurements(runs: "pd.DataFrame") -> Measurements:
             raise BadTable(f"{row.label} was measured as another network than is built here.")
         queries.append(Query(Network(graph, int(str(row.batch_size))), device, software))
     others = np.nan_to_num(runs["others_share"].to_numpy(dtype=np.float64))
-    # Where others kept the machine busy, the fastest run is nearest to a quiet one.
+    # On a busy machine the fastest run is nearest to the time on an idle one.
     typical = np.where(others > BUSY_SHARE, runs["fastest_ms"], runs["latency_ms"])
     values = {
         "latency_ms": typical.astype(np.float64),

@@ -27,7 +27,7 @@ _TABLE_SHOWS = 4
 
 
 class _Row(NamedTuple):
-    """What one row says, its predecessors aside."""
+    """The content of one row without its predecessors."""
 
     op: str
     in_shapes: str

@@ -18,7 +18,7 @@ class CollectorContract:
 
     @pytest.fixture
     def journal(self, tmp_path):
-        return Journal.beside(tmp_path / "table.parquet")
+        return Journal.for_table(tmp_path / "table.parquet")
 
     def test_it_is_listed(self):
         assert self.cls in COLLECTORS
@@ -56,7 +56,7 @@ class CollectorContract:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            collect(collector, journal, 300, tell=interrupt)
+            collect(collector, journal, 300, report=interrupt)
         assert len(tidy_measurements(journal.frame(), "the journal")) == 1
         done = collect(self.make(), journal, 300)
         assert (done.resumed, done.measured) == (1, len(collector.plan()) - 1)

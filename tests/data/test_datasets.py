@@ -76,7 +76,7 @@ class TestNeuSight(DatasetContract):
         assert tables["opgraphs"]["repeat"].tolist() == [1, 24, 24, 24, 1]
         assert tables["graph_ops"]["repeat"].tolist() == [1, 24, 24, 24, 1]
 
-    def test_published_predictions_stand_beside_the_label(self, tables):
+    def test_published_predictions_stand_next_to_the_label(self, tables):
         row = tables["e2e"].iloc[0]
         assert (row["e2e_latency_ms"], row["pub_lietal_e2e_ms"]) == (8.0, 9.5)
         assert pd.isna(row["pub_roofline_e2e_ms"])
@@ -85,7 +85,7 @@ class TestNeuSight(DatasetContract):
         config = bundle.document("models")["bert_large"]
         assert config == {"model_type": "bert", "num_hidden_layers": 24}
 
-    def test_convolutions_of_the_judged_gpu_do_not_teach(self, bundle):
+    def test_convolutions_of_the_judged_gpu_are_no_training_rows(self, bundle):
         ops = bundle.table("ops")
         split = next(s for s in NeuSight().splits(bundle) if s.protocol == "unseen_device")
         theirs = (ops["device"] == "NVIDIA A100 80GB PCIe") & (ops["op_class"] == "conv")
@@ -93,7 +93,7 @@ class TestNeuSight(DatasetContract):
         assert not split.train[theirs].any()
         assert not split.judged[theirs].any()
 
-    def test_a_gpu_nobody_has_heard_of_is_judged(self, bundle, tmp_path):
+    def test_an_unknown_gpu_is_judged(self, bundle, tmp_path):
         ops = bundle.table("ops").assign(device="Imaginary 9000", split_published="test")
         other = Bundle.write(tmp_path / "other", "neusight", {"ops": ops})
         (split,) = [s for s in NeuSight().splits(other) if s.protocol == "unseen_device"]
@@ -127,8 +127,8 @@ class TestNeuSight(DatasetContract):
         for split in NeuSight().splits(bundle):
             if not split.train.any():
                 continue
-            taught = ops[split.train].reset_index(drop=True)
-            flagged = taught.iloc[NeuSight().flags_of(taught, devices)["row"]]
+            training_rows = ops[split.train].reset_index(drop=True)
+            flagged = training_rows.iloc[NeuSight().flags_of(training_rows, devices)["row"]]
             expected = set() if split.protocol.endswith("P4") else {("Tesla P4", "linear")}
             assert set(zip(flagged["device"], flagged["op"], strict=True)) == expected
 
@@ -290,7 +290,7 @@ class TestGpuMemNet(DatasetContract):
         rows = tables["timm_training_peak"]
         assert set(rows["family"][rows["model"] == model]) == {its}
 
-    def test_only_clean_rows_are_judged_and_lower_bounds_teach(self, bundle):
+    def test_only_clean_rows_are_judged_and_lower_bounds_are_training_rows(self, bundle):
         timm = bundle.table("timm_training_peak")
         for split in GpuMemNet().splits(bundle):
             if split.table == "timm_training_peak":
@@ -311,7 +311,7 @@ class TestNasLatency(DatasetContract):
         assert rows["arch_id"].tolist() == list(range(9))
         assert rows["latency_ms"].tolist() == pytest.approx([1.0 + place for place in range(9)])
 
-    def test_unnamed_cells_are_told_by_their_times_on_two_devices(self, tables):
+    def test_unnamed_cells_are_identified_by_their_times_on_two_devices(self, tables):
         extra = tables["nb201_extra"]
         assert set(extra["device"]) == {"nnmeter_cortexA76cpu_tflite21"}
         assert extra["arch_id"].tolist() == [5, 3, 1]

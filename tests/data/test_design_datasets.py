@@ -24,7 +24,7 @@ class TestHLSyn(DatasetContract):
     def test_a_graph_without_designs_is_left_out(self, tables):
         assert set(tables["graph_nodes"]["kernel"]) == set(tables["designs"]["kernel"])
 
-    def test_held_out_programs_teach_their_tool_nothing(self, bundle):
+    def test_held_out_programs_are_no_training_rows_of_their_tool(self, bundle):
         designs = bundle.table("designs")
         splits = {split.protocol: split for split in HLSyn().splits(bundle)}
         assert set(splits) == {f"{p}/{t}" for p in ("inductive", "transductive") for t in INDUCTIVE}
@@ -80,7 +80,7 @@ class TestNcpp(DatasetContract):
         assert rows["run_id"].nunique() == 2
         assert rows["iteration"].max() == 1
 
-    def test_test_rows_never_teach(self, bundle):
+    def test_test_rows_are_never_training_rows(self, bundle):
         for split in Ncpp().splits(bundle):
             assert split.table == "train" or not split.train.any()
 
@@ -95,8 +95,8 @@ class TestNcpp(DatasetContract):
         assert np.array_equal(one, other)
 
     @pytest.mark.reference
-    def test_every_suite_that_teaches_ran_on_one_part(self, reference):
-        """Why nothing about hardware can be learnt from the sample."""
+    def test_every_training_suite_ran_on_one_part(self, reference):
+        """Why nothing about hardware can be learned from the sample."""
         rows = Bundle.open(reference / "ncpp").table("train")
         parts = rows.groupby("RESULT.WorkloadName")["META.metadata.cscope.qdf0"].nunique()
         assert (parts == 1).all()

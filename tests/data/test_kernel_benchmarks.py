@@ -86,7 +86,7 @@ class TestLambdaBench(DatasetContract):
         assert sorted(set(later["num_gpu"])) == [1, 8]
         assert later["batch_size"].isna().all()
 
-    def test_a_trace_that_missed_the_run_is_no_memory(self, tables):
+    def test_a_trace_that_does_not_cover_the_run_is_no_memory(self, tables):
         memory = tables["monitor_memory"]
         assert "QuadroRTX8000" in set(memory["system"])
         assert set(usable_memory(memory)["system"]) == {"2080Ti", "V100"}

@@ -1,4 +1,4 @@
-"""A split fails its check when what is judged can be learnt by heart."""
+"""A split fails its check when judged rows leak into training."""
 
 import numpy as np
 import pandas as pd
@@ -25,23 +25,23 @@ def test_masks_of_another_length_fail():
 
 
 def test_a_row_in_both_masks_fails():
-    with pytest.raises(LeakedRows, match="1 judged rows teach, first row 1"):
+    with pytest.raises(LeakedRows, match="1 judged rows train, first row 1"):
         Split("p", "t", TRAIN, np.array([False, True, True, True])).check(FRAME)
 
 
 def test_a_key_in_both_fails():
-    with pytest.raises(LeakedRows, match="op 'x' is taught and judged"):
+    with pytest.raises(LeakedRows, match="op 'x' is trained and judged"):
         Split("p", "t", TRAIN, ~TRAIN, ("op",)).check(FRAME)
 
 
 def test_a_derived_key_in_both_fails():
     derived = {"vendor": np.array(["v"] * 4)}
-    with pytest.raises(LeakedRows, match="vendor 'v' is taught and judged"):
+    with pytest.raises(LeakedRows, match="vendor 'v' is trained and judged"):
         Split("p", "t", TRAIN, ~TRAIN, ("vendor",), (), derived).check(FRAME)
 
 
 def test_the_same_question_in_both_fails_whatever_its_answer():
-    with pytest.raises(LeakedRows, match="1 judged questions also teach, first row 2"):
+    with pytest.raises(LeakedRows, match="1 judged queries are trained on, first row 2"):
         Split("p", "t", TRAIN, ~TRAIN, (), ("op", "size")).check(FRAME)
 
 

@@ -133,12 +133,12 @@ def test_a_sheet_is_not_taken_for_less_because_no_kernel_reaches_its_figures(ask
     """
     gpus = [d for d in CATALOG if d.kind == "gpu" and np.isfinite(sheet_vector(d)[:3]).all()]
     figures = [FIGURES.index("memory_bandwidth_gbs"), FIGURES.index("fp32_tflops")]
-    missed = []
+    residuals = []
     for device in gpus[::3]:
         queries = ask(device)
         launch = LAUNCH_MS[queries[0].run.kind]
         times = slower * Roofline().predict(queries).values["latency_ms"] + launch
         boxed = [replace(query, device=BOX) for query in queries]
         found = embedding(BOX, Measurements(boxed, {"latency_ms": times}))
-        missed.append((found.mean - sheet_vector(device))[figures])
-    np.testing.assert_allclose(np.mean(missed, axis=0), 0.0, atol=0.08)
+        residuals.append((found.mean - sheet_vector(device))[figures])
+    np.testing.assert_allclose(np.mean(residuals, axis=0), 0.0, atol=0.08)

@@ -56,8 +56,8 @@ def test_what_is_missing_is_named():
 def test_statistics_of_what_is_there_are_those_without_what_is_not(values, kept):
     series = np.array(values)
     mask = np.array(kept[: len(series)])
-    told = np.where(mask, series, np.nan)[None, :, None]
-    middle, spread, most, _ = statistics(told)[0, :, 0]
+    with_gaps = np.where(mask, series, np.nan)[None, :, None]
+    middle, spread, most, _ = statistics(with_gaps)[0, :, 0]
     if not mask.any():
         assert np.isnan([middle, spread, most]).all()
         return
@@ -77,8 +77,8 @@ def test_the_trend_is_the_slope_of_a_line_whatever_is_missing():
 def test_a_level_becomes_a_window_again():
     window = HostWindow(("cpu.user_share", "probe.latency_ns"), ((0.5, 30.0),))
     again = window_of(level(window))
-    shown = dict(zip(again.metrics, again.seconds[0], strict=True))
-    assert shown == pytest.approx({"cpu.user_share": 0.5, "probe.latency_ns": 30.0})
+    values_by_metric = dict(zip(again.metrics, again.seconds[0], strict=True))
+    assert values_by_metric == pytest.approx({"cpu.user_share": 0.5, "probe.latency_ns": 30.0})
     most = np.full(len(NAMES), 9.0)
     shares = dict(zip(window_of(most).metrics, window_of(most).seconds[0], strict=True))
     assert shares["probe.evicted"] == 1.0

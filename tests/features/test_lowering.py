@@ -423,7 +423,7 @@ ATTRIBUTES = st.dictionaries(
 def any_graph(draw: st.DrawFn) -> OperatorGraph:
     ops: list[Operator] = []
     for i in range(draw(st.integers(0, 8))):
-        kind = draw(st.sampled_from([k.name for k in KINDS] + ["never_heard_of"]))
+        kind = draw(st.sampled_from([k.name for k in KINDS] + ["unknown_kind"]))
         attributes: Mapping[str, Attribute] = draw(ATTRIBUTES)
         reads = tuple(draw(st.lists(SHAPES, max_size=4)))
         writes: tuple[tuple[int, ...], ...] = tuple(draw(st.lists(SHAPES, max_size=2)))

@@ -98,8 +98,8 @@ def test_arithmetic_of_all_networks_is_what_the_reference_counts(reference):
     found = features_of("nb201", codes)
     for name, column in (("log_macs", "macs_m"), ("log_live_macs", "macs_live_m")):
         macs = np.exp(found[:, NB201_FEATURES.index(name)])
-        shown = cells["has_path"] if name == "log_live_macs" else np.ones(len(cells), dtype=bool)
-        np.testing.assert_allclose(macs[shown], cells[column][shown], atol=0.005)
+        compared = cells["has_path"] if name == "log_live_macs" else np.ones(len(cells), dtype=bool)
+        np.testing.assert_allclose(macs[compared], cells[column][compared], atol=0.005)
     assert (found[:, NB201_FEATURES.index("has_path")] == cells["has_path"]).all()
     nets = pd.read_parquet(folder / "fbnet_archs.parquet")
     codes = nets[[c for c in nets if c.startswith("op_")]].to_numpy(dtype=np.int64)

@@ -68,7 +68,7 @@ def test_a_judged_row_put_into_training_is_found(cls, bundle_of):
     for split, frame in checked_splits(dataset, bundle_of(dataset)):
         train = split.train.copy()
         train[np.flatnonzero(split.judged)[-1]] = True
-        with pytest.raises(LeakedRows, match="judged rows teach"):
+        with pytest.raises(LeakedRows, match="judged rows train"):
             replace(split, train=train).check(frame)
 
 
@@ -88,7 +88,7 @@ def test_a_judged_row_moved_into_training_is_found_by_its_content(cls, bundle_of
             judged=np.append(split.judged, False),
             derived=derived,
         )
-        with pytest.raises(LeakedRows, match=r"taught and judged|questions also teach"):
+        with pytest.raises(LeakedRows, match=r"trained and judged|queries are trained on"):
             copied.check(longer)
 
 

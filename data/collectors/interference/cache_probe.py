@@ -1,4 +1,4 @@
-"""The last-level cache as a guest sees it: contention tick by tick, and the size it really has.
+"""The last-level cache as seen inside a guest: contention in each tick, and its effective size.
 
 Ticks of 0.5 ms each 100 ms, or 0.5 % of one CPU (the `cpu_ms` column says it of every tick), which
 pass through 12 MB: what a neighbour evicts meanwhile makes loads slow. After CacheX
@@ -18,9 +18,10 @@ from forerun.data.collectors.interference.native import program
 COLUMNS: Final = (
     "t_s", "late_ms", "latency_ns", "near_ns", "evicted", "read_gbs", "cpu_ms", "limit_ns",
 )  # fmt: skip
-"""Of a tick: monotonic seconds; how late it began; ns a dependent load in 8 MB just passed through
-(median of 5 short probes); ns a load in 3 MB passed through 1 ms ago (median of 256 lines); share
-of those lines slower than `limit_ns`; GB/s of reading 1 MB; its CPU time; that limit, set at start.
+"""Columns of a tick: monotonic seconds; how late it began; ns per dependent load in 8 MB just
+passed through (median of 5 short probes); ns per load in 3 MB passed through 1 ms ago (median of
+256 lines); share of those lines slower than `limit_ns`; GB/s of reading 1 MB; its CPU time; that
+limit, set at start.
 """
 
 SWEEP_S = 60.0
@@ -28,12 +29,12 @@ SWEEP_S = 60.0
 
 @dataclass
 class CacheProbe:
-    """A probe that writes a row a tick to a file, in a process of its own, while the block lasts.
+    """A probe that writes one row per tick to a file, from a process of its own, until stopped.
 
     Attributes:
         path: file of rows, appended to.
         cpu: CPU that it is pinned to; -1 for none.
-        tick_ms: interval.
+        tick_ms: interval between ticks, milliseconds.
     """
 
     path: Path
@@ -42,7 +43,7 @@ class CacheProbe:
     _process: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
-        """Begin.
+        """Start the probe.
 
         Raises:
             MissingTool: it cannot be compiled here.
@@ -59,7 +60,7 @@ class CacheProbe:
             )
 
     def stop(self) -> None:
-        """End; harmless when it never began."""
+        """Stop the probe; has no effect if it was never started."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -67,7 +68,7 @@ class CacheProbe:
 
 
 def ticks(text: str) -> Iterator[Mapping[str, float]]:
-    """Rows of a probe's file; torn and repeated header lines are passed over."""
+    """Rows of a probe's file; incomplete lines and repeated headers are skipped."""
     for words in csv.reader(io.StringIO(text)):
         if len(words) != len(COLUMNS):
             continue

@@ -1,7 +1,7 @@
-"""A collection: victims beside neighbours, one run after another, while a sampler looks on.
+"""A collection: co-located victims, one run after another, while a sampler reads the machine.
 
-All is journaled as it happens under `journal/`, one folder a session, so that a collection that
-was killed is readable and goes on with the next call. Tables are made from the journal alone.
+Everything is journaled as it happens under `journal/`, one folder per session, so that a killed
+collection stays readable and resumes with the next call. Tables are made from the journal alone.
 """
 
 import os
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROBED = "chase4"
-"""Victim that shows what the probe itself evicts: it lives in the cache that the probe looks at."""
+"""Victim that measures what the probe itself evicts: it works in the cache that is probed."""
 
 PAIRS = 4
-"""Timings with the probe, and as many without, in turn."""
+"""Number of timings with the probe, and of those without, in turn."""
 
 ROUNDS = 3
-"""Sizings of each victim's work."""
+"""Rounds in which each victim's work is sized."""
 
 
 @dataclass
 class Collection:
-    """A plan and the folder in which it is, or goes on being, carried out.
+    """A plan and the folder in which it is carried out, over one session or several.
 
     Attributes:
-        plan: what shall be run.
+        plan: runs to carry out.
         folder: journal and tables.
         cpus: CPUs that may be used.
     """
@@ -73,7 +73,7 @@ class Collection:
 
     @classmethod
     def open(cls, plan: Path, folder: Path) -> "Collection":
-        """The collection of a plan file in a folder, new or begun earlier.
+        """The collection of a plan file in a folder, new or resumed.
 
         Raises:
             MissingData, BadTable: the plan cannot be read.
@@ -85,11 +85,11 @@ class Collection:
 
     @property
     def work(self) -> LineJournal:
-        """How many units of work each victim does; the same in every session."""
+        """Journal of how many units of work each victim does; the same in every session."""
         return LineJournal(self.folder / "journal" / "work.jsonl")
 
     def limits(self) -> list[str]:
-        """One line for each thing this machine cannot do."""
+        """One line for each part of the plan that this machine cannot run."""
         lines = []
         if len(self.cpus) < 2:
             lines.append("one CPU only: no neighbour on another one")
@@ -104,7 +104,7 @@ class Collection:
     def todo(self) -> list[PlannedRun]:
         """Planned runs that no session has done, in order.
 
-        A session that goes on with a plan has isolated runs of its own to compare with.
+        A session that resumes a plan gets isolated runs of its own to compare with.
         """
         done = {row["key"] for path in self._journals() for row in LineJournal(path).rows()}
         left = [run for run in possible(self.plan.runs(), self.cpus) if run.key not in done]
@@ -114,10 +114,10 @@ class Collection:
         return referenced(left, NEAREST, first)
 
     def run(self, *, budget_minutes: float | None = None) -> Iterator[dict[str, Any]]:
-        """Go on with the plan in a session of its own.
+        """Start or resume the plan in a new session.
 
         Args:
-            budget_minutes: no run is begun after that time; no limit when None.
+            budget_minutes: no run starts after that time; no limit when None.
 
         Yields:
             The row of each run as it is journaled.
@@ -157,9 +157,9 @@ class Collection:
     def _units(self, places: Places) -> dict[str, int]:
         """Work of each victim, sized once for the whole collection.
 
-        In rounds over all victims, of which the fastest counts: other guests may hold the cache for
-        as long as one sizing takes, in which work for which it is too small goes at a fifth of its
-        speed.
+        In several rounds over all victims, of which the fastest counts: other guests may occupy the
+        cache for as long as one sizing takes, and work that no longer fits then runs at a fifth of
+        its speed.
         """
         known = {row["victim"]: int(row["units"]) for row in self.work.rows()}
         sized = {name: 1 for name in self.plan.victims if name not in known}
@@ -172,7 +172,7 @@ class Collection:
         return known | sized
 
     def _describe(self, session: Path, places: Places, units: dict[str, int]) -> None:
-        """Journal machine, sources, the cache alone and beside loads, what the probe costs."""
+        """Journal machine, sources, cache curves alone and with loads, and the probe's cost."""
         with hardware_counters(self.cpus) as counters:
             sources = availability([*all_sources(), counters])
         curves: dict[str, list[dict[str, float]]] = {}
@@ -199,7 +199,7 @@ class Collection:
         LineJournal(session / "session.jsonl").append(row)
 
     def _cache_curves(self, places: Places) -> dict[str, list[dict[str, float]]]:
-        """Latency by working set, alone and, where there is a second CPU, beside loads on it."""
+        """Latency by working set, alone and, where there is a second CPU, with loads on it."""
         states = {"none": ISOLATED}
         if len(self.cpus) > 1:
             states |= {name: State(name, "high", "other") for name in ("cache", "stream")}
@@ -211,22 +211,22 @@ class Collection:
         return curves
 
     def _probe_slowdown(self, places: Places, units: dict[str, int]) -> float | None:
-        """How many times longer PROBED takes beside the probe, which all runs have beside them.
+        """How many times longer PROBED takes with the cache probe, which accompanies all runs.
 
-        The ratio of medians of PAIRS timings each, in turn; None where the plan lacks that victim.
+        The ratio of medians of PAIRS alternating timings; None where the plan lacks that victim.
         """
         if PROBED not in units:
             return None
         taken: dict[bool, list[float]] = {False: [], True: []}
-        for beside in (False, True) * PAIRS:
+        for probed in (False, True) * PAIRS:
             probe = CacheProbe(places.scratch / "probe.csv", places.other, self.plan.probe_ms)
             try:
-                if beside:
+                if probed:
                     probe.start()
                 work = measured(victim(PROBED), units[PROBED], places.victim, places.scratch)
             finally:
                 probe.stop()
-            taken[beside].append(work)
+            taken[probed].append(work)
         return median(taken[True]) / median(taken[False])
 
     def _journals(self) -> list[Path]:
@@ -243,12 +243,12 @@ class Collection:
 def watched(
     session: Path, cpu: int, cpus: Sequence[int], plan: ContentionPlan
 ) -> Iterator[Sampler]:
-    """Sampler and probe, from some seconds before to some seconds after what is done inside.
+    """Sampler and probe, from `plan.margin_s` before the block until `plan.margin_s` after it.
 
     Args:
         session: folder that they journal into.
-        cpu: that the probe is pinned to.
-        cpus: whose hardware counters are read.
+        cpu: CPU that the probe is pinned to.
+        cpus: CPUs whose hardware counters are read.
         plan: clock, probe and margin.
     """
     journal = LineJournal(session / "samples.jsonl")
@@ -269,7 +269,7 @@ def watched(
 
 @contextmanager
 def pinned(cpu: int) -> Iterator[None]:
-    """This thread, and those it starts, on one CPU; as before afterwards."""
+    """Pin this thread, and those that it starts, to one CPU; afterwards restore its affinity."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:

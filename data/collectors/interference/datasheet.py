@@ -1,4 +1,4 @@
-"""The datasheet of a collection: what was measured, how noisy it is, what was not to be had."""
+"""The datasheet of a collection: what was measured, its noise, and what was not available."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,13 @@ COLUMNS = """\
 The raw counters of each reading stay in the collection's folder (`journal/cumulative.parquet`).
 
 Outcomes, never features: every column of `runs` but those of the plan. The number of `inside` rows
-of a run, and rates of counts that are fixed for a run, tell its duration: cut runs to equal length.
+of a run, and rates of counts that are fixed for a run, give away its duration: cut runs to equal
+length.
 """
 
 
 def document(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What `sources.json` holds, by session: machine, plan, sources, cache curves."""
+    """Content of `sources.json`, by session: machine, plan, sources, cache curves."""
     return {"sessions": [dict(row) for row in sessions]}
 
 
@@ -49,22 +50,22 @@ def noise(runs: "pd.DataFrame") -> "pd.DataFrame":
 
     alone = runs[(runs["neighbour"] == "none") & (runs["status"] == "ok")]
     rows = []
-    for name, mine in alone.groupby("victim", sort=False):
-        row: dict[str, Any] = {"victim": name, "isolated": len(mine)}
-        row |= {kind: float(mine[kind].median()) for kind in ("cpu_s", "wall_s")}
+    for name, of_victim in alone.groupby("victim", sort=False):
+        row: dict[str, Any] = {"victim": name, "isolated": len(of_victim)}
+        row |= {kind: float(of_victim[kind].median()) for kind in ("cpu_s", "wall_s")}
         for kind in ("cpu", "wall"):
-            row[f"cv_{kind}"] = _variation(mine[f"{kind}_s"])
-            row[f"cv_p_{kind}"] = _variation(mine[f"p_{kind}"])
+            row[f"cv_{kind}"] = _variation(of_victim[f"{kind}_s"])
+            row[f"cv_p_{kind}"] = _variation(of_victim[f"p_{kind}"])
         rows.append(row)
     return pd.DataFrame(rows).sort_values("victim", ignore_index=True) if rows else pd.DataFrame()
 
 
 def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str, Any]]) -> str:
-    """Text of README.md."""
+    """Text of the collection's README.md."""
     runs = tables["runs"]
     fine = runs[runs["status"] == "ok"]
     parts = [
-        "# contention: fixed work beside neighbours, measured from inside a guest",
+        "# contention: fixed work with neighbours, measured from inside a guest",
         f"{len(runs):,} runs ({len(runs) - len(fine):,} failed) of {runs['victim'].nunique()} "
         f"victims, {len(sessions)} sessions, made by `forerun collect contention`.",
         "## Machine\n" + _machine(sessions),
@@ -89,14 +90,14 @@ def _variation(values: "pd.Series[float]") -> float:
 
 def _machine(sessions: Sequence[Mapping[str, Any]]) -> str:
     if not sessions:
-        return "not told"
+        return "not reported"
     last = sessions[-1]
     lines = [f"- {key}: {value}" for key, value in last["machine"].items()]
     lines.append(f"- neighbours by: {last['stress_ng'] or 'loads of neighbours.c, no stress-ng'}")
     for state, curve in last["llc"].items():
         size = effective_mib(curve)
-        beside = "alone" if state == "none" else f"beside {state}"
-        lines.append(f"- effective last-level cache {beside}: {size or 'not measured'} MiB")
+        load = "alone" if state == "none" else f"with {state}"
+        lines.append(f"- effective last-level cache {load}: {size or 'not measured'} MiB")
     return "\n".join(lines)
 
 
@@ -113,9 +114,9 @@ def _costs(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str,
     if slower:
         times = ", ".join(f"{ratio:.3f}" for ratio in slower)
         lines.append(
-            f"- chase4 takes {times} times as long beside the probe; all runs are beside it"
+            f"- chase4 takes {times} times as long with the probe, which accompanies all runs"
         )
-    return "\n".join(lines) or "not told"
+    return "\n".join(lines) or "not reported"
 
 
 def _ambient(runs: "pd.DataFrame") -> str:
@@ -134,17 +135,17 @@ def _ambient(runs: "pd.DataFrame") -> str:
 def _effects(fine: "pd.DataFrame") -> str:
     keys = ["neighbour", "intensity", "placement", "mode"]
     columns = ["p_cpu", "p_wall"]
-    beside = fine[fine["neighbour"] != "none"]
-    if not len(beside):
-        return "no run beside a neighbour"
-    table = beside.groupby(keys)[columns].median().reset_index()
-    table["runs"] = beside.groupby(keys).size().to_numpy()
+    colocated = fine[fine["neighbour"] != "none"]
+    if not len(colocated):
+        return "no run with a neighbour"
+    table = colocated.groupby(keys)[columns].median().reset_index()
+    table["runs"] = colocated.groupby(keys).size().to_numpy()
     return _table(table)
 
 
 def _missing(sessions: Sequence[Mapping[str, Any]]) -> str:
     lines = {
-        f"- {name}: {source.get('reason', 'not told')}"
+        f"- {name}: {source.get('reason', 'not reported')}"
         for session in sessions
         for name, source in session["sources"].items()
         if not source["available"]

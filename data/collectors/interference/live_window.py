@@ -1,4 +1,4 @@
-"""What this host shows for some seconds, journaled as a collection's run is."""
+"""Metrics of this host over some seconds, journaled like a run of a collection."""
 
 import time
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from forerun.data.collectors.system.host_inventory import usable_cpus
 def watch(
     folder: Path, seconds: float, process: int | None = None, cpus: Sequence[int] | None = None
 ) -> None:
-    """Journal a session of one run in which nothing is run.
+    """Journal a session of one run without a victim.
 
     Args:
-        folder: of the collection.
-        seconds: for how long.
-        process: whose own share of a CPU is read too; none when None.
-        cpus: that may be used; all that this process may use when None.
+        folder: folder of the collection.
+        seconds: length of the window.
+        process: process whose share of a CPU is also read; none when None.
+        cpus: CPUs that may be used; all that this process may use when None.
     """
     usable = usable_cpus() if cpus is None else list(cpus)
     session = folder / "journal" / "000"
@@ -29,7 +29,7 @@ def watch(
     with pinned(usable[0]), watched(session, usable[0], usable, SETTINGS) as sampler:
         sampler.watch(process)
         start = time.monotonic()
-        # One tick of the clock more than asked for: the first and the last are not whole.
+        # One tick more than requested, since the first and the last interval are incomplete.
         time.sleep(seconds + SETTINGS.clock_s)
         end = time.monotonic()
         sampler.watch(None)

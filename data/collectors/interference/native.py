@@ -1,4 +1,4 @@
-"""Small C programs beside the collectors, compiled by this machine's compiler at first use."""
+"""Small C programs of the collectors, compiled by this machine's compiler at first use."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""What runs beside a victim: stress-ng, loads of our own where it is missing, other victims."""
+"""Neighbours of a victim: stress-ng, loads of this package where it is missing, other victims."""
 
 import random
 import shutil
@@ -44,7 +44,7 @@ PHASES_S = (1.0, 3.0)
 
 @dataclass(frozen=True)
 class State:
-    """What is beside a victim.
+    """What a victim is co-located with.
 
     Attributes:
         neighbour: `none`, a stressor, or `victim:NAME`.
@@ -91,7 +91,7 @@ class State:
 ISOLATED = State()
 
 ONE_LOAD = State("cache", "high", "other")
-"""The load beside which a program is profiled: it fills the caches from another CPU."""
+"""Neighbour with which a program is profiled: it fills the caches from another CPU."""
 
 
 def stress_ng() -> str | None:
@@ -100,7 +100,7 @@ def stress_ng() -> str | None:
 
 
 def stress_ng_version() -> str | None:
-    """What stress-ng calls itself; None where it is not installed."""
+    """Name and version that stress-ng reports; None where it is not installed."""
     found = stress_ng()
     if found is None:
         return None
@@ -109,7 +109,7 @@ def stress_ng_version() -> str | None:
 
 
 def phases(state: State, seed: int) -> Iterator[tuple[bool, float]]:
-    """How long a neighbour is on and off, in turn, for ever; the same for the same seed.
+    """Endless phases of a neighbour, on and off in turn; the same for the same seed.
 
     Yields:
         Whether it is on, and for how many seconds.
@@ -117,7 +117,7 @@ def phases(state: State, seed: int) -> Iterator[tuple[bool, float]]:
     if state.mode == "dynamic":
         draw = random.Random(seed)  # noqa: S311
         on = draw.random() < 0.5
-        # The first phase was under way when the run began.
+        # The first phase had already started when the run began.
         yield on, draw.uniform(0.0, PHASES_S[1])
         while True:
             on = not on
@@ -132,13 +132,13 @@ def phases(state: State, seed: int) -> Iterator[tuple[bool, float]]:
 
 @dataclass
 class Neighbour:
-    """A neighbour that runs while the block lasts, and is always ended with it.
+    """A neighbour that runs inside a `with` block and is always ended with it.
 
     Attributes:
         state: what it is.
         cpu: CPU it is pinned to; -1 for none.
         scratch: folder for its files.
-        seed: of its phases.
+        seed: seed of its phases.
         switches: monotonic time and whether it was on from then on.
     """
 
@@ -194,7 +194,7 @@ class Neighbour:
         return total / (end - start) if end > start else 0.0
 
     def _wait_ready(self, worker: Worker) -> None:
-        """A network is loaded for longer than other neighbours take to begin."""
+        """Wait until a network is loaded, which takes longer than starting other neighbours."""
         try:
             worker.wait_ready(READY_S)
         except BaseException:
@@ -214,7 +214,7 @@ class Neighbour:
         return Worker([*own, "launch", tool, *STRESSORS[name], *options], talks=False)
 
     def _switch(self) -> None:
-        """Stop and continue the whole group on a schedule; errors of sleeps do not add up."""
+        """Stop and continue the process group on a schedule; errors of sleeps do not accumulate."""
         worker, due = self._worker, time.monotonic()
         if worker is None:
             return

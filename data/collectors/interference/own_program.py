@@ -1,7 +1,7 @@
-"""A program of the user's own, run as victims are: alone, and beside one load, in turn.
+"""A program of the user's own, run as victims are: alone and with one neighbour, in turn.
 
-What it takes, all its processes together, and what the machine shows meanwhile are journaled as a
-collection's runs are, so the same tables come of it.
+The time of all its processes together and the machine's metrics meanwhile are journaled as those
+of a collection's runs are, so that the same tables are made of them.
 """
 
 import os
@@ -34,9 +34,9 @@ class OwnProgram:
     """A command that does the same work each time.
 
     Attributes:
-        name: what it is called.
+        name: name in the rows.
         command: program and arguments.
-        repeats: runs alone, and as many beside the load.
+        repeats: number of runs alone, and of runs with the neighbour.
     """
 
     name: str
@@ -44,7 +44,7 @@ class OwnProgram:
     repeats: int = 5
 
     def states(self, cpus: Sequence[int]) -> list[State]:
-        """What is beside each run, in order; without a second CPU there is no load."""
+        """The neighbour of each run, in order; without a second CPU all runs are alone."""
         pair = [ISOLATED, ONE_LOAD] if len(cpus) > 1 else [ISOLATED]
         return [state for _ in range(self.repeats) for state in pair]
 
@@ -52,8 +52,8 @@ class OwnProgram:
         """Run it, pinned to the last CPU, and journal a session.
 
         Args:
-            folder: of the collection.
-            cpus: that may be used; all that this process may use when None.
+            folder: folder of the collection.
+            cpus: CPUs that may be used; all that this process may use when None.
 
         Yields:
             The row of each run.
@@ -71,10 +71,10 @@ class OwnProgram:
             for order, state in enumerate(self.states(usable)):
                 begun = datetime.now(UTC).isoformat(timespec="seconds")
                 row: dict[str, Any] = {"spawned": time.monotonic(), "started_at": begun}
-                with Neighbour(state, usable[0], folder) as beside:
+                with Neighbour(state, usable[0], folder) as neighbour:
                     time.sleep(SETTINGS.settle_s)
                     row |= self._timed(usable[-1], folder, sampler)
-                    works = state == ISOLATED or (beside.is_alive() and beside.cpu_s() > 0)
+                    works = state == ISOLATED or (neighbour.is_alive() and neighbour.cpu_s() > 0)
                 row |= {"stopped": time.monotonic(), "units": 1, "family": "own"}
                 row["status"] = "ok" if works else "neighbour: it did not run"
                 row |= {"victim": self.name, **asdict(state), "order": order}
@@ -85,9 +85,9 @@ class OwnProgram:
     def _timed(self, cpu: int, folder: Path, sampler: Sampler) -> dict[str, float]:
         """One run: when it began and ended, and CPU seconds of it and of all that it waited for."""
         launch = [str(program("neighbours")), str(cpu), "launch", *self.command]
-        said = folder / "said.txt"
+        error_log = folder / "said.txt"
         nothing = subprocess.DEVNULL
-        with said.open("wb") as errors:
+        with error_log.open("wb") as errors:
             start = time.monotonic()
             process = subprocess.Popen(  # noqa: S603
                 launch, stdin=nothing, stdout=nothing, stderr=errors, process_group=0
@@ -105,7 +105,7 @@ class OwnProgram:
             end = time.monotonic()
         process.returncode = code = os.waitstatus_to_exitcode(status)
         if code:
-            lines = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             why = f": {lines[-1][:MOST_SAID]}" if lines else ""
             raise FailedProgram(f"{self.name} ended with code {code}{why}")
         return {"start": start, "end": end, "user_s": used.ru_utime, "system_s": used.ru_stime}

@@ -1,4 +1,4 @@
-"""Which victim runs beside what, how often, and in which order."""
+"""Which victim runs with which neighbour, how often, and in which order."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ class PlannedRun:
     """One run.
 
     Attributes:
-        repeat: how many times the same victim met the same state before.
-        victim: name.
-        state: what is beside it.
+        repeat: number of earlier runs of the same victim in the same state.
+        victim: name of the victim.
+        state: its neighbour and how that runs.
     """
 
     repeat: int
@@ -27,15 +27,15 @@ class PlannedRun:
 
     @property
     def key(self) -> str:
-        """The same run in every session of a collection."""
+        """Identifies the run in every session of a collection."""
         return f"{self.repeat}/{self.victim}/{self.state.name}"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A state, and the share of all victims that meet it in each repeat.
+    """A state, and the share of all victims that run in it in each repeat.
 
-    Below 1, repeats take turns: after 1 / share of them every victim has met the state.
+    Below 1, repeats take turns: after 1 / share of them every victim has run in the state.
     """
 
     state: State
@@ -47,16 +47,16 @@ class ContentionPlan:
     """A matrix of victims and states, with isolated runs between them.
 
     Attributes:
-        victims: names.
-        states: what is beside them, and for which share of the victims in each repeat.
-        repeats: how often the whole is gone through.
+        victims: names of the victims.
+        states: their neighbours, and for which share of the victims in each repeat.
+        repeats: number of passes over the whole matrix.
         isolated: isolated runs of each victim in each repeat, spread over it.
-        target_s: isolated wall seconds that the work of a victim is sized for.
+        target_s: wall seconds alone that the work of a victim is sized for.
         settle_s: seconds between the start of a neighbour and that of the work.
         clock_s: interval of the sampler.
         probe_ms: interval of the cache probe; 0 is no probe.
         margin_s: seconds of sampling before the first and after the last run of a session.
-        seed: of the order and of dynamic neighbours.
+        seed: seed of the order and of dynamic neighbours.
     """
 
     victims: tuple[str, ...]
@@ -134,16 +134,16 @@ class ContentionPlan:
             draw.shuffle(pairs)
             count = max(1, self.isolated)
             for block in range(count):
-                mine = pairs[block::count]
+                block_runs = pairs[block::count]
                 if self.isolated:
                     nth = number * self.isolated + block
-                    mine = mine + [PlannedRun(nth, v, ISOLATED) for v in self.victims]
-                draw.shuffle(mine)
-                ordered += mine
+                    block_runs = block_runs + [PlannedRun(nth, v, ISOLATED) for v in self.victims]
+                draw.shuffle(block_runs)
+                ordered += block_runs
         return ordered
 
     def _turn(self, each: Shared, number: int) -> list[str]:
-        """Victims that meet a state in that repeat."""
+        """Victims that run in a state in that repeat."""
         names = list(self.victims)
         random.Random(f"{self.seed}/{each.state.name}").shuffle(names)  # noqa: S311
         count = max(1, round(each.share * len(names)))
@@ -151,15 +151,15 @@ class ContentionPlan:
 
 
 def referenced(runs: Sequence[PlannedRun], least: int, first: int) -> list[PlannedRun]:
-    """Runs with at least so many isolated ones of each victim among them.
+    """The runs, with isolated runs added until each victim has at least `least` of them.
 
-    For a session that goes on with a plan: P compares with isolated runs of the same session, of
-    which what is left of the plan may hold none. Those added are spread evenly.
+    For a session that resumes a plan: P compares with isolated runs of the same session, and the
+    remaining plan may hold none. Added runs are spread evenly.
 
     Args:
-        runs: left to do, in order.
-        least: isolated runs wanted of each victim that has others to do.
-        first: `repeat` of the first isolated run that is added; above all that were done.
+        runs: remaining runs, in order.
+        least: isolated runs required of each victim that has co-located runs left.
+        first: `repeat` of the first isolated run that is added; above those of all runs done.
     """
     draw = random.Random(f"{first}")  # noqa: S311
     placed = [(float(place), run) for place, run in enumerate(runs)]

@@ -1,4 +1,4 @@
-"""One run: a victim's fixed work beside one neighbour, with the times of every step."""
+"""One run: a victim's fixed work with one neighbour, and the times of every step."""
 
 import time
 import zlib
@@ -22,7 +22,7 @@ IDLE = ("idle", "iowait")
 
 @dataclass(frozen=True)
 class Places:
-    """CPUs that things are pinned to, and where they write.
+    """CPUs that victims and neighbours are pinned to, and the folder that they write to.
 
     Attributes:
         victim: CPU of the victims and of neighbours on the same one.
@@ -35,7 +35,7 @@ class Places:
     scratch: Path
 
     def of(self, placement: str) -> int:
-        """The CPU of a neighbour."""
+        """The CPU of a neighbour with that placement."""
         return self.victim if placement == "same" else self.other
 
 
@@ -48,7 +48,7 @@ def busy_s(root: Path = ROOT) -> tuple[float, float]:
 
 
 def ambient_share(seconds: float = AMBIENT_S) -> float:
-    """Share of all CPUs that is busy while nothing of ours but sampler and probe runs."""
+    """Share of all CPUs in use while of this collection only sampler and probe run."""
     busy, total = busy_s()
     time.sleep(seconds)
     busy_after, total_after = busy_s()
@@ -58,15 +58,15 @@ def ambient_share(seconds: float = AMBIENT_S) -> float:
 def perform(
     planned: PlannedRun, units: int, places: Places, sampler: Sampler, *, settle_s: float, seed: int
 ) -> dict[str, Any]:
-    """Run it and say what happened; a run that fails has a status that says so.
+    """Carry out a planned run and return its row; the status says whether it failed.
 
     Args:
         planned: victim and state.
         units: work of the victim.
         places: CPUs and folder.
-        sampler: also reads the victim's own times meanwhile.
+        sampler: reads the victim's own times during the run.
         settle_s: seconds that the neighbour runs, at least, before the work begins.
-        seed: of a dynamic neighbour.
+        seed: seed of a dynamic neighbour's phases.
     """
     who, state = victim(planned.victim), planned.state
     row: dict[str, Any] = {
@@ -84,10 +84,10 @@ def perform(
         "spawned": time.monotonic(),
     }
     seed = zlib.crc32(f"{seed}/{planned.key}".encode())
-    beside = Neighbour(state, places.of(state.placement), places.scratch, seed)
+    neighbour = Neighbour(state, places.of(state.placement), places.scratch, seed)
     try:
-        with started(who, units, places.victim, places.scratch) as worker, beside:
-            _work(worker, beside, row, sampler, settle_s)
+        with started(who, units, places.victim, places.scratch) as worker, neighbour:
+            _work(worker, neighbour, row, sampler, settle_s)
     except WorkerFailed as error:
         row["status"] = f"failed: {error}"
     finally:
@@ -97,21 +97,21 @@ def perform(
 
 
 def _work(
-    worker: Worker, beside: Neighbour, row: dict[str, Any], sampler: Sampler, settle_s: float
+    worker: Worker, neighbour: Neighbour, row: dict[str, Any], sampler: Sampler, settle_s: float
 ) -> None:
     sampler.watch(worker.process)
     begun = time.monotonic()
     worker.wait_ready(READY_S)
     time.sleep(max(0.0, begun + settle_s - time.monotonic()))
-    used, (busy, total) = beside.cpu_s(), busy_s()
+    used, (busy, total) = neighbour.cpu_s(), busy_s()
     worker.go()
     row |= worker.result(LONGEST_S)
-    used_after, (busy_after, total_after) = beside.cpu_s(), busy_s()
-    mine = row["user_s"] + row["system_s"]
+    used_after, (busy_after, total_after) = neighbour.cpu_s(), busy_s()
+    victim_s = row["user_s"] + row["system_s"]
     row["neighbour_cpu_s"] = round(used_after - used, 3)
-    row["on_share"] = round(beside.on_share(row["start"], row["end"]), 4)
+    row["on_share"] = round(neighbour.on_share(row["start"], row["end"]), 4)
     # What others used while the work ran; ticks of 10 ms can make it slightly negative.
-    others = (busy_after - busy) - mine - (used_after - used)
+    others = (busy_after - busy) - victim_s - (used_after - used)
     row["others_share"] = round(max(0.0, others) / max(total_after - total, 1e-9), 4)
-    works = beside.state == ISOLATED or (beside.is_alive() and row["neighbour_cpu_s"] > 0)
+    works = neighbour.state == ISOLATED or (neighbour.is_alive() and row["neighbour_cpu_s"] > 0)
     row["status"] = "ok" if works or row["on_share"] < 0.01 else "neighbour: it did not run"

@@ -1,4 +1,4 @@
-"""Readings of the machine on a fixed clock of their own, whatever is run meanwhile."""
+"""Readings of the machine on a fixed clock, independent of the runs."""
 
 import threading
 import time
@@ -13,11 +13,11 @@ from forerun.data.collectors.system.host_inventory import ROOT, read_all, read_t
 class Sampler:
     """A thread that reads all sources every interval and appends each reading to a journal.
 
-    Ticks stand on a grid of the monotonic clock. One that comes too late is read when it comes, and
-    those that it made impossible are left out: the gap shows in the times, nothing is made up.
+    Ticks lie on a grid of the monotonic clock. A late tick is read when it comes, and ticks that
+    it overlaps are left out: the gap shows in the times, and nothing is interpolated.
 
-    Each line: `t` (monotonic seconds), `cpu_ms` (what reading cost), `task` (process looked at, or
-    null), `cumulative`, `gauges`.
+    Each line: `t` (monotonic seconds), `cpu_ms` (CPU time of the reading), `task` (the watched
+    process, or null), `cumulative`, `gauges`.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Sampler:
     ) -> None:
         """
         Args:
-            journal: where readings go.
+            journal: receives the readings.
             listed: sources to read; those that fail are missing from a reading.
             interval_s: seconds between ticks.
             root: root of the file system, another one in tests.
@@ -51,7 +51,7 @@ class Sampler:
         self._watched = process
 
     def sample(self) -> None:
-        """Read and append now."""
+        """Read all sources now and append the reading."""
         process = self._watched
         begun, now = time.thread_time(), self._clock()
         # First, for its times go by those of the readings: a slow source comes later.
@@ -67,12 +67,12 @@ class Sampler:
         self._journal.append(row)
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._tick, name="sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End after a last reading; harmless when it never began."""
+        """Stop after a last reading; has no effect if it was never started."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,8 +1,8 @@
-"""Tidy tables from the journal of a collection, however far it came.
+"""Tidy tables from the journal of a collection, finished or not.
 
-`runs`: one row a run, with its isolated reference. `samples`: one row a sampler interval, counters
-as growth a second. `probe`: one row a probe tick. Apart from them, under `journal/`, `cumulative`:
-the raw counters of each reading. Times are seconds since the session began.
+`runs`: one row per run, with its isolated reference. `samples`: one row per sampler interval, with
+counters as rates per second. `probe`: one row per probe tick. Separately, under `journal/`,
+`cumulative`: the raw counters of each reading. Times are seconds since the session began.
 """
 
 import shutil
@@ -41,11 +41,11 @@ PHASES: Final = ("before", "inside", "edge", "after")
 
 
 def write_tables(folder: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
-    """Make the tables of a journal and put them, with datasheet and sources, into the folder.
+    """Make the tables of a journal and write them, with datasheet and sources, into the folder.
 
     Args:
-        folder: of the collection; its journal stands under `journal/`.
-        interval_s: of the sampler's clock.
+        folder: folder of the collection; its journal is under `journal/`.
+        interval_s: interval of the sampler's clock, seconds.
 
     Returns:
         Tables by name; empty where nothing was journaled yet.
@@ -74,8 +74,8 @@ def build(journal: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:
     """Tables `runs`, `samples`, `cumulative` and `probe` of all sessions.
 
     Args:
-        journal: folder with one folder a session.
-        interval_s: of the sampler's clock.
+        journal: folder with one folder per session.
+        interval_s: interval of the sampler's clock, seconds.
     """
     import pandas as pd
 
@@ -110,8 +110,8 @@ def with_references(runs: "pd.DataFrame") -> "pd.DataFrame":
     """Runs with `reference_cpu_s`, `reference_wall_s`, `p_cpu` and `p_wall`.
 
     The reference is the median of the NEAREST isolated runs of the same victim in the same session,
-    nearest in time, never the run itself; P is that over the run's own time, and NaN for runs that
-    failed or have no reference.
+    nearest in time, without the run itself; P is the reference over the run's own time, and NaN
+    for runs that failed or have no reference.
     """
     runs = runs.copy()
     ideal = {kind: np.full(len(runs), np.nan) for kind in ("cpu", "wall")}
@@ -167,7 +167,7 @@ def _runs(rows: Sequence[Mapping[str, Any]], zero: float, begun: int) -> "pd.Dat
 def _samples(
     readings: Sequence[Mapping[str, Any]], zero: float, runs: "pd.DataFrame", interval_s: float
 ) -> tuple["pd.DataFrame", "pd.DataFrame"]:
-    """Growth a second between neighbouring readings, and the readings themselves."""
+    """Rates per second between consecutive readings, and the readings themselves."""
     import pandas as pd
 
     times = np.array([float(row["t"]) for row in readings]) - zero
@@ -201,7 +201,7 @@ def placed(
     touches, else to the nearest.
 
     Args:
-        from_s: n times at which they begin.
+        from_s: n times at which the intervals begin.
         to_s: n times at which they end.
         runs: with `run`, `start_s` and `end_s`.
 
@@ -262,7 +262,7 @@ def _with_probe(
 
 
 def _a_second(name: str) -> str:
-    """Name of a counter's growth a second: seconds a second are a share of one CPU."""
+    """Name of a counter's rate: seconds per second are a share of one CPU."""
     return f"{name.removesuffix('_s')}_share" if name.endswith("_s") else f"{name}_per_s"
 
 

@@ -128,7 +128,7 @@ def build(name: str, path: Path) -> None:
 
 
 def inference(name: str, folder: Path) -> Callable[[], Any]:
-    """One inference of a network, whose file is kept in the folder for the next time."""
+    """A function that runs one inference of a network; its file is cached in the folder."""
     import onnxruntime
 
     path = folder / f"{name}.onnx"
@@ -145,7 +145,7 @@ def inference(name: str, folder: Path) -> Callable[[], Any]:
 
 
 def timed(work: Callable[[], Any], units: int) -> dict[str, float]:
-    """What `victims.c` says of its work: monotonic times, CPU seconds, counts."""
+    """Result of some units of work, as `victims.c` prints it: times, CPU seconds, counts."""
     delay = read_task(os.getpid()).get("task.wait_s")
     before = resource.getrusage(resource.RUSAGE_SELF)
     start = time.monotonic()
@@ -169,7 +169,7 @@ def timed(work: Callable[[], Any], units: int) -> dict[str, float]:
 
 
 def main(name: str, units: int, folder: Path) -> None:
-    """Prepare, say so, wait for a line, work, say the result; 0 units: work for ever at once."""
+    """Prepare, report it, wait for a line, work, print the result; 0 units work without end."""
     work = inference(name, folder)
     for _ in range(3):
         work()

@@ -1,4 +1,4 @@
-"""Work of fixed size whose time is the answer: eighteen victims in five families."""
+"""Victims: eighteen programs of fixed work in five families, whose run time is measured."""
 
 import os
 import sys
@@ -21,9 +21,9 @@ class Victim:
     """One program.
 
     Attributes:
-        name: also what the program is called by.
-        family: one of FAMILIES; whole families are left out when predictors are judged.
-        native: of `victims.c`; a network run by onnxruntime else.
+        name: its name, which is also the program's argument.
+        family: one of FAMILIES; whole families are held out when predictors are judged.
+        native: whether it is a program of `victims.c`; else it is a network run by onnxruntime.
         working_set_mib: memory that it goes through again and again.
     """
 
@@ -69,11 +69,11 @@ def victim(name: str) -> Victim:
 
 
 def command(who: Victim, units: int, cpu: int, scratch: Path) -> list[str]:
-    """What runs it.
+    """The command that runs a victim.
 
     Args:
         who: the victim.
-        units: how much work; 0 is without end.
+        units: amount of work; 0 is without end.
         cpu: CPU that it is pinned to; -1 for none.
         scratch: folder for files that it writes.
 
@@ -88,16 +88,16 @@ def command(who: Victim, units: int, cpu: int, scratch: Path) -> list[str]:
 
 
 def started(who: Victim, units: int, cpu: int, scratch: Path) -> Worker:
-    """The running victim, which prepares itself; arguments as for `command`."""
+    """Start a victim, which then prepares its work; arguments as for `command`."""
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    # The same packages as here, however this process found them.
+    # The victim imports the same packages as this process.
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     env = {**os.environ, **single, **path}
     return Worker(command(who, units, cpu, scratch), env=env)
 
 
 def measured(who: Victim, units: int, cpu: int, scratch: Path) -> float:
-    """Seconds of that much work, without waiting for a CPU that others use."""
+    """Seconds that an amount of work takes, without time waited for a CPU."""
     with started(who, units, cpu, scratch) as worker:
         worker.wait_ready(READY_S)
         worker.go()
@@ -106,9 +106,9 @@ def measured(who: Victim, units: int, cpu: int, scratch: Path) -> float:
 
 
 def time_of_work(row: Mapping[str, float]) -> float:
-    """What a result says that the work took, less the time it waited for a CPU.
+    """Seconds of the work in a result, less the time it waited for a CPU.
 
-    Threads that wait for each other on one CPU count that wait too: never less than CPU time.
+    At least its CPU time: threads that wait for each other on one CPU count that wait as well.
     """
     wall, used = row["end"] - row["start"], row["user_s"] + row["system_s"]
     return max(wall - row.get("run_delay_s", 0.0), used)
@@ -117,7 +117,7 @@ def time_of_work(row: Mapping[str, float]) -> float:
 def calibrate(target_s: float, time_of: Callable[[int], float]) -> int:
     """Units of work that take about `target_s` seconds.
 
-    The shorter of two timings counts: what disturbs makes work longer, never shorter.
+    The shorter of two timings counts, since disturbances only make work longer.
 
     Args:
         target_s: seconds wanted.

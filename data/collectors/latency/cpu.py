@@ -16,11 +16,11 @@ PROCESS_S = 1.0
 
 @dataclass(frozen=True)
 class CpuCollector:
-    """Runs trials one by one, each in a process of its own, with as many threads as it is told.
+    """Runs trials one by one, each in a process of its own, with a given number of threads.
 
     Attributes:
-        device: what rows call this machine.
-        trials: what to measure; runtimes that are not installed are passed over.
+        device: name of this machine in the rows.
+        trials: what to measure; those of runtimes that are not installed are left out.
         how: threads and windows.
         quiet: waits while other processes are busy.
     """
@@ -34,7 +34,7 @@ class CpuCollector:
     quiet: QuietWait = field(default_factory=QuietWait)
 
     def fixed_s(self, trial: Trial) -> float:
-        """A process, warm-up and window."""
+        """Seconds to start a process, of the warm-up and of the window."""
         return PROCESS_S + self.how.warm_up_s + self.how.window_s
 
     def available(self) -> str | None:
@@ -48,13 +48,13 @@ class CpuCollector:
         return coverage_first(trial for trial in self.trials if library(trial.framework))
 
     def about(self) -> dict[str, Any]:
-        """Device, host and settings."""
+        """Device, host and settings, which a resumed run must share."""
         return {"device": self.device, "threads": self.how.threads, **host_columns()}
 
     def measure(self, trial: Trial) -> Row:
-        """One row, measured in a process of its own while others are quiet.
+        """One row, measured in a process of its own while other processes are idle.
 
-        Where they were not, the trial is run again, and the faster run counts.
+        Where they were not idle, the trial is run again, and the faster run counts.
         """
         load_before = load()
         row = self._watched(trial)
@@ -66,7 +66,7 @@ class CpuCollector:
         return row | {"load_1m": load_before}
 
     def _watched(self, trial: Trial) -> Row:
-        """One run with what others did meanwhile."""
+        """One run, with the load of other processes during it."""
         self.quiet.wait()
         before = self.quiet.read()
         row = self.how.apart(trial)

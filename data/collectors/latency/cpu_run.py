@@ -1,6 +1,6 @@
 """One trial on the processor, in an interpreter of its own: `python -m ...cpu_run` < trial > row.
 
-A fresh process has a memory of its own to be measured, and takes no others with it when it dies.
+In a fresh process the memory of the trial alone is measured, and a crash ends no other trial.
 """
 
 import json
@@ -20,7 +20,7 @@ KILLED = (-9, 137)
 MODULE = "forerun.data.collectors.latency.cpu_run"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PARTS = 5
-"""Of a window: a fifth of a second each where runs are short, longer than a scheduler's turns."""
+"""Parts of a window: a fifth of a second each where runs are short, longer than a time slice."""
 ENERGY_S = 0.5
 """Shortest window that energy is counted over; the counters move every millisecond."""
 
@@ -30,10 +30,10 @@ class CpuRun:
     """How a trial is run.
 
     Attributes:
-        threads: that compute.
+        threads: number of threads that compute.
         window_s: measured time.
         warm_up_s: time before it.
-        timeout_s: after which a trial is given up.
+        timeout_s: time after which a trial is stopped.
     """
 
     threads: int
@@ -42,7 +42,7 @@ class CpuRun:
     timeout_s: float = 300.0
 
     def apart(self, trial: Trial) -> Row:
-        """The row of a trial, measured in a process of its own; never raises for what it does."""
+        """The row of a trial, measured in a process of its own; failures are in the row."""
         given = json.dumps({"trial": trial.to_json(), "how": asdict(self)})
         count = dict.fromkeys(_THREADS, str(self.threads))
         try:
@@ -77,7 +77,7 @@ class CpuRun:
         except (MemoryError, NoMemory) as error:
             return {"status": "oom", "reason": _printable(str(error) or "out of memory")}
         except Exception as error:
-            # Whatever a runtime raises is what became of this trial, not of the others.
+            # Any exception is the result of this trial and does not concern the others.
             return {"status": "failed", "reason": _printable(f"{type(error).__name__}: {error}")}
         row: Row = {"status": "ok", **timing.columns()}
         peak = peak_mib()
@@ -87,7 +87,7 @@ class CpuRun:
 
 
 def _energy(run: Run, run_ms: float, window_s: float) -> Row:
-    """Energy and power of runs in a window of their own, or why there are none."""
+    """Energy and power of runs in a separate window, or the reason why there are none."""
     from time import perf_counter
 
     from forerun.data.collectors.system.rapl import Rapl

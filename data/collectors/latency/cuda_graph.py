@@ -1,4 +1,4 @@
-"""A run recorded as one CUDA graph, so that the GPU waits for no launches."""
+"""A run recorded as one CUDA graph, so that the GPU does not wait for launches."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,14 +6,14 @@ from typing import Any
 
 Run = Callable[[], object]
 WARM_UP_RUNS = 3
-"""Before recording: libraries choose algorithms and take their workspaces in the first ones."""
+"""Runs before recording: libraries choose algorithms and allocate workspaces in the first ones."""
 
 
 def recorded(run: Run, device: str) -> Run:
-    """The run as one CUDA graph; a recording that fails leaves the process unfit for others.
+    """The run as one CUDA graph; after a failed recording the process cannot record others.
 
     Args:
-        run: that neither waits for the GPU nor asks it anything.
+        run: work to record; it must neither wait for the GPU nor read from it.
         device: `cuda:0`, ...
     """
     import torch
@@ -27,7 +27,7 @@ def recorded(run: Run, device: str) -> Run:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=side):
         kept = run()
-    # The graph knows addresses alone: what it reads and writes must live as long as it does.
+    # The graph holds addresses only: its inputs and outputs must live as long as it does.
     held = (run, kept)
 
     def replay() -> object:
@@ -39,7 +39,7 @@ def recorded(run: Run, device: str) -> Run:
 
 @cache
 def _side_stream(device: str) -> Any:
-    """One for all recordings: libraries keep a workspace for each stream that they have seen."""
+    """One stream for all recordings: libraries keep a workspace for each stream they have seen."""
     import torch
 
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

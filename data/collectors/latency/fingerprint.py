@@ -1,4 +1,4 @@
-"""A one-minute fingerprint of a device: reference operators, and networks where they are given."""
+"""A one-minute fingerprint of a device: reference operators, and optionally networks."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,11 +23,11 @@ ZOO = ("resnet50", "mobilenet-v2", "vit-base", "bert-base-128")
 
 @dataclass(frozen=True)
 class ProbeCollector:
-    """Measures what every device is asked, on the GPU where there is one, else on the processor.
+    """Measures the reference operators, on the GPU where there is one, else on the processor.
 
     Attributes:
-        inner: that measures; the GPU's collector where it can, else the processor's, when None.
-        networks: trials beside the reference operators.
+        inner: measures the trials; the GPU's collector where it can, else the CPU's, when None.
+        networks: trials in addition to the reference operators.
     """
 
     name: ClassVar[str] = "probe"
@@ -44,7 +44,7 @@ class ProbeCollector:
 
         Args:
             device: what rows call it; the GPU's own name or `my-cpu` when empty.
-            threads: of the processor; all that this process may use when None.
+            threads: number of CPU threads; all that this process may use when None.
             networks: trials of whole networks that the device can run.
         """
         power = PowerWindow(WINDOW_S, rest_s=0.3)
@@ -56,11 +56,11 @@ class ProbeCollector:
         return cls(CpuCollector(device or "my-cpu", how=how), networks)
 
     def fixed_s(self, trial: Trial) -> float:
-        """As the inner collector says."""
+        """Seconds of a trial apart from its slowest runs, from the inner collector."""
         return self.inner.fixed_s(trial)
 
     def available(self) -> str | None:
-        """As the inner collector says."""
+        """Why the inner collector cannot measure here; None where it can."""
         return self.inner.available()
 
     def plan(self) -> tuple[Trial, ...]:
@@ -70,11 +70,11 @@ class ProbeCollector:
         return coverage_first((*operators, *self.networks))
 
     def about(self) -> dict[str, Any]:
-        """As the inner collector says."""
+        """Machine and settings, from the inner collector."""
         return self.inner.about()
 
     def measure(self, trial: Trial) -> Row:
-        """As the inner collector does."""
+        """One row, measured by the inner collector."""
         return self.inner.measure(trial)
 
 
@@ -88,7 +88,7 @@ def reference_trials(framework: Executor) -> tuple[Trial, ...]:
 
 
 def zoo_trials() -> tuple[Trial, ...]:
-    """A few networks of the zoo in eager torch, alone and in a batch."""
+    """A few networks of the zoo in eager torch, at batch size 1 and in a batch."""
     return tuple(
         Trial(
             Source(name),

@@ -2,8 +2,8 @@
 
 Also a program: `python -m forerun.data.collectors.latency.gpu`.
 
-Alone it needs torch and nvidia-ml-py, and pandas with pyarrow for the table (without them the rows
-stay in the journal, as JSON lines). Networks stand in the table by their names in the zoo;
+As a program it needs torch and nvidia-ml-py, and pandas with pyarrow for the table (without them
+the rows stay in the journal, as JSON lines). The table holds networks by their names in the zoo;
 `forerun collect graphs TABLE` adds their operator graphs where forerun is installed in full.
 """
 
@@ -30,9 +30,9 @@ from forerun.data.errors import InputError
 
 MODULE = "forerun.data.collectors.latency.gpu"
 LEAST_MINUTES = 0.5
-"""Budget for which a new process is worth its start."""
+"""Least remaining budget, minutes, for which a new process is started."""
 BETWEEN_S = 0.03
-"""From one trial to the next: making operands, giving memory back, writing the row."""
+"""Seconds from one trial to the next: making operands, freeing memory, writing the row."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class GpuCollector:
     """Runs trials one by one on one GPU.
 
     Attributes:
-        index: of the GPU, as torch counts.
+        index: index of the GPU, as torch counts.
         device: what rows call it; the product's name when empty.
         trials: what to measure, in order; a plan of operators and the zoo when None.
-        step: of operators' sizes in that plan.
+        step: step between operators' sizes in that plan.
         only: part of that plan; all of it when None.
         pacing: windows.
     """
@@ -59,12 +59,12 @@ class GpuCollector:
     pacing: Pacing = field(default_factory=Pacing.to_a_budget)
 
     def fixed_s(self, trial: Trial) -> float:
-        """Warm-up and windows."""
+        """Seconds of warm-up and windows."""
         return BETWEEN_S + self.pacing.of(trial).total_s(trial)
 
     def available(self) -> str | None:
         """Why nothing can be measured here; None where something can."""
-        # So that torch and NVML count GPUs alike; it is read when torch first looks for them.
+        # Makes torch number GPUs as NVML does; torch reads it when it first looks for GPUs.
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         try:
             import torch
@@ -77,7 +77,7 @@ class GpuCollector:
         return None
 
     def plan(self) -> tuple[Trial, ...]:
-        """Operators in every precision that the GPU has, and networks in every way they are run."""
+        """Operators in every precision that the GPU has, and networks in every execution mode."""
         import torch
 
         if self.trials is not None:
@@ -86,7 +86,7 @@ class GpuCollector:
         return gpu_plan(precisions, self.step, self.only, self.fixed_s)
 
     def about(self) -> dict[str, Any]:
-        """Device, host and versions."""
+        """Device, host and versions, which a resumed run must share."""
         import torch
 
         run = self._gpu_run
@@ -120,9 +120,9 @@ class GpuCollector:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the GPU to a budget and write a table: 0 when done, 2 where it cannot be measured.
+    """Measure the GPU within a budget and write a table: 0 when done, 2 where it cannot measure.
 
-    Where the GPU is lost to the process, a new one goes on for the rest of the budget.
+    Where the process loses the GPU, a new process continues for the rest of the budget.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     given = _arguments(words)
@@ -134,14 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cannot measure here: {why}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    journal, lost = Journal.beside(given.output), False
+    journal, lost = Journal.for_table(given.output), False
     try:
         journal.open(collector.about())
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     try:
-        done = collect(collector, journal, end - time.monotonic(), tell=_tell)
+        done = collect(collector, journal, end - time.monotonic(), report=_report)
         print(_summary(done), file=sys.stderr)
     except Broken as error:
         lost = True
@@ -169,13 +169,13 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _go_on(words: Sequence[str], minutes: float) -> None:
-    """Become a new process with the same arguments and what is left of the budget."""
+    """Replace this process by a new one with the same arguments and the remaining budget."""
     sys.stderr.flush()
     rest = ["--budget-minutes", f"{minutes:.3f}"]
     os.execv(sys.executable, [sys.executable, "-m", MODULE, *words, *rest])  # noqa: S606
 
 
-def _tell(trial: Trial, row: Row, left_s: float) -> None:
+def _report(trial: Trial, row: Row, left_s: float) -> None:
     print(progress_line(trial, row, left_s), file=sys.stderr, flush=True)
 
 
@@ -184,7 +184,7 @@ def _summary(done: Collected) -> str:
 
 
 def _write(journal: Journal, output: Path) -> str:
-    """The journal as a table; what was done, in one line."""
+    """Write the journal as a table; a line that says what was written."""
     try:
         frame = journal.frame()
         frame.drop(columns=KEY, errors="ignore").to_parquet(output, index=False)

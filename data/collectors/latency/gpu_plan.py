@@ -18,11 +18,11 @@ TENSOR_CORES = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
 PRODUCTS = ("linear", "matmul", "conv", "attention")
 PHASES = ("inference", "training")
 BUILD_S, COMPILE_S, RECORD_S = 0.4, 60.0, 1.0
-"""Guesses at what making a network takes, with its first runs, and compiling and recording it."""
+"""Assumed seconds to build a network, with its first runs, to compile it and to record it."""
 
 
 def precisions_of(capability: tuple[int, int]) -> tuple[str, ...]:
-    """What operators are measured in on a GPU of a compute capability."""
+    """Precisions in which operators are measured on a GPU of a compute capability."""
     return ("fp32", *(name for name, least in TENSOR_CORES.items() if capability >= least))
 
 
@@ -32,10 +32,10 @@ def gpu_plan(
     """Trials in the order to measure them.
 
     Args:
-        precisions: of operators.
-        step: of their sizes.
+        precisions: precisions of operators.
+        step: step between operators' sizes.
         only: part of the plan; all of them side by side when None.
-        fixed_s: of a trial beside making it.
+        fixed_s: seconds of a trial apart from building its workload.
     """
     if only == "operators":
         return coverage_first(operator_trials(dense_sweep(step), precisions))
@@ -48,24 +48,24 @@ def gpu_plan(
 
 
 def operator_trials(operators: Sequence[Operator], precisions: Sequence[str]) -> tuple[Trial, ...]:
-    """Operators in each precision that tells something new of them."""
+    """Operators in each precision whose times add information."""
     return tuple(
         Trial(operator, precision, group=f"{operator.kind} {precision}", flops=flops(operator))
         for operator in operators
         for precision in precisions
-        if _tells(operator.kind, precision)
+        if _is_informative(operator.kind, precision)
     )
 
 
-def _tells(kind: str, precision: str) -> bool:
-    """Products run on units of their own in each precision; others know no tf32."""
+def _is_informative(kind: str, precision: str) -> bool:
+    """Whether a precision changes an operator's time: only matrix products have units for tf32."""
     if precision == "fp8":
         return kind == "linear"
     return kind in PRODUCTS or precision != "tf32"
 
 
 def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
-    """The zoo, eager: in one precision each at all batch sizes in both phases, then in others.
+    """The zoo, eager: each network in one precision at all batch sizes and phases, then in others.
 
     Precisions take turns from network to network; middle batch sizes come first.
     """
@@ -73,9 +73,9 @@ def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
         for place in (1, 0, 2):
             for index, (name, definition) in enumerate(NETWORKS.items()):
                 for phase in PHASES:
-                    ways = _network_precisions(phase, precisions)
-                    if turn < len(ways):
-                        precision = ways[(index + turn) % len(ways)]
+                    used = _network_precisions(phase, precisions)
+                    if turn < len(used):
+                        precision = used[(index + turn) % len(used)]
                         size = definition.sizes[place]
                         yield _trial(name, definition, precision, size, phase)
 
@@ -83,18 +83,18 @@ def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
 def slow_trials(precisions: Sequence[str]) -> Iterator[Trial]:
     """Each network at one batch size, as it was run eagerly: recorded, compiled, compiled to train.
 
-    Small networks come first, since nothing ends a compilation that takes longer than thought.
+    Small networks come first, since a compilation that takes longer than assumed is not cut short.
     """
     zoo = sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
     for how, phase in (("recorded", "inference"), *(("compiled", phase) for phase in PHASES)):
-        ways = _network_precisions(phase, precisions)
+        used = _network_precisions(phase, precisions)
         for index, (name, definition) in zoo:
-            precision, size = ways[index % len(ways)], definition.sizes[index % 3]
+            precision, size = used[index % len(used)], definition.sizes[index % 3]
             yield _trial(name, definition, precision, size, phase, how)
 
 
 def _network_precisions(phase: str, precisions: Sequence[str]) -> tuple[str, ...]:
-    """What networks are run in on a GPU that has some precisions for operators."""
+    """Precisions of networks on a GPU, from those of its operators: 16 bits by autocast."""
     autocast = {"fp16": "amp", "bf16": "amp_bf16"}
     there = [p for p in precisions if p in ("fp32", "tf32")]
     there += [autocast[p] for p in precisions if p in autocast]

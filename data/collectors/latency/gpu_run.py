@@ -1,8 +1,8 @@
 """One trial on an NVIDIA GPU: latency by events, memory at three levels, power, clocks.
 
-Memory is that of running, without what building took; a library's workspace is part of it. Each run
-of an operator is short beside the time its launch takes, so `latency_ms`, of one run that is waited
-for, is often the host's; `kernel_ms` is the GPU's alone, of runs that were queued before it began.
+Memory is that of running, without what building took; a library's workspace is part of it. A run of
+an operator is short compared to its launch, so `latency_ms`, of one synchronised run, is often the
+host's time; `kernel_ms` is the GPU's alone, of runs that were queued before the first one began.
 """
 
 import gc
@@ -18,14 +18,14 @@ from forerun.data.graph import Operator
 
 Run = Callable[[], object]
 BATCH_S = 0.005
-"""Work that is queued before the clock is looked at."""
+"""Seconds of work that are queued between two looks at the clock."""
 QUEUED = 20
 """Runs of an operator that are queued while the GPU waits, at most."""
 CYCLES_PER_S = 2e9
-"""Of a GPU that waits, roughly."""
+"""Rough clock of a waiting GPU, to convert a wait into cycles."""
 CENSORED = ("oom", "failed")
 FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""What libraries say where torch raises no `OutOfMemoryError`."""
+"""Texts of library errors for lack of memory where torch raises no `OutOfMemoryError`."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class GpuRun:
             with torch.cuda.device(self.device):
                 return self._figures(trial, self._prepared(trial))
         except Exception as error:
-            # Whatever a library raises is what became of this trial, not of the others.
+            # Any exception is the result of this trial and does not concern the others.
             full = isinstance(error, torch.cuda.OutOfMemoryError)
             if full or any(words in str(error) for words in FULL):
                 return {"status": "oom", "reason": _line(error)}
             return {"status": "failed", "reason": f"{type(error).__name__}: {_line(error)}"}
 
     def _prepared(self, trial: Trial) -> Run:
-        """What runs a trial, with peaks of memory that leave building out."""
+        """The function that runs a trial; memory peaks are reset after building it."""
         from forerun.data.collectors.latency.cuda_graph import recorded
         from forerun.data.collectors.workloads.torch_run import torch_run
 
@@ -116,11 +116,11 @@ class GpuRun:
         return row | ({"status": "throttled"} if row["throttle"] else {})
 
     def _seconds(self, run: Run) -> float:
-        """One run between two events, waited for."""
+        """Seconds of one synchronised run between two events."""
         return self._between_events(run, 1)
 
     def _kernel_ms(self, run: Run, run_ms: float) -> float:
-        """One run among some that follow each other at once: the GPU waits until all are queued."""
+        """Milliseconds of a run among several back to back: the GPU waits until all are queued."""
         import torch
 
         count = max(1, min(QUEUED, round(1e3 * BATCH_S / max(run_ms, 1e-3))))
@@ -130,7 +130,7 @@ class GpuRun:
         return 1e3 * self._between_events(run, count) / count
 
     def _between_events(self, run: Run, count: int) -> float:
-        """Seconds that some runs take, waited for."""
+        """Seconds of `count` synchronised runs between two events."""
         import torch
 
         event: Any = torch.cuda.Event
@@ -143,7 +143,7 @@ class GpuRun:
         return float(start.elapsed_time(end)) / 1e3
 
     def _queue(self, run: Run, run_ms: float) -> Callable[[], int]:
-        """Runs that follow each other for `BATCH_S`, not waited for."""
+        """A function that queues runs for `BATCH_S` without synchronising."""
         count = max(1, round(1e3 * BATCH_S / max(run_ms, 1e-3)))
 
         def queue() -> int:
@@ -154,7 +154,7 @@ class GpuRun:
         return queue
 
     def _look(self, nvml: Nvml, queue: Callable[[], int]) -> Row:
-        """Clocks, temperature and what slows the device, while it works."""
+        """Clocks, temperature and reasons for throttling while the device works."""
         import torch
 
         queue()
@@ -170,18 +170,18 @@ class GpuRun:
         return count
 
     def _clean(self, trial: Trial, row: Row) -> str:
-        """Give memory back; why nothing runs any more, if so."""
+        """Free memory; a reason where nothing can run any more, else empty."""
         import torch
 
         try:
             if trial.runtime == "compiled":
                 torch.compiler.reset()
             torch.cuda.synchronize(self.device)
-            # Kept for each stream that was ever used: 32 MiB each on a recent GPU.
+            # Workspaces are kept for each stream that was used: 32 MiB each on a recent GPU.
             getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
             simple = isinstance(trial.subject, Operator) and row["status"] not in CENSORED
             if not simple and torch.cuda.memory_allocated(self.device) > MIB:
-                # What still holds memory stands in a circle of references, as errors do.
+                # What still holds memory is part of a reference cycle, as exceptions are.
                 gc.collect()
             torch.cuda.empty_cache()
         except RuntimeError as error:

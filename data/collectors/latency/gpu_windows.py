@@ -1,12 +1,12 @@
 """How much time trials on a GPU get: windows of latency, and windows of power for some of them.
 
-Budgets are minutes and trials are thousands, so time goes where it tells most. Latency settles in
+Budgets are minutes and trials are thousands, so time goes where it informs most. Latency settles in
 some tens of milliseconds. Power does not: the energy counter moves every 20 to 100 ms, and a chip
 takes seconds to warm up. So every network gets a short window between two steps of the counter, and
 one in sixteen a long one in its place, after a rest and a warm-up, by which the short ones can be
-judged; of operators one in six gets a short window and the others none, since their neighbours tell
-of them. Which those are follows from a trial's key, so that a run that goes on chooses as the first
-one did. The column `power_window_s` says what a row's power rests on.
+judged; of operators one in six gets a short window and the others none, since similar operators are
+measured. The choice follows from a trial's key, so that a resumed run chooses as the first one did.
+The column `power_window_s` holds the length of the window that a row's power was measured in.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from forerun.data.collectors.system.nvml import PowerWindow
 from forerun.data.graph import Operator
 
 SHORT_S, LONG_S = 0.2, 2.0
-"""Windows of power."""
+"""Seconds of a short and of a long window of power."""
 REST_S, WARM_UP_S = 0.3, 0.5
-"""Before a long window."""
+"""Seconds of rest and of warm-up before a long window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The windows of one sort of trials.
+    """The windows of one kind of trials.
 
     Attributes:
-        latency: of single runs.
+        latency: window of single runs.
         most: window of power of most trials; None measures none.
         few: the same of one trial in `one_in`.
-        one_in: so many trials.
+        one_in: number of trials of which one gets `few`.
     """
 
     latency: Stopwatch
@@ -43,24 +43,24 @@ class Pace:
         return self.most if int(trial.key, 16) % self.one_in else self.few
 
     def total_s(self, trial: Trial) -> float:
-        """All windows, where single runs are short beside them."""
+        """Seconds of all windows, to which single runs that are short add little."""
         power = self.power(trial)
         return self.latency.total_s + (power.total_s if power else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """The windows of all trials."""
+    """The windows of trials of operators and of networks."""
 
     operators: Pace
     networks: Pace
 
     @classmethod
     def to_a_budget(cls, power_s: float = LONG_S) -> "Pacing":
-        """Thousands of operators, or hundreds of trials of networks, in nine minutes.
+        """Windows for thousands of operators, or hundreds of trials of networks, in nine minutes.
 
         Args:
-            power_s: long windows of power; 0 measures no power at all.
+            power_s: seconds of long windows of power; 0 measures no power.
         """
         short = PowerWindow(min(SHORT_S, power_s)) if power_s > 0 else None
         long = PowerWindow(power_s, WARM_UP_S, REST_S) if power_s > 0 else None
@@ -70,5 +70,5 @@ class Pacing:
         )
 
     def of(self, trial: Trial) -> Pace:
-        """The windows of a trial's sort."""
+        """The windows of a trial's kind."""
         return self.operators if isinstance(trial.subject, Operator) else self.networks

@@ -1,1 +1,1 @@
-"""What every collector runs on: trials, a budget, a journal, a stopwatch, worker processes."""
+"""The machinery of all collectors: trials, budget, journal, stopwatch, worker processes."""

@@ -1,4 +1,4 @@
-"""What to measure first when time is short, and how much of it the next trial will take."""
+"""The order of trials under a time budget, and predictions of how long the next will take."""
 
 from bisect import bisect, insort
 from collections import deque
@@ -11,11 +11,11 @@ from math import log
 from forerun.data.collectors.runner.trial import Trial
 
 WORTH = 1e8
-"""FLOPs from which on a trial tells a rate."""
+"""FLOPs from which on a trial's time gives a rate."""
 ALIKE = 8.0
-"""Factor of work within which trials' rates speak for each other."""
+"""Factor of work within which trials' rates predict each other's."""
 NEAREST = 4
-"""Of those on either side, at most."""
+"""Most trials on either side, by work, whose rates are used for a prediction."""
 
 Seconds = Callable[[Trial], float]
 
@@ -23,8 +23,8 @@ Seconds = Callable[[Trial], float]
 def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """The same trials, each group once before any group twice.
 
-    A group begins with its trial of middle cost and goes on by halves, so that wherever the budget
-    ends, what was measured spans the costs evenly.
+    A group starts with its trial of median cost and continues by bisection, so that wherever the
+    budget ends, the measured trials span the costs evenly.
     """
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -35,7 +35,7 @@ def coverage_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def _from_the_middle(group: Sequence[Trial]) -> list[Trial]:
-    """By cost: the middle, then the middles of both halves, then those of the quarters."""
+    """Trials by cost: the median, then the medians of both halves, then those of the quarters."""
     by_cost = sorted(group, key=work)
     ranges, ordered = deque([(0, len(by_cost))]), []
     while ranges:
@@ -48,11 +48,11 @@ def _from_the_middle(group: Sequence[Trial]) -> list[Trial]:
 
 
 def side_by_side(plans: Iterable[Iterable[Trial]], seconds: Seconds) -> tuple[Trial, ...]:
-    """Several plans as one, each in its order, with as much time for each wherever it ends.
+    """Several plans merged, each in its order, with equal time for each wherever the budget ends.
 
     Args:
-        plans: in the order in which they take turns.
-        seconds: a guess at what a trial takes.
+        plans: the plans, in the order in which they take turns.
+        seconds: predicted seconds of a trial.
     """
 
     def timed(place: int, trials: Sequence[Trial]) -> Iterator[tuple[float, int, int]]:
@@ -71,13 +71,13 @@ def work(trial: Trial) -> float:
 
 @dataclass
 class Budget:
-    """Time for a run of trials, and what the next one will take of it.
+    """A time budget for trials, with predictions of the time of the next one.
 
     Attributes:
-        total_s: in all.
-        fixed_s: of a trial beside its slowest runs: a process, warm-up, windows.
-        rate: FLOP/s thought of until trials tell.
-        runs: that the shortest measurement of a slow workload takes.
+        total_s: seconds in all.
+        fixed_s: seconds of a trial apart from its slowest runs: a process, warm-up, windows.
+        rate: FLOP/s assumed until trials have been measured.
+        runs: number of runs that the shortest measurement of a slow workload takes.
     """
 
     total_s: float
@@ -90,21 +90,21 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Time that is left."""
+        """Seconds of the budget that are left."""
         return self.total_s - self._used_s
 
     def guess_s(self, trial: Trial) -> float:
-        """What a trial will take, by the pace of what ran so far."""
+        """Predicted seconds of a trial, from the pace of the trials so far."""
         middle = self._slowness[len(self._slowness) // 2] if self._slowness else 1.0
         return max(1.0, middle) * self._expected_s(trial)
 
     def _expected_s(self, trial: Trial) -> float:
-        """The same on a machine whose processes start and compile as fast as thought."""
+        """Expected seconds of a trial if starting processes and compiling take what was assumed."""
         slow_runs_s = self.runs * work(trial) / self._rate_of(trial)
         return self.fixed_s(trial) + trial.setup_s + slow_runs_s
 
     def _rate_of(self, trial: Trial) -> float:
-        """The lower quartile of trials of like work, else the nearest: small ones run slower."""
+        """FLOP/s, the lower quartile over trials of similar work, else that of the nearest one."""
         if not self._rates:
             return self.rate
         size = log(max(work(trial), WORTH))
@@ -116,12 +116,12 @@ class Budget:
         return min(near, key=lambda known: abs(known[0] - size))[1]
 
     def spend(self, trial: Trial, took_s: float, run_ms: float | None) -> None:
-        """Book a trial.
+        """Record the time of a trial.
 
         Args:
-            trial: that was measured.
-            took_s: in all.
-            run_ms: one run; None where it failed.
+            trial: the trial that was measured.
+            took_s: seconds that it took in all.
+            run_ms: milliseconds of one run; None where it failed.
         """
         self._used_s += took_s
         insort(self._slowness, took_s / self._expected_s(trial))
@@ -129,7 +129,7 @@ class Budget:
             insort(self._rates, (log(work(trial)), work(trial) / (run_ms / 1e3)))
 
     def within(self, trials: Iterable[Trial]) -> Iterator[Trial]:
-        """The trials that fit, in order; one that does not waits until it does."""
+        """The trials that fit into the budget, in order; others are tried again after each."""
         waiting = list(trials)
         while True:
             fits = next((t for t in waiting if self.guess_s(t) <= self.left_s), None)

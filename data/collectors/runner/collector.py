@@ -1,4 +1,4 @@
-"""What a collector of measurements is, and the loop that all of them run."""
+"""The protocol of collectors of measurements, and the loop that runs them."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from forerun.data.collectors.runner.budget import Budget
 from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.collectors.runner.trial import Row, Trial
 
-Tell = Callable[[Trial, Row, float], None]
+Report = Callable[[Trial, Row, float], None]
 """Called after each trial with its row and the seconds that are left."""
 
 
@@ -20,20 +20,20 @@ class Collector(Protocol):
 
     Attributes:
         name: the verb after `forerun collect`.
-        rate: FLOP/s of a slow machine of its kind, by which the first trials are guessed.
+        rate: FLOP/s of a slow machine of its kind, from which the first times are predicted.
     """
 
     name: ClassVar[str]
     rate: ClassVar[float]
 
     def fixed_s(self, trial: Trial) -> float:
-        """Seconds that a trial takes beside its slowest runs: a process, warm-up, windows."""
+        """Seconds that a trial takes apart from its slowest runs: a process, warm-up, windows."""
 
     def available(self) -> str | None:
         """Why it cannot measure here, in one line; None where it can."""
 
     def plan(self) -> tuple[Trial, ...]:
-        """What it would measure with time without end, what tells most of the rest first."""
+        """Trials that it would measure without a budget, the most informative first."""
 
     def about(self) -> dict[str, Any]:
         """What the rows hold for: machine and settings, which a resumed run must share.
@@ -53,7 +53,7 @@ class Broken(Exception):
     """A collector cannot go on in this process; a new one goes on with the journal.
 
     Args:
-        row: of the trial that broke it.
+        row: row of the trial after which it cannot go on.
         why: one line.
     """
 
@@ -64,7 +64,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What became of a plan.
+    """Outcome of a plan.
 
     Attributes:
         measured: trials taken in this run.
@@ -85,21 +85,21 @@ def collect(
     budget_s: float,
     *,
     unsteady: float | None = None,
-    tell: Tell | None = None,
+    report: Report | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Collected:
     """Measure what the journal lacks, in the order of the plan, until the budget ends.
 
-    Every row is in the journal as soon as it is taken: a run that is killed goes on from there.
+    Every row is in the journal as soon as it is measured: a killed run resumes from there.
 
     Args:
-        collector: that measures.
+        collector: measures each trial.
         journal: where rows are kept.
-        budget_s: time for this run.
+        budget_s: seconds for this run.
         unsteady: spread from which on a trial is measured again in what is left of the budget, the
             least steady first; of both rows the steadier counts. None measures each once.
-        tell: told of each row.
-        clock: seconds.
+        report: called with each trial, its row and the seconds left.
+        clock: returns the time in seconds.
 
     Raises:
         OtherRun: the journal was begun by another machine or with other settings.
@@ -113,7 +113,7 @@ def collect(
     budget, count = Budget(budget_s, collector.fixed_s, collector.rate), 0
 
     def take(trial: Trial, than: float = inf) -> None:
-        """Measure a trial; its row counts where it spreads less."""
+        """Measure a trial; its row is stored where its spread is below `than`."""
         start = clock()
         try:
             row = trial.columns() | about | collector.measure(trial)
@@ -123,8 +123,8 @@ def collect(
         if row.get("spread", 0.0 if than == inf else inf) < than:
             journal.add(trial.key, row)
         budget.spend(trial, clock() - start, row.get("latency_ms"))
-        if tell is not None:
-            tell(trial, row, budget.left_s)
+        if report is not None:
+            report(trial, row, budget.left_s)
 
     for trial in budget.within(todo):
         take(trial)
@@ -140,7 +140,7 @@ def collect(
 
 
 def _spreads(journal: Journal, unsteady: float) -> dict[str, float]:
-    """Trials whose repeats spread more than that."""
+    """Key -> spread of trials whose repeats spread more than `unsteady`."""
     good = (row for row in journal.rows() if row.get("status") == "ok")
     spreads = {str(row[KEY]): float(row.get("spread") or 0.0) for row in good}
     return {key: spread for key, spread in spreads.items() if spread > unsteady}
@@ -151,7 +151,7 @@ def _once(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def progress_line(trial: Trial, row: Row, left_s: float) -> str:
-    """What became of a trial, for people."""
+    """A readable line about a measured trial."""
     if row["status"] in ("ok", "throttled"):
         parts = [f"{row['latency_ms']:.4g} ms, spread {100 * row['spread']:.1f} %"]
         parts.append(f"{row['repeats']} runs")

@@ -1,7 +1,7 @@
-"""Rows kept as they are measured, so that a killed run goes on where it stood.
+"""Rows stored as they are measured, so that a killed run resumes where it stopped.
 
-JSON lines beside the table: the first says what the rows hold for, each further one is a row,
-written at once. A line that a crash cut off is passed over.
+JSON lines in the table's folder: the first says what the rows hold for, each further one is a row,
+written at once. A line that a crash cut short is skipped.
 """
 
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KEY = "trial"
-"""Column that tells trials apart."""
+"""Column that identifies trials."""
 TRIES = 2
 
 
@@ -35,18 +35,18 @@ class Journal:
     """The rows of one table while it grows.
 
     Attributes:
-        lines: about what the rows hold for, then a row each.
+        lines: a line about device and settings, then one line per row.
     """
 
     lines: LineJournal
 
     @classmethod
-    def beside(cls, table: Path) -> "Journal":
+    def for_table(cls, table: Path) -> "Journal":
         """The journal of a table: `<table>.journal` in the same folder."""
         return cls(LineJournal(table.with_name(f"{table.name}.journal")))
 
     def open(self, about: Mapping[str, Any]) -> None:
-        """Begin, or go on with, rows that were taken like this.
+        """Start or resume rows that were measured under the same conditions.
 
         Args:
             about: device, host and settings; what may change from run to run is no part of it.
@@ -79,7 +79,7 @@ class Journal:
         return good | {key for key, count in counts.items() if count >= TRIES}
 
     def add(self, key: str, row: Row) -> None:
-        """Keep a row: it outlives this process when this returns."""
+        """Store a row; once this returns, it survives the end of this process."""
         self.lines.append({KEY: key, **{name: _plain(value) for name, value in row.items()}})
 
     def frame(self) -> "pd.DataFrame":
@@ -92,6 +92,6 @@ class Journal:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as Python's; what is not finite is null."""
+    """A NumPy number as Python's; None where it is not finite."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not isfinite(value) else value

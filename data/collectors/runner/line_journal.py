@@ -1,4 +1,4 @@
-"""A file of JSON lines that is appended to as things happen, and readable wherever it was cut."""
+"""An append-only file of JSON lines that stays readable wherever writing was cut off."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LineJournal:
-    """One JSON object a line; a line that was being written when the collector died is passed over.
+    """One JSON object per line; a line that was cut off by a crash is skipped.
 
     Attributes:
         path: the file; made, with its folder, by the first line.

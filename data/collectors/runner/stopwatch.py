@@ -1,4 +1,4 @@
-"""Timing that says how far it can be trusted: warm-up, median, spread, drift, runs to a budget."""
+"""Timing within a budget, with warm-up and with measures of its reliability: spread and drift."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What the runs of one workload took.
+    """Times of the runs of one workload.
 
     Attributes:
-        median_ms: of single runs, warm-up left out.
+        median_ms: median of single runs, milliseconds, warm-up left out.
         spread: interquartile range over median; 0 where fewer than two runs fitted.
         drift: median of the second half over that of the first, less 1; 0 below four runs.
         repeats: runs that count.
-        window_s: from the start of the first run that counts to the end of the last.
-        fastest_ms: the quickest run of all, also of those that do not count: on a busy machine the
-            nearest to a quiet one.
+        window_s: seconds from the start of the first run that counts to the end of the last.
+        fastest_ms: the quickest of all runs, also of those that do not count: on a busy machine the
+            nearest to the time on an idle one.
     """
 
     median_ms: float
@@ -33,7 +33,7 @@ class Timing:
     fastest_ms: float
 
     def columns(self) -> dict[str, Any]:
-        """As columns of a table of measurements."""
+        """These figures as columns of a table of measurements."""
         return {
             "latency_ms": self.median_ms,
             "spread": self.spread,
@@ -45,9 +45,9 @@ class Timing:
 
     @property
     def steady(self) -> bool:
-        """Whether the halves agree twice as well as single runs do, or within `STEADY`.
+        """Whether drift is at most half the spread, or at most `STEADY`.
 
-        Runs at two levels, one after the other, spread as far as their levels lie apart.
+        Where the level changes between the halves, drift is about as large as the spread.
         """
         return abs(self.drift) <= max(STEADY, self.spread / 2)
 
@@ -61,10 +61,10 @@ class Stopwatch:
         warm_up_s: time of runs before; two run in any case, since the first pays for pages, code
             and compilation.
         least, most: runs that count.
-        parts: into which a window of many runs is cut; the fastest steady part counts, so that
-            what disturbed the others for a while does not.
+        parts: number of parts of a window of many runs; the fastest steady part counts, so that
+            temporary disturbances of the others do not.
         clock: seconds, from any start.
-        seconds: runs once and says how long that took; by the clock when None, on a GPU by events.
+        seconds: runs once and returns the seconds; by the clock when None, on a GPU by events.
     """
 
     budget_s: float = 1.0
@@ -77,7 +77,7 @@ class Stopwatch:
 
     @property
     def total_s(self) -> float:
-        """Warm-up and window, where single runs are short beside them."""
+        """Seconds of warm-up and window, to which single runs that are short add little."""
         return self.warm_up_s + self.budget_s
 
     def time(self, run: Run) -> Timing:
@@ -96,14 +96,14 @@ class Stopwatch:
     def _warm_up(self, run: Run) -> None:
         one = self.seconds or self._by_the_clock
         one(run)
-        # The first run pays for pages, code and compilation, so it tells nothing of the second.
+        # The first run pays for pages, code and compilation, so it does not predict the second.
         second = self.clock()
         one(run)
         while self.clock() - second < self.warm_up_s:
             one(run)
 
     def _window(self, run: Run) -> tuple[list[Timing], float]:
-        """The parts of a window, and how long it took in all."""
+        """The parts of a window, and the seconds that it took in all."""
         one = self.seconds or self._by_the_clock
         times: list[float] = []
         ends: list[float] = []
@@ -112,7 +112,7 @@ class Stopwatch:
             times.append(one(run))
             gone = self.clock() - start
             ends.append(gone)
-            # A run that would end beyond the budget is not begun.
+            # A run that would end beyond the budget is not started.
             if len(times) >= self.least and gone + times[-1] > self.budget_s:
                 break
         count = max(1, min(self.parts, len(times) // PART_RUNS))
@@ -130,13 +130,13 @@ class Stopwatch:
 
 
 STEADY = 0.05
-"""Drift that is noise at any spread."""
+"""Drift up to which a window is steady whatever its spread."""
 PART_RUNS = 5
 """Runs of which a part consists at least, so that its median leaves out a disturbed one or two."""
 
 
 def _agree(parts: Sequence[Timing]) -> bool:
-    """Whether a steady part's level was met by another; one part alone need only be steady."""
+    """Whether another part agrees with a steady part; a single part need only be steady."""
     levels = sorted(part.median_ms for part in parts if part.steady)
     if len(parts) == 1 or not levels:
         return bool(levels)
@@ -148,7 +148,7 @@ def summary(times_s: Sequence[float], window_s: float) -> Timing:
 
     Args:
         times_s: at least one, in the order they were taken.
-        window_s: from the first start to the last end.
+        window_s: seconds from the first start to the last end.
     """
     middle = median(times_s)
     spread = drift = 0.0

@@ -1,4 +1,4 @@
-"""One thing to measure: a workload, how it is run, and the row that it becomes."""
+"""A trial: a workload to measure, its execution mode, and its columns in a row."""
 
 import dataclasses
 import hashlib
@@ -20,10 +20,10 @@ class Source:
     """A whole network that can be run.
 
     Attributes:
-        name: in the zoo of `torch_networks`, or what the table calls it.
+        name: key in the zoo of `torch_networks`, or its name in the table.
         file: an ONNX file that holds it; empty for the zoo.
         graph: digest of its operator graph, or the name of the graph's file; the name when empty.
-        flops: of one run at batch size 1; 0 where not known.
+        flops: FLOPs of one run at batch size 1; 0 where not known.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Trial:
         framework: what runs it.
         runtime: `eager`, `compiled` or `onnxruntime`.
         cuda_graph: launched as one recorded CUDA graph.
-        group: trials of a group tell nearly the same; a plan begins with one of each.
-        flops: of a forward pass at batch size 1, for a guess at its time; 0 where not known.
-        setup_s: a guess at what must be done before it runs, such as compilation.
+        group: trials of a group give nearly the same information; a plan begins with one of each.
+        flops: FLOPs of a forward pass at batch size 1, to estimate its time; 0 where not known.
+        setup_s: assumed seconds of preparation, such as compilation.
     """
 
     subject: Operator | Source
@@ -60,7 +60,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Readable name: workload, batch size, precision, phase and execution mode."""
         how = self.runtime + (" in a CUDA graph" if self.cuda_graph else "")
         if isinstance(self.subject, Operator):
             return f"{self.subject.name}, {self.precision}, {how}"
@@ -68,12 +68,12 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        """Stable: 16 hexadecimal digits of what is run and how."""
+        """Stable key: 16 hexadecimal digits of a hash of workload and execution mode."""
         content = sorted(self.columns().items())
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def columns(self) -> Row:
-        """What a table of measurements says of the run before it took place."""
+        """Columns of a row that are known before the trial is run."""
         is_kernel = isinstance(self.subject, Operator)
         row: Row = {"workload": _workload(self.subject), "label": self.subject.name}
         row |= {"kind": "kernel" if is_kernel else "network", "precision": self.precision}
@@ -91,7 +91,7 @@ class Trial:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Trial":
-        """The trial that `to_json` wrote."""
+        """The trial from what `to_json` returned."""
         fields = dict(content)
         if "source" in fields:
             return cls(Source(**fields.pop("source")), **fields)

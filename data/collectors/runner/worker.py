@@ -1,4 +1,4 @@
-"""Programs that a collector starts, pinned to a CPU, and always ends."""
+"""Child programs of a collector, which are always ended with it."""
 
 import json
 import os
@@ -17,14 +17,14 @@ READY = b"ready"
 
 
 class WorkerFailed(Exception):
-    """A program ended, or said nothing in time, where a line was due."""
+    """A program ended, or printed no line in time."""
 
 
 class Worker:
     """A program in a process group of its own; the group is killed when the block is left.
 
-    Its own group, in this session: a Ctrl-C on the terminal reaches the collector alone, which then
-    ends the programs in order; and the kernel wakes and ends stopped ones if the collector dies.
+    The group is in this session: Ctrl-C on the terminal reaches only the collector, which then ends
+    the programs in order; and the kernel wakes and ends stopped ones if the collector dies.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Worker:
         """
         Args:
             command: program and arguments.
-            talks: it reads and writes lines; everything goes nowhere when False.
+            talks: whether it reads and writes lines; its streams are discarded when False.
             env: environment; this process's when None.
         """
         pipe = subprocess.PIPE if talks else subprocess.DEVNULL
@@ -61,7 +61,7 @@ class Worker:
 
     @property
     def process(self) -> int:
-        """Number of the process, which is also its group's."""
+        """Process id, which is also that of its group."""
         return self._process.pid
 
     def is_alive(self) -> bool:
@@ -69,24 +69,24 @@ class Worker:
         return self._process.poll() is None
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Wait until it says that its work is prepared.
+        """Wait until it reports that its work is prepared.
 
         Raises:
             WorkerFailed: it does not in time, or ends.
         """
         if self._line(timeout_s) != READY:
-            raise WorkerFailed("it did not say that it is ready")
+            raise WorkerFailed("it did not report that it is ready")
 
     def go(self) -> None:
-        """Let it begin."""
+        """Start its work."""
         stdin = self._process.stdin
         if stdin is None:
-            raise WorkerFailed("it takes no orders")
+            raise WorkerFailed("its standard input is closed")
         with suppress(BrokenPipeError):
             stdin.write(b"go\n")
 
     def result(self, timeout_s: float) -> dict[str, Any]:
-        """The JSON object it says at its end.
+        """The JSON object that it prints at its end.
 
         Raises:
             WorkerFailed: there is none in time.
@@ -94,9 +94,9 @@ class Worker:
         try:
             row = json.loads(self._line(timeout_s))
         except ValueError as error:
-            raise WorkerFailed("it said no JSON object") from error
+            raise WorkerFailed("it printed no JSON object") from error
         if not isinstance(row, dict):
-            raise WorkerFailed("it said no JSON object")
+            raise WorkerFailed("it printed no JSON object")
         return row
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -105,7 +105,7 @@ class Worker:
             os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """End all its processes: asked first, then made to."""
+        """End all its processes: by SIGTERM, then by SIGKILL."""
         self.signal_group(signal.SIGTERM)
         self.signal_group(signal.SIGCONT)
         with suppress(subprocess.TimeoutExpired):
@@ -119,7 +119,7 @@ class Worker:
     def _line(self, timeout_s: float) -> bytes:
         stdout = self._process.stdout
         if stdout is None:
-            raise WorkerFailed("it says nothing")
+            raise WorkerFailed("it printed nothing")
         end = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
             left = end - time.monotonic()
@@ -134,7 +134,7 @@ class Worker:
 
 
 def group_cpu_s(group: int) -> float:
-    """Seconds of CPU that the living processes of a group have used, with ended children."""
+    """CPU seconds of a group's running processes, with those of their ended children."""
     total = 0.0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

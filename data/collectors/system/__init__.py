@@ -1,1 +1,1 @@
-"""What the operating system and the devices report of themselves."""
+"""Figures that the operating system and the devices report."""

@@ -1,7 +1,7 @@
-"""Limits and use of the control group this process is in: version 1, version 2, or both (hybrid).
+"""Limits and use of this process's control group: version 1, version 2, or both (hybrid).
 
-Which hierarchy holds a controller is read from /proc/self/cgroup and /proc/self/mounts, so that
-what is bound to version 1 is not looked for in version 2.
+/proc/self/cgroup and /proc/self/mounts say which hierarchy holds a controller, so that one bound to
+version 1 is not looked for in version 2.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,15 +73,15 @@ def sources(found: Layout) -> tuple[Source, ...]:
 
 def cpu_stat(text: str) -> Reading:
     """`cpu.stat` of either version: seconds used and throttled, periods."""
-    found = Reading()
+    reading = Reading()
     for key, value in _pairs(text):
         if key.endswith("_usec"):
-            found.cumulative[f"cgroup.cpu.{key.removesuffix('_usec')}_s"] = value / 1e6
+            reading.cumulative[f"cgroup.cpu.{key.removesuffix('_usec')}_s"] = value / 1e6
         elif key == "throttled_time":
-            found.cumulative["cgroup.cpu.throttled_s"] = value / 1e9
+            reading.cumulative["cgroup.cpu.throttled_s"] = value / 1e9
         elif key.startswith("nr_"):
-            found.cumulative[f"cgroup.cpu.{key}"] = value
-    return found
+            reading.cumulative[f"cgroup.cpu.{key}"] = value
+    return reading
 
 
 def cpuacct_usage(text: str) -> Reading:
@@ -104,13 +104,13 @@ def memory_limit(text: str) -> Reading:
 def memory_stat(text: str) -> Reading:
     """`memory.stat` of either version: pages by use, reclaim events."""
     gauges = {"anon", "file", "cache", "rss", "slab", "sock", "shmem"}
-    found = Reading()
+    reading = Reading()
     for key, value in _pairs(text):
         if key in gauges:
-            found.gauges[f"cgroup.memory.{key}_mib"] = value / MIB
+            reading.gauges[f"cgroup.memory.{key}_mib"] = value / MIB
         elif key.startswith(("pgscan", "pgsteal", "workingset_refault")):
-            found.cumulative[f"cgroup.memory.{key}"] = value
-    return found
+            reading.cumulative[f"cgroup.memory.{key}"] = value
+    return reading
 
 
 def io_stat(text: str) -> Reading:

@@ -1,4 +1,4 @@
-"""Cumulative counters and gauges, and what becomes of counters between two readings."""
+"""Cumulative counters and gauges, and rates of counters between two readings."""
 
 import math
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ LATE = 1.5
 
 @dataclass
 class Reading:
-    """What sources said at one time, by name; what could not be read is not there.
+    """Values of sources at one time, by name; values that could not be read are missing.
 
     Attributes:
         cumulative: counters that only grow.
-        gauges: values of the moment.
+        gauges: instantaneous values.
     """
 
     cumulative: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: "Reading") -> None:
-        """Take over what another reading holds."""
+        """Add the values of another reading."""
         self.cumulative |= other.cumulative
         self.gauges |= other.gauges
 
@@ -36,12 +36,12 @@ class Readable(Protocol):
     """A source that is read on the clock.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
     """
 
     @property
     def name(self) -> str:
-        """As in `sources.json`."""
+        """Name of the source in `sources.json`."""
         ...
 
     def read(self, root: Path) -> Reading:
@@ -59,11 +59,11 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Missing:
-    """A source that this machine has not.
+    """A source that this machine does not have.
 
     Attributes:
-        name: as in `sources.json`.
-        reason: why.
+        name: name of the source in `sources.json`.
+        reason: why it is missing.
     """
 
     name: str
@@ -92,7 +92,7 @@ def growth(before: float, after: float) -> float:
 def rates(
     before: Mapping[str, float], after: Mapping[str, float], seconds: float
 ) -> dict[str, float]:
-    """Growth a second of every counter of the later reading; NaN where the earlier one lacks it.
+    """Rate per second of every counter of the later reading; NaN where the earlier one lacks it.
 
     Args:
         before: name -> value of cumulative counters.

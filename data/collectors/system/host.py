@@ -1,4 +1,4 @@
-"""The machine that measures: processor, limits that hold it down, what else it does."""
+"""The measuring machine: processor, resource limits, and its other load."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ def cpu_model(root: Path = ROOT) -> str:
 def instruction_set(root: Path = ROOT) -> str | None:
     """The widest vectors that runtimes use: `avx512-vnni`, `avx512`, `avx2`, `neon`, ...
 
-    None where the processor does not tell.
+    None where it is unknown.
     """
     text = _text(root / "proc/cpuinfo")
     found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
@@ -53,7 +53,7 @@ def usable_cpus() -> int:
 def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
     """Processors (a share of time, such as 1.5) and memory that a control group allows.
 
-    Of this process's own group, in version 1 or 2; None where nothing is limited or told.
+    Read from this process's own group, version 1 or 2; None where nothing is limited or reported.
     """
     mounts, own = _text(root / "proc/self/mounts"), _text(root / "proc/self/cgroup")
     folders = {name: root / path.lstrip("/") for name, path in layout(mounts, own).folders.items()}
@@ -106,7 +106,7 @@ def library(name: str) -> str | None:
 
 
 def host_columns(root: Path = ROOT) -> dict[str, Any]:
-    """What stays the same while the machine is not rebuilt, as columns of a table."""
+    """Fixed properties of the machine, as columns of a table."""
     return {
         "cpu_model": cpu_model(root),
         "instruction_set": instruction_set(root),

@@ -1,4 +1,4 @@
-"""What this machine says of itself, and which sources it lets a guest read.
+"""Properties of this machine, and the sources that can be read inside a guest.
 
 No host name, address or path of the machine is kept.
 """
@@ -58,18 +58,18 @@ def availability(listed: Sequence[Readable], root: Path = ROOT) -> dict[str, dic
 
 
 def read_all(listed: Sequence[Readable], root: Path = ROOT) -> Reading:
-    """All that can be read now; a source that fails is missing from the reading."""
-    found = Reading()
+    """Values of all sources now; a source that fails is missing from the reading."""
+    reading = Reading()
     for source in listed:
         try:
-            found.add(source.read(root))
+            reading.add(source.read(root))
         except (OSError, ValueError):
             continue
-    return found
+    return reading
 
 
 def read_task(process: int, root: Path = ROOT) -> Mapping[str, float]:
-    """Seconds that a process ran and waited for a CPU; empty where it is gone or not told."""
+    """Seconds that a process ran and waited for a CPU; empty when it has ended or none are read."""
     texts = []
     try:
         for thread in (root / f"proc/{process}/task").iterdir():
@@ -80,7 +80,7 @@ def read_task(process: int, root: Path = ROOT) -> Mapping[str, float]:
 
 
 def facts(cpus: int, root: Path = ROOT) -> dict[str, Any]:
-    """Processor, memory, kernel, caches and hypervisor, as far as they are told.
+    """Processor, memory, kernel, caches and hypervisor, as far as the system reports them.
 
     Args:
         cpus: how many may be used.

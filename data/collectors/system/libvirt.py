@@ -1,4 +1,4 @@
-"""What the host knows of its virtual machines: `virsh domstats`, where libvirt runs.
+"""Metrics of a host's virtual machines: `virsh domstats`, where libvirt runs.
 
 Machines are numbered as they are first seen; their names are not kept.
 """
@@ -15,7 +15,7 @@ SOCKET = "run/libvirt/libvirt-sock"
 TOOL = "virsh"
 COMMAND = ("--readonly", "domstats", "--raw", "--cpu-total", "--balloon", "--vcpu", "--interface")
 LONGEST_S = 0.5
-"""A reading that takes longer is left out: the clock goes on."""
+"""Seconds after which a reading is given up, so that the sampler's clock continues."""
 
 NS = 1e-9
 COUNTED = {
@@ -53,15 +53,15 @@ class Libvirt:
     """All machines of this host.
 
     Attributes:
-        name: as in `sources.json`.
-        numbers: machine -> its number since this was made.
+        name: name of the source in `sources.json`.
+        numbers: machine -> its number, in the order in which they were first seen.
     """
 
     name: str = "libvirt"
     numbers: dict[str, int] = field(default_factory=dict)
 
     def read(self, root: Path) -> Reading:
-        """What virsh tells now.
+        """Output of virsh now, as a reading.
 
         Raises:
             OSError: libvirt does not run here, virsh is missing, refuses or is too slow.
@@ -85,13 +85,13 @@ class Libvirt:
 
 
 def machines(text: str, numbers: dict[str, int]) -> Reading:
-    """The text of `virsh domstats --raw` in numbers; what is not understood is passed over.
+    """Values in the text of `virsh domstats --raw`; lines that are not understood are skipped.
 
     Args:
         text: what virsh printed.
-        numbers: of machines that were seen before; new ones are added.
+        numbers: name -> number of machines seen before; new machines are added.
     """
-    found = Reading()
+    reading = Reading()
     for block in re.split(r"^Domain: ", text, flags=re.MULTILINE)[1:]:
         name, *lines = block.splitlines()
         prefix = f"libvirt.vm{numbers.setdefault(name, len(numbers))}"
@@ -101,12 +101,12 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
             if amount is None:
                 continue
             if field in BALLOON:
-                found.gauges[f"{prefix}.{BALLOON[field]}"] = amount / 1024
+                reading.gauges[f"{prefix}.{BALLOON[field]}"] = amount / 1024
             for pattern, (counter, unit) in _COUNTED.items():
                 if pattern.fullmatch(field):
                     key = f"{prefix}.{counter}"
-                    found.cumulative[key] = found.cumulative.get(key, 0.0) + unit * amount
-    return found
+                    reading.cumulative[key] = reading.cumulative.get(key, 0.0) + unit * amount
+    return reading
 
 
 def _number(text: str) -> float | None:

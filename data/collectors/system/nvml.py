@@ -1,8 +1,8 @@
-"""What an NVIDIA GPU tells of itself: memory, power, energy, clocks, temperature, why it slows.
+"""Memory, power, energy, clocks, temperature and throttling of an NVIDIA GPU through NVML.
 
-Through NVML, by the package nvidia-ml-py. What a device does not support is None. The energy
-counter moves every 20 to 100 ms, so energy is taken between two of its steps; power and utilisation
-speak of up to the second before they are asked, so they count from the second second on.
+Uses the package nvidia-ml-py. Values that a device does not support are None. The energy counter
+moves every 20 to 100 ms, so energy is measured between two of its steps; power and utilisation are
+means over up to the last second, so samples of the first second are left out.
 """
 
 import os
@@ -17,9 +17,9 @@ from typing import Any
 
 MIB = 2**20
 AVERAGED_S = 1.0
-"""Power and utilisation are means over up to so long before a look."""
+"""Seconds before a sample over which power and utilisation are averaged, at most."""
 WAITS_S = 0.1
-"""Two waits for a step of the energy counter, as long as they mostly are."""
+"""Seconds of two typical waits for a step of the energy counter."""
 POWER_CAP = 0x4
 SLOWED: Mapping[int, str] = {
     0x8: "hardware slowdown",
@@ -27,14 +27,14 @@ SLOWED: Mapping[int, str] = {
     0x40: "thermal, by hardware",
     0x80: "power brake",
 }
-"""Reasons that are no part of a device at its own power limit: a run under them is `throttled`."""
+"""Throttling reasons other than the device's own power limit: such a run is `throttled`."""
 _SM, _MEMORY = 1, 2
 _GPU_TEMPERATURE = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at a device; None where it does not tell."""
+    """One sample of a device; None where it reports no value."""
 
     power_w: float | None
     sm_mhz: float | None
@@ -50,7 +50,7 @@ class Nvml:
 
     Attributes:
         library: the module `pynvml`, initialised.
-        handle: the device's.
+        handle: NVML's handle of the device.
     """
 
     library: Any
@@ -58,7 +58,7 @@ class Nvml:
 
     @classmethod
     def visible(cls, index: int = 0) -> "Nvml | str":
-        """The device that CUDA counts as `index`; why there is none where there is none.
+        """The device that CUDA numbers `index`, or the reason why there is none.
 
         CUDA counts those that CUDA_VISIBLE_DEVICES lists, by number or UUID, where it is set.
         """
@@ -83,12 +83,12 @@ class Nvml:
         return None if found is None else found.used / MIB
 
     def energy_j(self) -> float | None:
-        """The energy counter."""
+        """Energy counter of the device, joules; None where it has none."""
         found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if found is None else found / 1e3
 
     def power_limit_w(self) -> float | None:
-        """The limit in force."""
+        """Power limit in force, watts; None where it is not reported."""
         found = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         return None if found is None else found / 1e3
 
@@ -101,7 +101,7 @@ class Nvml:
         return found.decode() if isinstance(found, bytes) else str(found)
 
     def sample(self) -> Sample:
-        """One look, at what changes soonest first."""
+        """One sample; what changes fastest is read first."""
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -129,19 +129,19 @@ class Nvml:
 
 
 def looks(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Columns of some looks: mean clocks, the highest temperature, and what slowed the device.
+    """Columns of some samples: mean clocks, the highest temperature, and reasons for throttling.
 
-    `clock_reasons` are NVML's bits, of all looks together; `throttle` tells in words those that are
-    no part of a device at its own power limit.
+    `clock_reasons` holds NVML's bits of all samples combined; `throttle` names those other than the
+    device's own power limit.
     """
-    told = [sample.reasons for sample in samples if sample.reasons is not None]
-    seen, warm = reduce(or_, told, 0), [sample.temperature_c for sample in samples]
+    reported = [sample.reasons for sample in samples if sample.reasons is not None]
+    seen, warm = reduce(or_, reported, 0), [sample.temperature_c for sample in samples]
     return {
         "sm_clock_mhz": _mean(s.sm_mhz for s in samples),
         "memory_clock_mhz": _mean(s.memory_mhz for s in samples),
         "temperature_c": max((t for t in warm if t is not None), default=None),
-        "clock_reasons": seen if told else None,
-        "power_capped_share": _mean(bool(reasons & POWER_CAP) for reasons in told),
+        "clock_reasons": seen if reported else None,
+        "power_capped_share": _mean(bool(reasons & POWER_CAP) for reasons in reported),
         "throttle": ", ".join(text for bit, text in SLOWED.items() if seen & bit) or None,
     }
 
@@ -153,12 +153,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 @dataclass
 class Watch:
-    """Samples of a device, taken by a thread while a `with` block runs.
+    """Samples of a device, taken by a thread inside a `with` block.
 
     Attributes:
-        device: that is looked at.
-        every_s: between looks.
-        samples: in the order they were taken.
+        device: the device that is sampled.
+        every_s: seconds between samples.
+        samples: samples, in the order they were taken.
     """
 
     device: Nvml
@@ -186,7 +186,7 @@ class Watch:
             self._over.wait(self.every_s)
 
     def columns(self) -> dict[str, Any]:
-        """Those of `looks`; mean power and utilisation, null in a window below `AVERAGED_S`."""
+        """Columns of `looks`, mean power and utilisation; null in a window below `AVERAGED_S`."""
         settled = self.samples[self._settled :]
         return {
             "sampled_power_w": _mean(s.power_w for s in settled),
@@ -201,9 +201,9 @@ class PowerWindow:
 
     Attributes:
         seconds: shortest window.
-        warm_up_s: of runs before it.
-        rest_s: of none before those.
-        step_s: longest wait for a step; a counter that stands still that long is not there.
+        warm_up_s: seconds of runs before it.
+        rest_s: idle seconds before those.
+        step_s: longest wait for a step; a counter that stands still for it is taken as absent.
         clock: seconds.
     """
 
@@ -215,15 +215,15 @@ class PowerWindow:
 
     @property
     def total_s(self) -> float:
-        """Rest, warm-up, window, and two waits for the counter as long as they mostly are."""
+        """Seconds of rest, warm-up, window, and two typical waits for the counter."""
         return self.rest_s + self.warm_up_s + self.seconds + WAITS_S
 
     def measure(self, batch: Callable[[], int], device: Nvml) -> dict[str, Any]:
         """Run batches until the window ends.
 
         Args:
-            batch: runs some milliseconds of work to its end; how many runs that was.
-            device: whose counter and samples count.
+            batch: runs some milliseconds of work to its end and returns the number of runs.
+            device: the device whose counter and samples are read.
 
         Returns:
             `energy_j` of one run, `power_w`, `queued_ms` (wall time of one run where many follow
@@ -250,14 +250,14 @@ class PowerWindow:
         return row | {"power_w": power, "energy_j": power * took / runs}
 
     def _run(self, batch: Callable[[], int], seconds: float) -> int:
-        """Batches for that long; how many runs they were."""
+        """Run batches for some seconds; returns the number of runs."""
         start, runs = self.clock(), 0
         while self.clock() - start < seconds:
             runs += batch()
         return runs
 
     def _step(self, batch: Callable[[], int], device: Nvml) -> tuple[float | None, int]:
-        """Run until the counter moves: its new value, and the runs that it took."""
+        """Run until the counter moves; returns its new value and the number of runs."""
         before, start, runs = device.energy_j(), self.clock(), 0
         while self.clock() - start < self.step_s:
             runs += batch()

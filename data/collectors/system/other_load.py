@@ -1,4 +1,4 @@
-"""What other processes take of the processors while something is measured, and waiting for less."""
+"""Load of other processes while something is measured, and waiting until there is less of it."""
 
 import os
 import time
@@ -8,10 +8,11 @@ from pathlib import Path
 
 ROOT = Path("/")
 BUSY_SHARE = 0.25
-"""Of the processors in use by others, from which on times are taken for disturbed: measured on two
-processors, where a neighbour on the other one slowed small networks by a tenth at this share."""
+"""Share of the processors in use by others from which on a measurement counts as disturbed:
+measured on two processors, where a neighbour on the other one slowed small networks by a tenth at
+this share."""
 STOLEN_SHARE = 0.03
-"""Of the time that a hypervisor gave to others, likewise."""
+"""Share of time stolen by a hypervisor from which on a measurement counts as disturbed."""
 LOOK_S = 0.25
 
 
@@ -20,10 +21,10 @@ class Ticks:
     """Counts since the machine started, in ticks of all processors.
 
     Attributes:
-        busy: that any process ran.
-        stolen: that a hypervisor ran something else while one wanted to.
-        total: of all kinds, idle ones too.
-        own: that this process and those it started and waited for ran.
+        busy: ticks in which any process ran.
+        stolen: ticks in which a hypervisor ran another guest while a process was ready.
+        total: ticks of all kinds, idle ones included.
+        own: ticks of this process and of children that it has waited for.
     """
 
     busy: float
@@ -37,8 +38,8 @@ class OtherLoad:
     """What others took over an interval.
 
     Attributes:
-        busy_share: of all processors' time, without this process and its children.
-        stolen_share: of all processors' time, taken by a hypervisor.
+        busy_share: share of all processors' time in use, without this process and its children.
+        stolen_share: share of all processors' time taken by a hypervisor.
     """
 
     busy_share: float
@@ -46,12 +47,12 @@ class OtherLoad:
 
     @property
     def disturbs(self) -> bool:
-        """Whether times taken meanwhile are doubtful."""
+        """Whether times measured in this interval are doubtful."""
         return self.busy_share > BUSY_SHARE or self.stolen_share > STOLEN_SHARE
 
     @classmethod
     def between(cls, before: Ticks, after: Ticks) -> "OtherLoad":
-        """From two readings; nothing where no time went by."""
+        """Load between two readings; zero shares where no time went by."""
         total = after.total - before.total
         if total <= 0:
             return cls(0.0, 0.0)
@@ -78,14 +79,14 @@ def read_ticks(root: Path = ROOT) -> Ticks | None:
 
 @dataclass
 class QuietWait:
-    """Waits until others leave the processors alone, as long as it may in all.
+    """Waits until other processes leave the processors idle, up to a limit in all.
 
     Attributes:
-        left_s: time for waiting that is left.
-        waited_s: time that was waited.
-        most_s: longest wait at a time.
-        read: takes a reading; None where there is none.
-        sleep: passes time.
+        left_s: seconds that may still be waited.
+        waited_s: seconds waited so far.
+        most_s: longest single wait, seconds.
+        read: takes a reading; returns None where the system has none.
+        sleep: waits for some seconds.
     """
 
     left_s: float = 20.0

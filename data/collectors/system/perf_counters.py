@@ -1,4 +1,4 @@
-"""Hardware counters of every CPU through perf_event_open(2); seldom to be had inside a guest."""
+"""Hardware counters of every CPU through perf_event_open(2); rarely available inside a guest."""
 
 import ctypes
 import os
@@ -31,7 +31,7 @@ ATTRIBUTES: Final = struct.Struct("=IIQQQQQIIQ")
 read format, flags, wakeup, breakpoint type, config1."""
 
 READ_FORMAT: Final = 3
-"""Each reading also tells how long the event was wanted and how long it was counted, ns."""
+"""Each reading also holds the times for which the event was enabled and was counted, ns."""
 
 COUNTED: Final = struct.Struct("=QQQ")
 CLOSE_ON_EXEC: Final = 8
@@ -45,7 +45,7 @@ class PerfCounters:
 
     Attributes:
         files: (CPU, event) -> file descriptor.
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
         totals: (CPU, event) -> the last reading of the file, and events so far.
     """
 
@@ -54,12 +54,12 @@ class PerfCounters:
     totals: dict[tuple[int, str], tuple[int, int, int, float]] = field(default_factory=dict)
 
     def read(self, root: Path) -> Reading:
-        """Events so far by CPU; what came while others were counted is made up for.
+        """Events so far by CPU, scaled up for the time in which other events were counted.
 
         Raises:
             OSError: a counter cannot be read any more.
         """
-        found = Reading()
+        reading = Reading()
         for key, file in self.files.items():
             read = COUNTED.unpack(os.read(file, COUNTED.size))
             *before, total = self.totals.get(key, (0, 0, 0, 0.0))
@@ -68,8 +68,8 @@ class PerfCounters:
                 total += events * (wanted_ns / counted_ns)
                 self.totals[key] = (*read, total)
             if key in self.totals:
-                found.cumulative[f"perf.cpu{key[0]}.{key[1]}"] = total
-        return found
+                reading.cumulative[f"perf.cpu{key[0]}.{key[1]}"] = total
+        return reading
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""What Linux tells every process about the whole machine, under /proc: text into numbers.
+"""Parsers of the files under /proc that describe the whole machine.
 
-Times are in seconds, sizes in bytes, memory in MiB. Parsers are pure and pass over lines that they
-do not understand, so that another kernel's fields are missing rather than wrong.
+Times are in seconds, sizes in bytes, memory in MiB. Parsers are pure and skip lines that they do
+not understand, so that another kernel's fields are missing rather than wrong.
 """
 
 import os
@@ -31,7 +31,7 @@ class Source:
     """One file, and how its text is read.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
         path: relative to the root of the file system.
         parse: text -> reading.
     """
@@ -52,43 +52,43 @@ class Source:
 def stat(text: str, ticks_per_s: float | None = None) -> Reading:
     """/proc/stat: seconds by CPU and kind, switches, forks, interrupts; tasks that run or wait."""
     per_s = ticks_per_s or os.sysconf("SC_CLK_TCK")
-    found = Reading()
+    reading = Reading()
     for key, values in _fields(text):
         if key.startswith("cpu"):
             for kind, ticks in zip(CPU_TIMES, values, strict=False):
-                found.cumulative[f"{key}.{kind}_s"] = ticks / per_s
+                reading.cumulative[f"{key}.{kind}_s"] = ticks / per_s
         elif key in ("ctxt", "processes", "intr", "softirq"):
-            found.cumulative[f"stat.{key}"] = values[0]
+            reading.cumulative[f"stat.{key}"] = values[0]
         elif key in ("procs_running", "procs_blocked"):
-            found.gauges[f"stat.{key}"] = values[0]
-    return found
+            reading.gauges[f"stat.{key}"] = values[0]
+    return reading
 
 
 def pressure(resource: str) -> Callable[[str], Reading]:
     """/proc/pressure/RESOURCE: seconds stalled, and the kernel's own average over 10 s."""
 
     def parse(text: str) -> Reading:
-        found = Reading()
+        reading = Reading()
         for line in text.splitlines():
             kind, *pairs = line.split()
             values = dict(pair.partition("=")[::2] for pair in pairs)
             name = f"pressure.{resource}.{kind}"
             if "total" in values:
-                found.cumulative[f"{name}_s"] = float(values["total"]) / 1e6
+                reading.cumulative[f"{name}_s"] = float(values["total"]) / 1e6
             if "avg10" in values:
-                found.gauges[f"{name}_avg10"] = float(values["avg10"])
-        return found
+                reading.gauges[f"{name}_avg10"] = float(values["avg10"])
+        return reading
 
     return parse
 
 
 def vmstat(text: str) -> Reading:
     """/proc/vmstat: pages by state, and events of the memory manager."""
-    found = Reading()
+    reading = Reading()
     for key, values in _fields(text):
         is_gauge = key.startswith("nr_") and key not in VMSTAT_COUNTERS
-        (found.gauges if is_gauge else found.cumulative)[f"vmstat.{key}"] = values[0]
-    return found
+        (reading.gauges if is_gauge else reading.cumulative)[f"vmstat.{key}"] = values[0]
+    return reading
 
 
 def diskstats(text: str) -> Reading:
@@ -114,9 +114,9 @@ def net_dev(text: str) -> Reading:
         if not colon or len(values) < 16:
             continue
         where = "lo" if interface.strip() == "lo" else "net"
-        for way, part in (("received", values[:4]), ("sent", values[8:12])):
+        for direction, part in (("received", values[:4]), ("sent", values[8:12])):
             for field, word in zip(NET_FIELDS, part, strict=True):
-                name = f"{where}.{way}_{field}"
+                name = f"{where}.{direction}_{field}"
                 found[name] = found.get(name, 0.0) + float(word)
     return Reading(found)
 

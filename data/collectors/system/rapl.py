@@ -1,7 +1,7 @@
-"""Energy of a CPU by its own counters: RAPL, as Linux shows it under /sys/class/powercap.
+"""Energy of a CPU from its RAPL counters, as Linux exposes them under /sys/class/powercap.
 
-Counters of packages are summed; those of cores and graphics are parts of them and are passed over,
-memory (`dram`) counts beside them where it is there. A counter wraps at `max_energy_range_uj`.
+Counters of packages are summed; those of cores and graphics are parts of them and are left out;
+memory (`dram`) is counted separately where present. A counter wraps at `max_energy_range_uj`.
 """
 
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ def _domain(folder: Path) -> Domain | None:
         return None
     kind = name.split("-")[0]
     if kind == "dram":
-        # Each package has a `dram` of its own: the parent tells them apart.
+        # Each package has a `dram` of its own: the parent distinguishes them.
         parent = folder.name.split(":")[1]
         return Domain(f"dram-{parent}", folder / "energy_uj", range_uj)
     return Domain(name, folder / "energy_uj", range_uj) if kind == "package" else None

@@ -1,6 +1,7 @@
-"""What hardware says of the last-level cache and of memory bandwidth: /sys/fs/resctrl.
+"""Hardware monitoring of last-level cache and memory bandwidth: /sys/fs/resctrl.
 
-Seldom to be had inside a guest. Of each L3 cache, for all that belongs to no group of its own.
+Rarely available inside a guest. Values are for each L3 cache, over all tasks without a group of
+their own.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Resctrl:
     """The monitor of the root group.
 
     Attributes:
-        name: as in `sources.json`.
+        name: name of the source in `sources.json`.
     """
 
     name: str = "resctrl"
@@ -29,7 +30,7 @@ class Resctrl:
         Raises:
             OSError: there is no resctrl, or it may not be read.
         """
-        found = Reading()
+        reading = Reading()
         for cache in sorted((root / FOLDER).iterdir()):
             domain, _, number = cache.name.removeprefix("mon_").rpartition("_")
             if domain != "L3":
@@ -38,11 +39,11 @@ class Resctrl:
             for event in COUNTED:
                 value = _number(cache / event)
                 if value is not None:
-                    found.cumulative[f"{prefix}.{event}"] = value
+                    reading.cumulative[f"{prefix}.{event}"] = value
             held = _number(cache / OCCUPANCY)
             if held is not None:
-                found.gauges[f"{prefix}.{OCCUPANCY}_mib"] = held / 2**20
-        return found
+                reading.gauges[f"{prefix}.{OCCUPANCY}_mib"] = held / 2**20
+        return reading
 
 
 def _number(path: Path) -> float | None:

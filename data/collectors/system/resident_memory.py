@@ -1,4 +1,4 @@
-"""Memory of this process as the system counts it."""
+"""Resident memory of this process as the operating system counts it."""
 
 import ctypes
 import gc
@@ -13,12 +13,12 @@ _RESET_PEAK = "5"
 
 
 def resident_mib() -> float | None:
-    """Memory that this process holds, MiB; None where the system does not tell."""
+    """Resident memory of this process now, MiB; None where the system does not report it."""
     return _field("VmRSS")
 
 
 def peak_mib() -> float | None:
-    """The most it held, since it began or since `forget_peak`, MiB."""
+    """Peak of resident memory since the start or since `forget_peak`, MiB."""
     found = _field("VmHWM")
     if found is not None or sys.platform == "win32":
         return found
@@ -29,9 +29,9 @@ def peak_mib() -> float | None:
 
 
 def forget_peak() -> bool:
-    """Give free memory back and count the peak anew; whether the system lets us."""
+    """Return free memory and reset the peak; whether the system allows it."""
     gc.collect()
-    # Only glibc has it.
+    # Only glibc has this function.
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
     try:

@@ -1,1 +1,1 @@
-"""What is measured: operators and networks, through onnxruntime and torch."""
+"""Measured workloads: operators and networks, through onnxruntime and torch."""

@@ -1,4 +1,4 @@
-"""From a trial to something that runs on the processor: through onnxruntime, or through torch."""
+"""Executors of trials on the processor, through onnxruntime or torch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from forerun.data.collectors.workloads.operator_shapes import NotRunnable
 
 Run = Callable[[], object]
 Prepare = Callable[[], Run]
-"""Makes inputs and weights; what is imported before it is no part of a workload's memory."""
+"""Makes inputs and weights; imports made before it do not count as a workload's memory."""
 
 
 class NoMemory(Exception):
@@ -17,10 +17,10 @@ class NoMemory(Exception):
 
 
 def prepare(trial: Trial, threads: int) -> Prepare:
-    """Import the trial's runtime; what is given back builds the workload and gives its run.
+    """Import the trial's runtime; returns a function that builds the workload and returns its run.
 
     Raises:
-        NotRunnable: the runtime has no way to run it.
+        NotRunnable: the runtime cannot run it.
         ImportError: the runtime is not installed.
     """
     if trial.framework == "onnxruntime":

@@ -1,4 +1,4 @@
-"""Builds ONNX networks layer by layer with weights made up; needs the onnx package alone."""
+"""Builds ONNX networks layer by layer with random weights; needs only the onnx package."""
 
 from math import prod, sqrt
 from typing import Any
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 OPSET = 17
 """LayerNormalization became an operator in opset 17; exporters of today write 17 or newer."""
 DRAWN = 2**18 + 1
-"""Normal weights that are drawn; larger tensors repeat them, since times do not depend on them."""
+"""Number of random weights; larger tensors repeat them, since times do not depend on them."""
 
 
 class NetworkBuilder:
@@ -20,7 +20,7 @@ class NetworkBuilder:
     Tensors are named by number. The batch is a free dimension. Shapes are those of one sample.
 
     Args:
-        shape: of the input, without the batch.
+        shape: shape of the input, without the batch dimension.
         tokens: entries of the vocabulary; 0 where the input is an image or a vector.
     """
 
@@ -40,7 +40,7 @@ class NetworkBuilder:
         return name
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Normal weights; their deviation is one over the root of what one output sums up."""
+        """Normal weights with a standard deviation of one over the root of an output's terms."""
         deviation = 1 / sqrt(max(1, prod(shape[1:]))) if scale is None else scale
         return self.constant(np.resize(self._random, shape) * np.float32(deviation))
 
@@ -77,7 +77,7 @@ class NetworkBuilder:
         return self.activate(made, activation)
 
     def batch_norm(self, x: str) -> str:
-        """By running means and variances."""
+        """Batch normalisation with running means and variances."""
         width = self.shapes[x][0]
         ones = [self.constant(np.ones(width, np.float32)) for _ in range(2)]
         zeros = [self.constant(np.full(width, 0.1, np.float32)) for _ in range(2)]
@@ -105,7 +105,7 @@ class NetworkBuilder:
         return self.node("Mul", [product, half], shape)
 
     def pool(self, x: str, kernel: int, stride: int, kind: str = "MaxPool") -> str:
-        """Maxima or means over windows."""
+        """Pooling: maxima or means over windows."""
         channels, height, width = self.shapes[x]
         size = (-(-height // stride), -(-width // stride))
         pads = [0 if stride == kernel else kernel // 2] * 4
@@ -113,7 +113,7 @@ class NetworkBuilder:
         return self.node(kind, [x], (channels, *size), **how)
 
     def mean(self, x: str) -> str:
-        """Of each channel of an image, as a vector."""
+        """Mean of each channel of an image, as a vector."""
         width = self.shapes[x][0]
         return self.node("Flatten", [self.node("GlobalAveragePool", [x], (width, 1, 1))], (width,))
 
@@ -127,11 +127,11 @@ class NetworkBuilder:
         return self.node("Mul", [x, self.node(kind, [outer], (channels, 1, 1))], self.shapes[x])
 
     def add(self, x: str, y: str) -> str:
-        """Element by element."""
+        """Elementwise sum."""
         return self.node("Add", [x, y], self.shapes[x])
 
     def concat(self, parts: list[str]) -> str:
-        """Of channels."""
+        """Concatenation of channels."""
         channels = sum(self.shapes[part][0] for part in parts)
         return self.node("Concat", parts, (channels, *self.shapes[parts[0]][1:]), axis=1)
 
@@ -149,7 +149,7 @@ class NetworkBuilder:
         )
 
     def layer_norm(self, x: str) -> str:
-        """Over the last dimension."""
+        """Layer normalisation over the last dimension."""
         width = self.shapes[x][-1]
         ones = self.constant(np.ones(width, np.float32))
         return self.node(
@@ -157,7 +157,7 @@ class NetworkBuilder:
         )
 
     def reshape(self, x: str, *shape: int) -> str:
-        """Every sample to a shape."""
+        """Reshape every sample; the batch dimension stays."""
         target = self.constant(np.array([0, *shape], np.int64))
         return self.node("Reshape", [x, target], shape)
 
@@ -186,13 +186,13 @@ class NetworkBuilder:
         return self.linear(self.reshape(self.transpose(mixed, 2, 1, 3), length, width), width)
 
     def embed(self, entries: int, width: int) -> str:
-        """Words as vectors, with positions."""
+        """Token embeddings with positions."""
         (length,) = self.shapes["x"]
         words = self.node("Gather", [self.weight(entries, width, scale=0.1), "x"], (length, width))
         return self.node("Add", [words, self.weight(length, width, scale=0.1)], (length, width))
 
     def model(self, output: str) -> bytes:
-        """The ONNX file."""
+        """Content of the ONNX file."""
         shape = ["N", *self.shapes[output]]
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         graph = helper.make_graph(self._nodes, "network", [self._input], [result], self._weights)

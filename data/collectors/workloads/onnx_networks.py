@@ -1,7 +1,7 @@
-"""Networks that a processor is measured on: common building blocks at sizes of their own.
+"""Networks for measurements of a processor: common building blocks at other sizes than published.
 
-None is a published network: those are what people ask about, and what predictions are judged on.
-Blocks follow the papers that are named; widths, depths and images were chosen to span what runs.
+None is a published network, since predictions are queried for and judged on those. Blocks follow
+the named papers; widths, depths and image sizes were chosen to span those in use.
 """
 
 from collections.abc import Callable, Mapping
@@ -235,7 +235,7 @@ class OnnxDefinition:
 
 
 def _quick() -> dict[str, Callable[[], bytes]]:
-    """Those that the two-minute collection measures."""
+    """Networks that the two-minute collection measures, by name."""
     return {
         "cpu-residual-a": (
             partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)
@@ -270,7 +270,7 @@ def _quick() -> dict[str, Callable[[], bytes]]:
 
 
 def _convolutional() -> dict[str, Callable[[], bytes]]:
-    """Further ones that consist of convolutions."""
+    """Further convolutional networks, by name."""
     return {
         "cpu-strided-b": (partial(strided, 224, (48, 160, 256), 1024)),
         "cpu-residual-b": (partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),
@@ -303,7 +303,7 @@ def _convolutional() -> dict[str, Callable[[], bytes]]:
 
 
 def _others() -> dict[str, Callable[[], bytes]]:
-    """Further ones of all kinds."""
+    """Further networks of all kinds, by name."""
     return {
         "cpu-dense-b": (partial(dense, 224, 64, 20, (5, 8, 12, 8))),
         "cpu-branches-b": (partial(branches, 256, 64, 7)),

@@ -1,4 +1,4 @@
-"""What an operator's shapes say about how it runs: padding of windows, order of dimensions."""
+"""Parameters of an operator inferred from its shapes: padding of windows, order of dimensions."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from forerun.data.graph import Operator, Shape
 
 
 class NotRunnable(Exception):
-    """No way is known to run an operator."""
+    """An operator that the collectors cannot run."""
 
 
 def pair(value: Any, count: int) -> tuple[int, ...]:
@@ -15,7 +15,7 @@ def pair(value: Any, count: int) -> tuple[int, ...]:
 
 
 def padding_of(op: Operator) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Kernel, stride and the symmetric padding that a window's shapes tell.
+    """Kernel, stride and the symmetric padding that a window's shapes imply.
 
     Raises:
         NotRunnable: no symmetric padding gives the output.
@@ -33,7 +33,7 @@ def padding_of(op: Operator) -> tuple[tuple[int, ...], tuple[int, ...], tuple[in
 
 
 def turned(source: Shape, target: Shape) -> tuple[int, ...]:
-    """The exchange of the last two dimensions, which is what a copy is measured as.
+    """Exchange of the last two dimensions, as which a copy is measured.
 
     Raises:
         NotRunnable: the output is of another shape.

@@ -19,7 +19,7 @@ from forerun.data.collectors.workloads.single_operators import (
 from forerun.data.graph import Operator
 
 LARGEST = 2**29
-"""Elements of all operands of one operator, at most: 2 GiB in fp32."""
+"""Most elements of all operands of one operator: 2 GiB in fp32."""
 SMALLEST_STEP = 2
 ROWS = ("layer_norm", "softmax", "reduce")
 FUNCTIONS = ("add", "mul", "relu", "gelu")
@@ -28,7 +28,7 @@ FURTHER_LAYERS = (
     *((3072, 768), (4096, 1024), (14336, 4096), (768, 2304), (4096, 6144), (8192, 8192)),
     *((768, 50304), (2048, 32000)),
 )
-"""Widths that transformers lead from and to: perceptrons and back, heads, words."""
+"""Input and output widths of linear layers in transformers: perceptrons, heads, vocabularies."""
 STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))
 """Channels and side of images in networks of four stages."""
 
@@ -49,7 +49,7 @@ def operator_sweep(step: int = 4, largest: int = LARGEST) -> tuple[Operator, ...
 
 
 def dense_sweep(step: int = 2, largest: int = LARGEST) -> tuple[Operator, ...]:
-    """The sweep, and more layers, kernels, functions and rows: for devices that are quick.
+    """The sweep with more layers, kernels, functions and rows, for fast devices.
 
     Args:
         step: factor from one size to the next.
@@ -62,7 +62,7 @@ def dense_sweep(step: int = 2, largest: int = LARGEST) -> tuple[Operator, ...]:
 
 
 def _within(largest: int, operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Each once, those alone that are no larger."""
+    """Distinct operators that are no larger than a limit."""
     found = {op.name: op for op in operators}
     return tuple(op for op in found.values() if touched(op) <= largest)
 

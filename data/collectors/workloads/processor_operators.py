@@ -1,4 +1,4 @@
-"""Operators at the sizes that they have in networks that answer for a few samples on a processor.
+"""Operators at the sizes of inference with a few samples on a processor.
 
 The reference operators of `reference_operators` keep a GPU busy; these take a core milliseconds.
 """
@@ -21,7 +21,7 @@ from forerun.data.graph import Operator
 
 
 def processor_trials(quick: bool = False) -> tuple[Trial, ...]:
-    """The operators in fp32 through onnxruntime; one of each kind where it must be quick."""
+    """Trials of the operators in fp32 through onnxruntime; one of each kind in the quick plan."""
     found = quick_operators() if quick else (*quick_operators(), *further_operators())
     return tuple(
         Trial(op, framework="onnxruntime", runtime="onnxruntime", group=op.kind, flops=flops(op))
@@ -30,7 +30,7 @@ def processor_trials(quick: bool = False) -> tuple[Trial, ...]:
 
 
 def quick_operators() -> tuple[Operator, ...]:
-    """One or two of each kind."""
+    """One or two operators of each kind."""
     return (
         *(linear(*sizes) for sizes in ((128, 512, 2048), (1, 2048, 2048))),
         product(8, 128, 64, 128),
@@ -47,7 +47,7 @@ def quick_operators() -> tuple[Operator, ...]:
 
 
 def further_operators() -> Iterator[Operator]:
-    """A grid around them."""
+    """A grid of sizes around `quick_operators`."""
     for count in (16, 64, 256, 1024):
         for k, n in ((192, 768), (768, 192), (384, 384), (1024, 1024), (768, 3072)):
             yield linear(count, k, n)

@@ -1,7 +1,7 @@
-"""Operators that most networks are made of, at sizes that span what runs: a device is told by them.
+"""Reference operators: those that most networks consist of, at sizes that span common ones.
 
-Each is measured alone in seconds, without a model at hand; as in the sweeps that predictors of
-single kernels are taught with (NeuSight, ASPLOS 2025).
+Their times characterise a device. Each is measured alone in seconds, without a model at hand, as in
+the sweeps that predictors of single kernels are trained on (NeuSight, ASPLOS 2025).
 """
 
 from forerun.data.collectors.workloads.single_operators import conv, elements, linear, product, rows
@@ -9,7 +9,7 @@ from forerun.data.graph import Operator
 
 
 def reference_operators() -> tuple[Operator, ...]:
-    """Products, convolutions, rows and elements, small to large; their names tell kind and size."""
+    """Products, convolutions, rows and elements, small to large; names give kind and size."""
     return (
         *(linear(*sizes) for sizes in ((64, 1024, 1024), (512, 1024, 4096), (4096, 4096, 4096))),
         *(linear(*sizes) for sizes in ((1, 4096, 4096), (16384, 768, 3072))),

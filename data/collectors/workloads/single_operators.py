@@ -1,4 +1,4 @@
-"""Operators made from sizes, as a sweep wants them; their names tell kind and size."""
+"""Operators made from sizes, for sweeps; their names give kind and size."""
 
 from math import prod
 
@@ -6,12 +6,12 @@ from forerun.data.graph import Operator
 
 
 def linear(rows: int, k: int, n: int) -> Operator:
-    """(rows, k) by weights (k, n)."""
+    """A linear layer: (rows, k) times weights (k, n)."""
     return Operator("linear", f"linear {rows}x{k} to {n}", ((rows, k),), ((rows, n),), k * n)
 
 
 def product(batch: int, m: int, k: int, n: int) -> Operator:
-    """(batch, m, k) by (batch, k, n)."""
+    """A batched matrix product: (batch, m, k) times (batch, k, n)."""
     shapes = ((batch, m, k), (batch, k, n))
     return Operator("matmul", f"matmul {batch}x{m}x{k}x{n}", shapes, ((batch, m, n),))
 
@@ -72,7 +72,7 @@ def elements(function: str, count: int) -> Operator:
 
 
 def embedding(count: int, entries: int, width: int) -> Operator:
-    """Rows of a table by index."""
+    """An embedding: rows of a table by index."""
     name = f"embedding {count} of {entries}x{width}"
     return Operator("embedding", name, ((count,),), ((count, width),), entries * width)
 
@@ -84,7 +84,7 @@ def transpose(height: int, width: int) -> Operator:
 
 
 def flops(operator: Operator) -> float:
-    """What an operator of this file computes, for a guess at its time; a multiply-add is two."""
+    """FLOPs of an operator of this file, to estimate its time; a multiply-add counts as two."""
     out = float(sum(map(prod, operator.output_shapes)))
     source = operator.input_shapes[0]
     if operator.kind in ("linear", "matmul"):

@@ -1,4 +1,4 @@
-"""Blocks that networks are put together from, in plain torch, with weights made up."""
+"""Building blocks of networks in plain torch, with random weights."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -111,7 +111,7 @@ def self_attention() -> Any:
 
 @cache
 def embedded() -> Any:
-    """Class: tokens or patches with learnt positions; patches are convolved from images."""
+    """Class: tokens or patches with learned positions; patches are convolved from images."""
     import torch
     from torch import nn
 

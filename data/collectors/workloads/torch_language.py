@@ -57,7 +57,7 @@ def gpt(width: int, depth: int, heads: int, length: int) -> "nn.Module":
 def llama(width: int, depth: int, heads: int, kept: int, inner: int, length: int) -> "nn.Module":
     """Llama's shapes reading a prompt: RMS norms, gated perceptrons, shared keys and values.
 
-    Positions are learnt in place of rotated: two small kernels a layer less.
+    Positions are learned embeddings, not rotary ones: two small kernels fewer per layer.
     """
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""A zoo of networks in plain torch: shapes as published, weights made up, no download.
+"""A zoo of networks in plain torch: published shapes, random weights, no download.
 
 Names end in the image's side or the sequence's length where it is not 224 pixels.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 IMAGE = (3, 224, 224)
 QUICK_GFLOPS = 2000.0
-"""Of a forward pass that takes a big GPU some tens of milliseconds at most."""
+"""Most work of a forward pass that takes a large GPU some tens of milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Definition:
 
     Attributes:
         build: makes the module on torch's default device.
-        shape: of one input, without the batch.
+        shape: shape of one input, without the batch dimension.
         entries: tokens to choose from; 0 where the input is an image.
-        gflops: of one forward pass at batch size 1, a multiply-add counting as two.
+        gflops: GFLOPs of a forward pass at batch size 1; a multiply-add counts as two.
     """
 
     build: Callable[[], "nn.Module"]
@@ -37,17 +37,17 @@ class Definition:
 
     @property
     def family(self) -> Literal["vision", "language"]:
-        """What the input is."""
+        """Kind of its input: images or text."""
         return "language" if self.entries else "vision"
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Batch sizes worth measuring: 1, the most work that is quick on a GPU, and one between."""
+        """Batch sizes to measure: 1, the largest that is quick on a GPU, and one between."""
         doublings = min(8, max(2, floor(log2(QUICK_GFLOPS / self.gflops))))
         return 1, 1 << round(doublings / 2), 1 << doublings
 
     def example(self, batch_size: int, device: str, dtype: Any = None) -> "Tensor":
-        """An input at a batch size."""
+        """A random input of `batch_size` samples."""
         import torch
 
         shape = (batch_size, *self.shape)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[], object]
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-"""Precision -> torch's name; `fp8` is taken by linear layers alone."""
+"""Precision -> torch's name; `fp8` is supported only by linear layers."""
 
 
 class Tensors:
@@ -44,7 +44,7 @@ class Tensors:
 
 
 def operator_run(operator: Operator, precision: str, device: str) -> Run:
-    """What runs an operator once; on a GPU it returns before the GPU is done.
+    """A function that runs an operator once; on a GPU it returns before the GPU is done.
 
     Raises:
         NotRunnable: there is no torch call for it, or not in this precision.
@@ -70,7 +70,7 @@ def _linear(op: Operator, make: Tensors) -> Run:
 
 
 def _fp8_linear(op: Operator, device: str) -> Run:
-    """Both operands in e4m3 with one scale each, summed fast, as engines run them; out in bf16."""
+    """Product of e4m3 operands with one scale each and fast accumulation, giving bf16."""
     import torch
 
     if op.kind != "linear" or len(op.input_shapes[0]) != 2 or not device.startswith("cuda"):

@@ -1,4 +1,4 @@
-"""A trial as something that torch runs, on a processor or a GPU: eager or compiled."""
+"""Runs of trials by torch, on a processor or a GPU, eager or compiled."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -15,14 +15,14 @@ AUTOCAST = {"amp": "float16", "amp_bf16": "bfloat16"}
 
 
 def torch_run(trial: Trial, device: str) -> Run:
-    """What runs a trial once; on a GPU it returns before the GPU is done.
+    """A function that runs a trial once; on a GPU it returns before the GPU is done.
 
     Args:
-        trial: an operator, or a network of the zoo; whether it is to be recorded is not looked at.
+        trial: an operator, or a network of the zoo; whether it is to be recorded is ignored.
         device: `cpu`, `cuda`, `cuda:1`, ...
 
     Raises:
-        NotRunnable: torch has no way to run it there.
+        NotRunnable: torch cannot run it there.
     """
     import torch
 
@@ -30,7 +30,7 @@ def torch_run(trial: Trial, device: str) -> Run:
     torch.backends.cuda.matmul.allow_tf32 = allow
     torch.backends.cudnn.allow_tf32 = allow
     if isinstance(trial.subject, Operator):
-        # Its operands ask for no gradient, so that no mode must be entered for each short run.
+        # Its operands need no gradient, so that no context has to be entered for each short run.
         return operator_run(trial.subject, trial.precision, device)
     return _network_run(trial, trial.subject, device)
 

@@ -2,7 +2,7 @@
 
 One row of a latency table is one architecture on one configuration: a chip with its runtime, batch
 and precision under one name. Phones of HELP are rounded to whole milliseconds; EAGLE's runtimes
-prune edges of a cell that lead nowhere, HELP's PyTorch runs them.
+prune edges of a cell that do not reach its output, HELP's PyTorch runs them.
 Sources: HELP at 45f70eb9 (MIT), EAGLE's tables as copied in NAS-LLM-GNN at 46d3713c (none stated),
 OneProxy at e3c9b2c6 (MIT), HW-NAS-Bench-360 at a9b243e0 (none stated).
 """
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from pandera.pandas import DataFrameSchema
 
 Column = NDArray[np.float64]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
-TAUGHT: Final = 900
-"""Architectures of a source device that teach: those with smaller ids."""
+TRAINING_ARCHITECTURES: Final = 900
+"""Training architectures of a source device: those with ids below this."""
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "nb201": NB201_EDGES,
@@ -57,11 +57,11 @@ LATENCIES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Tables with times of each space."""
 FOLDED: Final = 0.02
-"""A cell that takes less than this share of its device's median has folded away."""
+"""A cell that takes less than this share of its device's median was optimised away."""
 
 
 class NasLatency(Dataset):
-    """Devices unseen but for a few measurements."""
+    """Judged on unseen devices, of which a few measurements are given (few-shot)."""
 
     name = "nas_latency"
     title = "latency of NAS-Bench-201, FBNet and OFA networks on many devices"
@@ -101,7 +101,7 @@ class NasLatency(Dataset):
             checksums="nas_latency_edge360.json",
         ),
     )
-    """Repositories beside the first; what cannot be had of them is left out."""
+    """Repositories after the first; files of them that cannot be fetched are left out."""
     csv_tables = ("devices", "published")
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
@@ -120,7 +120,7 @@ class NasLatency(Dataset):
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas of `SPACE_archs`, of the latency tables, of `devices` and `published`.
 
-        Further columns are allowed: bundles may carry counts of arithmetic beside the choices.
+        Further columns are allowed: bundles may carry counts of arithmetic next to the choices.
         """
         import pandera.pandas as pa
 
@@ -151,31 +151,31 @@ class NasLatency(Dataset):
         return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`nasflat_SPACE/TASK` and `help_SPACE`; leaving one device out is the examiner's."""
-        found = []
+        """`nasflat_SPACE/TASK` and `help_SPACE`; `training` adds leave-one-device-out."""
+        splits = []
         for space in ("nb201", "fbnet", "ofa"):
             table = f"{space}_latency"
             if not bundle.has(table):
                 continue
             rows = bundle.table(table)
-            early = (rows["arch_id"] < TAUGHT).to_numpy()
+            early = (rows["arch_id"] < TRAINING_ARCHITECTURES).to_numpy()
             published = protocols_of(bundle)
             parts = {f"nasflat_{space}/{k}": v for k, v in published.get(space, {}).items()}
-            if theirs := published["help"].get(space):
+            if help_split := published["help"].get(space):
                 parts[f"help_{space}"] = {
-                    "train": theirs["meta_train"],
-                    "test": theirs["meta_test"],
+                    "train": help_split["meta_train"],
+                    "test": help_split["meta_test"],
                 }
             for protocol, devices in parts.items():
                 train = early & is_one_of(rows["device"], devices["train"])
                 judged = is_one_of(rows["device"], devices["test"])
                 if protocol.startswith("help_"):
                     judged = judged & _help_judged(rows, published["help"][space])
-                found.append(Split(protocol, table, train, judged, (), ("device",)))
-        return [split for split in found if split.judged.any()]
+                splits.append(Split(protocol, table, train, judged, (), ("device",)))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `nb201_latency`: cells that folded away, rounded times, duplicates."""
+        """Doubtful rows of `nb201_latency`: cells optimised away, rounded times, duplicates."""
         rows = bundle.table("nb201_latency")
         times = rows["latency_ms"].to_numpy(dtype=np.float64)
         by_device = rows.groupby("device", observed=True)["latency_ms"]
@@ -189,7 +189,7 @@ class NasLatency(Dataset):
 
 
 def device_slug(name: str) -> str:
-    """A configuration's name as a `Device` is called."""
+    """A configuration's name as the name of a `Device`."""
     return name.lower().replace("_", "-").replace(".", "-")
 
 
@@ -207,7 +207,7 @@ def published_protocols() -> dict[str, Any]:
 
 
 def protocols_of(bundle: Bundle) -> dict[str, Any]:
-    """What a bundle's document `tasks` says, else what was published."""
+    """Protocols of a bundle's document `tasks`, else those that were published."""
     if "tasks" in bundle.documents():
         content: dict[str, Any] = bundle.document("tasks")
         return content
@@ -220,21 +220,26 @@ def times_of(rows: "pd.DataFrame", architectures: int) -> dict[str, Column]:
     if "framework" in rows:
         names = names + "_" + rows["framework"].astype(str) + "_" + rows["task"].astype(str)
     found = {}
-    for device, mine in rows.groupby(names, observed=True):
+    for device, of_device in rows.groupby(names, observed=True):
         times = np.full(architectures, np.nan)
-        latency = mine["latency_ms"].to_numpy(dtype=np.float64)
-        times[mine["arch_id"].to_numpy()] = np.where(latency > 0, latency, np.nan)
+        latency = of_device["latency_ms"].to_numpy(dtype=np.float64)
+        times[of_device["arch_id"].to_numpy()] = np.where(latency > 0, latency, np.nan)
         found[str(device)] = times
     return found
 
 
-def middle(times: Column, places: Places) -> Places:
-    """Those of these places that are not among the tenth fastest or slowest of them, ascending."""
-    places = places[times[places] > 0]
-    if not len(places):
-        return places
-    low, high = np.quantile(times[places], [0.1, 0.9])
-    return np.asarray(places[(times[places] >= low) & (times[places] <= high)])
+def middle(times: Column, index: Indices) -> Indices:
+    """The positions of `index` whose times lie between the first and the ninth decile, in order.
+
+    Args:
+        times: n times; rows without a positive time are left out.
+        index: positions in `times`.
+    """
+    index = index[times[index] > 0]
+    if not len(index):
+        return index
+    low, high = np.quantile(times[index], [0.1, 0.9])
+    return np.asarray(index[(times[index] >= low) & (times[index] <= high)])
 
 
 def _help_judged(rows: "pd.DataFrame", protocol: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -242,8 +247,8 @@ def _help_judged(rows: "pd.DataFrame", protocol: Mapping[str, Any]) -> NDArray[n
     queried = rows["arch_id"].between(protocol["n_pool"], last - 1).to_numpy()
     judged = np.zeros(len(rows), dtype=np.bool_)
     for device in protocol["meta_test"]:
-        mine = np.flatnonzero(queried & is_one_of(rows["device"], [device]))
-        if len(mine):
+        of_device = np.flatnonzero(queried & is_one_of(rows["device"], [device]))
+        if len(of_device):
             times = rows["latency_ms"].to_numpy(dtype=np.float64)
-            judged[middle(times, mine)] = True
+            judged[middle(times, of_device)] = True
     return judged

@@ -1,8 +1,9 @@
 """Upstream files of nas_latency as tables: plain lists of times, by architecture.
 
-HELP gives a list a device, in the order of its architectures; EAGLE a dictionary from a cell's
-choices to seconds; OneProxy lists over 1,999 cells that it does not name, told by the times of two
-devices that HELP has too. Files are read as plain data (`forerun.data.upstream.plain_pickle`).
+HELP gives one list per device, in the order of its architectures; EAGLE a dictionary from a cell's
+choices to seconds; OneProxy lists over 1,999 cells that it does not name and that are identified by
+the times of two devices that HELP has too. Files are read as plain data
+(`forerun.data.upstream.plain_pickle`).
 """
 
 import io
@@ -28,7 +29,7 @@ _ONE_PROXY: Final = {
 
 
 def tables_of(raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-    """Architectures and times of each space; what is not there is left out."""
+    """Architectures and times of each space; missing files are left out."""
     found = {"nb201_archs": _cells(raw), "fbnet_archs": _fbnets(raw), "ofa_archs": _ofas(raw)}
     tables: dict[str, pd.DataFrame | None] = dict(found)
     for space, folder in _HELP_SPACES.items():
@@ -43,7 +44,7 @@ def tables_of(raw: RawFiles) -> dict[str, "pd.DataFrame"]:
 
 
 def _read(raw: RawFiles, pattern: str) -> Any:
-    """What the one file of that pattern holds, or None."""
+    """Content of the one file of that pattern, or None."""
     paths = raw.matching(pattern)
     return plain_data(raw.read(paths[0]), paths[0]) if paths else None
 
@@ -126,15 +127,15 @@ def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame | None":
 
 
 def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | None":
-    """OneProxy's devices; a cell is named by its times on raspi4 and pixel3, as HELP has them."""
+    """OneProxy's devices; its times on raspi4 and pixel3, as in HELP, identify a cell."""
     shared = [_read(raw, f"*latency_data/rice_{name}.pickle") for name in ("raspi4", "pixel3")]
     if latency is None or any(times is None for times in shared):
         return None
-    mine = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
-    if any(rows.empty for rows in mine):
+    of_devices = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
+    if any(rows.empty for rows in of_devices):
         return None
-    pairs = zip(*(rows["latency_ms"].tolist() for rows in mine), strict=True)
-    ids = dict(zip(pairs, mine[0]["arch_id"].tolist(), strict=True))
+    pairs = zip(*(rows["latency_ms"].tolist() for rows in of_devices), strict=True)
+    ids = dict(zip(pairs, of_devices[0]["arch_id"].tolist(), strict=True))
     asked = zip(*(np.array(times, dtype=np.float32).tolist() for times in shared), strict=True)
     places = [ids[pair] for pair in asked if pair in ids]
     parts = []
@@ -146,7 +147,7 @@ def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | Non
 
 
 def _edge360(raw: RawFiles) -> "pd.DataFrame | None":
-    """Cells that stand for their isomorphic copies, on every board, runtime and task."""
+    """Cells that represent their isomorphic copies, on every board, runtime and task."""
     import pandas as pd
 
     paths = raw.matching("*results/dataset.parquet")

@@ -32,7 +32,7 @@ MODELS: Final = (
     *("transformerxlbase", "transformerxllarge", "waveglow"),
 )
 LEAST_MIB: Final = 500.0
-"""A trace whose peak is below it missed the run: a CUDA context alone takes about as much."""
+"""A trace with a lower peak does not cover the run: a CUDA context alone takes about as much."""
 
 _RATE = "pytorch/pytorch-train-throughput-{}.csv"
 _BATCH = "pytorch/pytorch-train-bs-{}.csv"
@@ -51,7 +51,7 @@ _COLUMNS = (
 
 
 class LambdaBench(Dataset):
-    """GPUs left out one by one, whatever number of them a system has."""
+    """Leave one GPU model out, with all systems of any number of these GPUs."""
 
     name = "lambda_bench"
     title = "training throughput and GPU memory of ten models on some sixty systems"
@@ -70,19 +70,19 @@ class LambdaBench(Dataset):
     csv_tables = (THROUGHPUT, MEMORY)
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`throughput`, of which zeros (what did not run) are left out, and `monitor_memory`."""
+        """`throughput`, without zeros (workloads that did not run), and `monitor_memory`."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         rates = [part for p in PRECISIONS for part in (_earlier(raw, p), _later(raw, p))]
         rates = [part for part in rates if part is not None]
         if rates:
-            found[THROUGHPUT] = pd.concat(rates, ignore_index=True)[list(_COLUMNS)]
+            tables[THROUGHPUT] = pd.concat(rates, ignore_index=True)[list(_COLUMNS)]
         traces = [row for path in raw.matching(_TRACES) if (row := _trace(raw, path))]
         if traces:
             frame = pd.DataFrame(traces)
-            found[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
-        return found
+            tables[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas of both tables."""
@@ -138,7 +138,7 @@ def gpu_name(system: str) -> str:
 
 
 def usable_memory(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """Rows of `monitor_memory` whose trace saw the run."""
+    """Rows of `monitor_memory` whose trace covers the run."""
     return rows[rows["peak_mem_mib"] >= LEAST_MIB].reset_index(drop=True)
 
 

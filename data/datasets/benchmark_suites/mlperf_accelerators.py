@@ -1,4 +1,4 @@
-"""Accelerators as MLPerf submitters spell them: which part it is, and which share of it is used."""
+"""Accelerators as MLPerf submitters spell them: the part, and the share of it that is used."""
 
 import re
 from typing import Any, Final
@@ -8,7 +8,7 @@ from forerun.data.errors import UnknownDevice
 
 _SLICE: Final = re.compile(r"\((\d+)x(\d)g\.\d+gb mig\)")
 _SLICES: Final = {"a30": 4.0}
-"""Compute slices of a part that can be divided; 7 where nothing is said."""
+"""Compute slices of a part that can be divided; 7 for parts that are not listed."""
 
 _NOISE: Final = re.compile(
     r"\([^)]*\)|virtualized|\bcts\b|nps1-spx|-750w|-02$|,.*$|\btensor core\b|[®™©]|\bgpu$"
@@ -63,7 +63,7 @@ def runs_on_cpu(accelerator: Any) -> bool:
 
 
 def accelerator_key(accelerator: Any, cpu: Any) -> str:
-    """What a row ran on, as a slug: its accelerator, or its CPU where it has none.
+    """Slug of the hardware of a row: its accelerator, or its CPU where it has none.
 
     >>> accelerator_key("NVIDIA A100-SXM-80GB (1x1g.10gb MIG)", "AMD EPYC 7742")
     'a100-sxm-80gb'
@@ -78,7 +78,7 @@ def accelerator_key(accelerator: Any, cpu: Any) -> str:
 
 
 def share_in_use(accelerator: Any) -> float:
-    """Share of a part that a slice of it is; 1 for a whole one.
+    """Share of a part that a slice makes up; 1 for a whole part.
 
     >>> round(share_in_use("NVIDIA A30 (1x1g.6gb MIG)"), 2)
     0.25
@@ -91,7 +91,7 @@ def share_in_use(accelerator: Any) -> float:
 
 
 def accelerator(key: str, on_cpu: bool, catalog: DeviceCatalog) -> Device:
-    """The spec sheet of a slug of `accelerator_key`; a device without figures where none is had."""
+    """The spec sheet of a slug of `accelerator_key`; a device without figures where it has none."""
     try:
         return catalog.get(key)
     except UnknownDevice:

@@ -2,7 +2,7 @@
 
 One row is one result of one system in one round. Power is of the whole system at the wall (CPUs,
 fans and losses of the supply included), never of an accelerator. Results are quoted with their
-round and submission, as MLPerf's policy asks; what is derived here is not verified by MLCommons.
+round and submission, as MLPerf's policy asks; derived values are not verified by MLCommons.
 Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommons.
 """
 
@@ -29,12 +29,12 @@ CLOSED: Final = "closed_division"
 TRAINING: Final = "mlperf_training_v1.0_v3.0"
 ALL_DIVISIONS: Final = "mlperf_inference_v2.0_v4.1"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
-"""Rounds that only teach; every later one is judged by those before it."""
+"""Rounds used for training only; every later one is predicted from those before it."""
 
 FOLDS: Final = 5
 THROUGHPUT: Final = ("Samples/s", "Queries/s")
 TOKENS: Final = ("Tokens/s", "tokens/s")
-"""Of language models, in rows of newer rounds that name the unit; older rows call them samples."""
+"""Units of language models in newer rounds, which name them; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"
 ENERGY: Final = "millijoules"
 POWER_ONLY: Final = ("Watts", ENERGY)
@@ -106,7 +106,7 @@ _SYSTEM: Final = (
 
 
 class MlperfInference(Dataset):
-    """Rounds to come, and accelerators unseen."""
+    """Judged on later rounds and on unseen accelerators."""
 
     name = "mlperf_inference"
     title = "MLPerf Inference results of the closed division (c) MLCommons, with wall power"
@@ -155,19 +155,19 @@ class MlperfInference(Dataset):
         return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`later_rounds/ROUND`: earlier rounds teach; `unseen_accelerator/FOLD`: other hardware.
+        """`later_rounds/ROUND`, trained on earlier rounds, and `unseen_accelerator/FOLD`.
 
         Slices and virtual parts of an accelerator are in its fold.
         """
         rows = bundle.table(CLOSED)
         rounds = rows["round"].astype(str).to_numpy(dtype=np.str_)
         order = round_numbers(rounds)
-        found = []
+        splits = []
         for name in np.unique(rounds):
             judged = rounds == name
             if name not in FIRST_ROUNDS:
                 train = order < order[judged][0]
-                found.append(Split(f"later_rounds/{name}", CLOSED, train, judged, ("round",)))
+                splits.append(Split(f"later_rounds/{name}", CLOSED, train, judged, ("round",)))
         device = device_keys(rows)
         keys = {"device": device}
 
@@ -176,7 +176,7 @@ class MlperfInference(Dataset):
 
         folds = folds_of(device, FOLDS, "unseen_accelerator")
         every = np.ones(len(rows), dtype=np.bool_)
-        return [*found, *leave_folds_out("unseen_accelerator", folds, every, split)]
+        return [*splits, *leave_folds_out("unseen_accelerator", folds, every, split)]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: the same system listed twice with the same result."""
@@ -211,7 +211,7 @@ def _records(raw: RawFiles, pattern: str) -> list[dict[str, Any]]:
 
 
 def _closed(records: list[dict[str, Any]]) -> "pd.DataFrame":
-    """Results once each; those of the last rounds take their power from rows of their own."""
+    """Each result once; in the last rounds power is in separate rows, which are joined."""
     import pandas as pd
 
     names = {*_COLUMNS.values(), *_SAME}
@@ -234,12 +234,12 @@ def _table(records: list[dict[str, Any]], columns: Mapping[str, str]) -> "pd.Dat
 
 
 def _frame(rows: "pd.DataFrame", columns: Mapping[str, str]) -> "pd.DataFrame":
-    """Columns by our names."""
+    """Upstream's columns under this dataset's names, with typed numbers."""
     import pandas as pd
 
     found = {}
-    for name, theirs in columns.items():
-        known = [None if value in _MISSING else value for value in rows[theirs]]
+    for name, upstream_name in columns.items():
+        known = [None if value in _MISSING else value for value in rows[upstream_name]]
         if name in _NUMBERS:
             column = pd.to_numeric(pd.Series(known)).astype("float64")
             found[name] = column.astype("int64") if name in _WHOLE else column

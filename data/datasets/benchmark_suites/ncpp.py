@@ -1,7 +1,7 @@
 """Benchmark scores of Intel Sapphire Rapids machines: the public sample of PerfCastDB.
 
 Every suite of the training rows was run on one CPU part and the test rows come from other parts, so
-no effect of hardware can be learnt here: an example of ingestion and a check of sanity, no ranking.
+no effect of hardware can be learned from it: an example of ingestion and a sanity check only.
 Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 """
 
@@ -45,7 +45,7 @@ _FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
 
 
 class Ncpp(Dataset):
-    """Machines unseen; both tables are judged as one row a run."""
+    """Judged on unseen machines; in both tables one row is one run."""
 
     name = "ncpp"
     title = "benchmark scores of Intel Sapphire Rapids machines (public sample of PerfCastDB)"
@@ -63,13 +63,13 @@ class Ncpp(Dataset):
     )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`train` and `test`, without what names machines or moments of the cluster."""
+        """`train` and `test`, without columns that identify machines or times of the cluster."""
         return {
             part: _runs(raw.read(path), part) for part, path in _FILES.items() if path in raw.paths
         }
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `train`, `test` and of `qdf_specs`, what is known of each part."""
+        """Schemas of `train`, `test` and of `qdf_specs`, the specifications of each part."""
         import pandera.pandas as pa
 
         runs = {name: text() for name in (*TEST, PART, "run_id")}
@@ -82,9 +82,9 @@ class Ncpp(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.
 
-        Within `train` each CPU part in turn is judged by the others; `test` is judged as it is.
+        Within `train` each CPU part in turn is held out; `test` is judged as published.
         """
-        found = []
+        splits = []
         for table in PARTS:
             if not bundle.has(table):
                 continue
@@ -93,8 +93,8 @@ class Ncpp(Dataset):
                 out = part == name
                 train = ~out if table == "train" else np.zeros_like(out)
                 protocol = f"unseen_part_of_{table}/{name}"
-                found.append(Split(protocol, table, train, out, (PART,)))
-        return found
+                splits.append(Split(protocol, table, train, out, (PART,)))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `train`: listed twice, or a score that is not positive."""
@@ -104,7 +104,7 @@ class Ncpp(Dataset):
 
 
 def _runs(content: bytes, part: str) -> "pd.DataFrame":
-    """Rows of one file; sessions on a machine are numbered as they come."""
+    """Rows of one file; sessions on a machine are numbered in order of appearance."""
     import pandas as pd
 
     frame = pd.read_csv(io.BytesIO(content))

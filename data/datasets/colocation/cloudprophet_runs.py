@@ -1,8 +1,8 @@
-"""Application runs on five virtual machines of one server: what each reached, and what ran then.
+"""Application runs on five virtual machines of one server, with their neighbours.
 
 One row of `runs` is one run; each machine runs one application after another, so neighbours change
 during a run. Source: esl-epfl/CloudProphet-Dataset, CC BY-SA 4.0 (CloudProphet, IEEE Transactions
-on Sustainable Computing 2024, arXiv 2309.16333). The hardware metrics of the paper are not here.
+on Sustainable Computing 2024, arXiv 2309.16333). It lacks the paper's hardware metrics.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ APPLICATIONS: Final = (
 NEIGHBOURS: Final = tuple(f"co_{name}" for name in APPLICATIONS)
 """Columns: sum over the other machines of the fraction of the run's time that they ran one."""
 NEIGHBOUR_COLUMNS: Final = (*NEIGHBOURS, "co_ws_users", "co_ds_ops", "co_busy_vms")
-"""Everything that the table tells of neighbours; these and the load may be features."""
+"""All columns about neighbours; these and the load may be features."""
 RESULTS: Final = (
     *("duration_s", "end_unix_s", "perf_value", "ws_metric_ops_s", "ws_post_avg_ms"),
     *("ws_post_max_ms", "ws_post_sd_ms", "ds_runtime_ms", "ds_ops_s", "ds_avg_lat_us"),
@@ -41,13 +41,13 @@ RESULTS: Final = (
 """Columns that are known only after a run, none of which is a feature."""
 USERS_PER_BUCKET: Final = 2
 BUCKETS_PER_DECADE: Final = 5
-"""Loads are compared within buckets: two numbers of users, and a fifth of a decade of operations,
-which holds two of the twenty loads. So a bucket of one machine has ten rows in the median of all
-experiments (three at least), and the operations inside one differ by a tenth of a decade."""
+"""Loads are compared within buckets: of two numbers of users, or of a fifth of a decade of
+operations, which holds two of the twenty loads. A bucket of one machine then has ten rows in the
+median over all experiments (at least three), and its operations differ by a tenth of a decade."""
 
 
 class CloudProphetRuns(PackagedDataset):
-    """An experiment left out, and an application left out."""
+    """Leave one experiment out, and leave one application out."""
 
     name = "cloudprophet_runs"
     title = "application runs on five virtual machines of one server"
@@ -86,11 +86,11 @@ class CloudProphetRuns(PackagedDataset):
             return []
         runs = bundle.table(RUNS)
         known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
-        found = _left_out("leave_one_experiment_out", runs, "exp", known)
-        return found + _left_out("leave_one_application_out", runs, "app", known)
+        splits = _left_out("leave_one_experiment_out", runs, "exp", known)
+        return splits + _left_out("leave_one_application_out", runs, "app", known)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Runs without a result."""
+        """Doubtful rows of `runs`: those without a result."""
         runs = bundle.table(RUNS)
         time_ms = np.where(np.isfinite(speeds(runs)), 1e3 * runs["duration_s"], np.nan)
         return check(runs, Quantities(time_ms=time_ms))
@@ -143,8 +143,8 @@ def relative_speeds(runs: "pd.DataFrame", reference: Mask) -> NDArray[np.float64
 
 def _left_out(protocol: str, runs: "pd.DataFrame", key: str, known: Mask) -> list[Split]:
     values = runs[key].astype(str).to_numpy()
-    found = []
+    splits = []
     for value in np.unique(values[known]):
         out = values == value
-        found.append(Split(f"{protocol}/{value}", RUNS, known & ~out, known & out, (key,)))
-    return found
+        splits.append(Split(f"{protocol}/{value}", RUNS, known & ~out, known & out, (key,)))
+    return splits

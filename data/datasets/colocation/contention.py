@@ -1,8 +1,8 @@
-"""Fixed work beside neighbours on a virtual machine, seen from inside: our own measurements.
+"""Fixed work co-located with neighbours on a virtual machine, measured inside by this project.
 
-One row of `runs` is one run of a victim beside one neighbour; P is what it took alone over what it
-took. `samples` are readings of the machine on a clock of their own, `probe` ticks of the cache
-probe. Protocols follow Alioth (IPDPS 2023), which leaves applications out.
+One row of `runs` is one run of a victim with one neighbour; its relative speed P is its time alone
+over its time in this run. `samples` are readings of the machine on a clock of their own, `probe`
+are ticks of the cache probe. Protocols follow Alioth (IPDPS 2023), which holds applications out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,15 +36,15 @@ FEATURE_GROUPS: Final = (
 )
 """Beginnings of columns of `samples` that may be features: shares of time, lengths of queues, and
 what the probe timed. Rates of counts are not among them: a victim's work is fixed, so its faults,
-forks, switches, interrupts, packets and bytes a second tell how long it took, which is the label.
+forks, switches, interrupts, packets and bytes per second give away its time, which is the label.
 """
 
 
 class Contention(MeasuredDataset):
-    """Families of victims left out, neighbours left out, dynamic neighbours from static ones."""
+    """Leave one family of victims or one neighbour out; static to dynamic neighbours."""
 
     name = "contention"
-    title = "fixed work beside neighbours on a virtual machine, seen from inside"
+    title = "fixed work with neighbours on a virtual machine, seen from inside"
     citation = "measured by forerun collect contention; protocols after Alioth (IPDPS 2023)"
     published = (
         "none on these rows; elsewhere, applications left out: CloudFormer MAE 7.8 % on 206 host "
@@ -77,24 +77,24 @@ class Contention(MeasuredDataset):
         """`leave_one_family_out/FAMILY` (primary), `leave_one_corunner_out/NEIGHBOUR`,
         `static_to_dynamic`.
 
-        Runs that failed or have no reference take no part. Isolated runs teach, where their family
-        does; judged are runs beside a neighbour alone.
+        Runs that failed or have no reference take no part. Isolated runs are training rows where
+        their family is; only runs with a neighbour are judged.
         """
         if not bundle.has("runs"):
             return []
         runs = bundle.table("runs")
         known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
-        beside = known & (runs["neighbour"] != ISOLATED).to_numpy()
-        found = _left_out("leave_one_family_out", runs, "family", known, beside)
-        found += _left_out("leave_one_corunner_out", runs, "neighbour", known, beside)
+        colocated = known & (runs["neighbour"] != ISOLATED).to_numpy()
+        splits = _left_out("leave_one_family_out", runs, "family", known, colocated)
+        splits += _left_out("leave_one_corunner_out", runs, "neighbour", known, colocated)
         dynamic = (runs["mode"] == "dynamic").to_numpy()
-        found.append(
-            Split("static_to_dynamic", "runs", known & ~dynamic, beside & dynamic, ("mode",))
+        splits.append(
+            Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
         )
-        return [split for split in found if split.judged.any()]
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Runs that failed."""
+        """Doubtful rows of `runs`: those that failed."""
         runs = bundle.table("runs")
         wall_ms = runs["wall_s"].to_numpy(dtype=np.float64) * 1e3
         return check(runs, Quantities(time_ms=wall_ms))
@@ -115,9 +115,9 @@ def windows(
     seconds: int,
     columns: Sequence[str] | None = None,
 ) -> NDArray[np.float32]:
-    """The first seconds strictly inside each run, as many for every run.
+    """The first seconds strictly inside each run, equally many for every run.
 
-    Equal length, because the number of readings inside a run tells how long it took.
+    Windows have equal length because the number of readings inside a run gives away its time.
 
     Args:
         runs: n runs.
@@ -142,12 +142,12 @@ def windows(
 
 
 def _left_out(
-    protocol: str, runs: "pd.DataFrame", key: str, known: Mask, beside: Mask
+    protocol: str, runs: "pd.DataFrame", key: str, known: Mask, colocated: Mask
 ) -> list[Split]:
-    """One split a value of a column: its runs beside a neighbour are judged, other values teach."""
+    """One split per value of a column: its co-located runs are judged, other values train."""
     values = runs[key].astype(str).to_numpy()
-    found = []
-    for value in np.unique(values[beside]):
+    splits = []
+    for value in np.unique(values[colocated]):
         out = values == value
-        found.append(Split(f"{protocol}/{value}", "runs", known & ~out, beside & out, (key,)))
-    return found
+        splits.append(Split(f"{protocol}/{value}", "runs", known & ~out, colocated & out, (key,)))
+    return splits

@@ -34,7 +34,7 @@ INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
 
 FOLDS: Final = 20
 JUDGED, VALIDATION = (0, 1, 2), (3, 4, 5)
-"""Of 20 parts of each taught program's designs: 15 % are judged, 15 % kept for validation."""
+"""Parts, of 20, of each training program's designs: 15 % are judged, 15 % validate."""
 
 QUERY: Final = ("tool", "kernel", "pragmas_json")
 RESOURCES: Final = ("bram", "dsp", "lut", "ff")
@@ -47,7 +47,7 @@ _SPACE = "{http://www.gexf.net/1.2draft}"
 
 
 class HLSyn(Dataset):
-    """Programs unseen, and designs unseen of programs that teach."""
+    """Judged on unseen programs, and on unseen designs of programs seen in training."""
 
     name = "hlsyn"
     title = "FPGA designs by high-level synthesis: program graph and directives to cycles and area"
@@ -59,7 +59,7 @@ class HLSyn(Dataset):
     published = (
         "RMSE by target, summed over five: y = log2(1e7 / cycles) / 2 and shares of DSP, BRAM, LUT "
         "and FF; six programs held out by tool, before and after 20 designs of each; 15 % of the "
-        "taught programs' designs"
+        "training programs' designs"
     )
     upstream = Upstream(
         "ZongyueQin",
@@ -69,7 +69,7 @@ class HLSyn(Dataset):
     )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`designs`, `graph_nodes` and `graph_edges`; nothing where the archive is not there."""
+        """`designs`, `graph_nodes` and `graph_edges`; empty where the archive is missing."""
         import pandas as pd
 
         if _ARCHIVE not in raw.paths:
@@ -117,8 +117,8 @@ class HLSyn(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`inductive/TOOL` and `transductive/TOOL`, on designs with a label.
 
-        A program that a tool's inductive split judges teaches that tool nothing; the other tool's
-        rows take no part. Parts of the transductive split follow from a design alone.
+        A program that a tool's inductive split judges is absent from that tool's training rows; the
+        other tool's rows take no part. Parts of the transductive split follow from a design alone.
         """
         if not bundle.has("designs"):
             return []
@@ -126,14 +126,14 @@ class HLSyn(Dataset):
         labelled = np.asarray(designs["latency_cycles"] > 0, dtype=np.bool_)
         out = np.asarray(designs["published_split"] != "train_pool", dtype=np.bool_)
         part = design_parts(designs)
-        found = []
+        splits = []
         for tool in INDUCTIVE:
-            mine = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
-            found.append(_split(f"inductive/{tool}", mine & ~out, mine & out, ("kernel",)))
+            of_tool = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
+            splits.append(_split(f"inductive/{tool}", of_tool & ~out, of_tool & out, ("kernel",)))
             held = np.isin(part, (*JUDGED, *VALIDATION))
-            judged = mine & ~out & np.isin(part, JUDGED)
-            found.append(_split(f"transductive/{tool}", mine & ~out & ~held, judged))
-        return [split for split in found if split.judged.any()]
+            judged = of_tool & ~out & np.isin(part, JUDGED)
+            splits.append(_split(f"transductive/{tool}", of_tool & ~out & ~held, judged))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `designs`: no label, or listed twice."""
@@ -187,7 +187,7 @@ def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[s
     kernel = _RENAMED.get(kernel, kernel)
     if kernel in _UNUSED:
         return [], []
-    # Its archive's checksum was compared: what is parsed is what the authors published.
+    # The archive's checksum was verified: this is the file that the authors published.
     tree = ElementTree.fromstring(content)  # noqa: S314
     titles = {
         (group.get("class"), one.get("id")): one.get("title")
@@ -201,16 +201,16 @@ def _graph(path: str, content: bytes) -> tuple[list[dict[str, Any]], list[dict[s
 
     nodes = []
     for node in tree.iter(f"{_SPACE}node"):
-        said = values(node, "node")
-        numbers = {name: int(said[name]) for name in ("block", "function")}
-        texts = {"text": said["text"], "type": int(said["type"])}
-        said_in_full = said.get("full_text")
+        attributes = values(node, "node")
+        numbers = {name: int(attributes[name]) for name in ("block", "function")}
+        texts = {"text": attributes["text"], "type": int(attributes["type"])}
+        full_text = attributes.get("full_text")
         here = {"kernel": kernel, "node": int(node.get("id", "0"))}
-        nodes.append({**here, **numbers, **texts, "full_text": said_in_full})
+        nodes.append({**here, **numbers, **texts, "full_text": full_text})
     edges = []
     for edge in tree.iter(f"{_SPACE}edge"):
-        said = values(edge, "edge")
+        attributes = values(edge, "edge")
         ends = {"src": int(edge.get("source", "0")), "dst": int(edge.get("target", "0"))}
-        numbers = {name: int(said[name]) for name in ("flow", "position")}
+        numbers = {name: int(attributes[name]) for name in ("flow", "position")}
         edges.append({"kernel": kernel, **ends, **numbers})
     return nodes, edges

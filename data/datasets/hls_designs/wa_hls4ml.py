@@ -34,7 +34,7 @@ _FILE = "results/results_format_test.csv"
 
 
 class WaHls4ml(Dataset):
-    """Widths unseen, and settings unseen of widths that teach."""
+    """Judged on unseen widths, and on unseen settings of widths seen in training."""
 
     name = "wa_hls4ml"
     title = "dense layers by hls4ml: FPGA cycles and area (early grid)"
@@ -52,7 +52,7 @@ class WaHls4ml(Dataset):
     )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`dense_grid_v0`; nothing where the file is not there."""
+        """`dense_grid_v0`; empty where the file is missing."""
         import pandas as pd
 
         if _FILE not in raw.paths:
@@ -95,13 +95,13 @@ class WaHls4ml(Dataset):
             return Split(protocol, TABLE, train, judged, keys, ASKED)
 
         settings = grid[list(ASKED)].astype(str).agg(" ".join, axis=1)
-        found = [
+        splits = [
             *leave_folds_out("unseen_width", width, labelled, split),
             *leave_folds_out(
                 "unseen_setting", folds_of(settings, FOLDS, "setting"), labelled, split
             ),
         ]
-        return [one for one in found if one.judged.any()]
+        return [one for one in splits if one.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: synthesis failed, or the same setting again."""

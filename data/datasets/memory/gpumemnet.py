@@ -2,7 +2,7 @@
 
 Figures are what nvidia-smi shows, sampled once a second for about a minute of fp32 training: they
 hold the CUDA context, workspaces and the allocator's slack. Runs that crashed have no status: they
-are told by their figures (`suspect`).
+are recognised by their figures (`suspect`).
 Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: numbers only.
 """
 
@@ -29,9 +29,9 @@ DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
 CAP_MIB: Final = 38_500.0
 LEAST_OWN_MIB: Final = 200.0
-"""Least that a finished run takes beside its activations: the context alone is more."""
+"""Least that a finished run takes on top of its activations: the context alone is more."""
 NOISE: Final = 0.995
-"""Of a smaller batch's peak: runs differ by as much."""
+"""Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
 FAMILY_FOLDS: Final = 10
 MLP_FOLDS: Final = (3, 5)
 SUSPECT: Final = (
@@ -56,7 +56,7 @@ _MLP_SHARES = ("Avg GRACT", "Avg SMACT", "Avg SMOCC", "Avg FP32A")
 
 
 class GpuMemNet(Dataset):
-    """Random rows of perceptrons, as published, and families of vision models left out."""
+    """Random folds of perceptrons, as published, and held-out families of vision models."""
 
     name = "gpumemnet"
     title = "training peak GPU memory of MLPs and timm models"
@@ -75,19 +75,19 @@ class GpuMemNet(Dataset):
     csv_tables = ("horus_mlp", "published_kfold")
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """One table a file; the CNN and transformer tables are too large to be had."""
+        """One table per file; the CNN and transformer tables are too large to be included."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         for step in ("step1", "step2"):
             if _MLP.format(step) in raw.paths:
-                found[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
+                tables[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
         if _FAKE in raw.paths:
-            found["timm_training_peak"] = _timm(first_sheet(raw.read(_FAKE), _FAKE))
+            tables["timm_training_peak"] = _timm(first_sheet(raw.read(_FAKE), _FAKE))
         if _HORUS in raw.paths:
             rows = first_sheet(raw.read(_HORUS), _HORUS)[1:]
             kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
-            found["horus_mlp"] = pd.DataFrame(
+            tables["horus_mlp"] = pd.DataFrame(
                 {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
             )
         published = [
@@ -97,8 +97,8 @@ class GpuMemNet(Dataset):
             for row in _kfold(raw, estimator, judged)
         ]
         if published:
-            found["published_kfold"] = pd.DataFrame(published)
-        return found
+            tables["published_kfold"] = pd.DataFrame(published)
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; the perceptrons' columns keep their upstream names."""
@@ -125,22 +125,22 @@ class GpuMemNet(Dataset):
             "timm_training_peak": pa.DataFrameSchema(timm),
             "horus_mlp": pa.DataFrameSchema({**horus, "model": text()}),
             "published_kfold": pa.DataFrameSchema(kfold),
-            # Made from the models, not downloaded: kept where a bundle has it.
+            # Made from the models, not downloaded; optional in a bundle.
             "timm_sim_features": pa.DataFrameSchema({"model": text()}),
         }
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`mlp_3fold/FOLD`, `mlp_5fold/FOLD` and `unseen_family/FOLD`, on rows not suspect.
 
-        Out-of-memory rows of other families teach as lower bounds.
+        Out-of-memory rows of other families are training rows as lower bounds.
         """
-        found: list[Split] = []
+        splits: list[Split] = []
         if bundle.has("mlp_step2"):
             names = bundle.table("mlp_step2")["Filename"]
             everything = np.ones(len(names), dtype=np.bool_)
             for folds in MLP_FOLDS:
                 fold = folds_of(names, folds, "mlp")
-                found += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
+                splits += leave_folds_out(f"mlp_{folds}fold", fold, everything, _mlp_split)
         if bundle.has("timm_training_peak"):
             timm = bundle.table("timm_training_peak")
             clean = np.asarray(timm["suspect"] == "", dtype=np.bool_)
@@ -148,11 +148,11 @@ class GpuMemNet(Dataset):
             keys, query = ("family", "model"), ("model", "batch_size")
             fold = folds_of(timm["family"], FAMILY_FOLDS, "family")
             for number_ in np.unique(fold[clean]):
-                mine = fold == number_
-                train, judged = (clean | bound) & ~mine, clean & mine
+                held_out = fold == number_
+                train, judged = (clean | bound) & ~held_out, clean & held_out
                 protocol = f"unseen_family/{number_}"
-                found.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
-        return [split for split in found if split.judged.any()]
+                splits.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
@@ -182,7 +182,7 @@ def family(model: str) -> str:
 
 
 def suspects(rows: "pd.DataFrame") -> list[str]:
-    """Why each run cannot have finished as it should; empty where nothing speaks against it.
+    """Reason why each run cannot have finished properly; empty for runs that are not suspect.
 
     Args:
         rows: columns of `timm_training_peak` but `family` and `suspect`.

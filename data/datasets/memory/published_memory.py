@@ -2,7 +2,7 @@
 
 One row of `table` is one line of one published table, with repository, path, commit and line.
 `graphs` holds operator graphs of the networks whose configuration is public and certain. Only
-facts were taken: figures and settings, no prose. What was measured differs (`tool`): memory in
+facts were taken: figures and settings, no prose. The measured quantity differs (`tool`): memory in
 tensors, memory that the allocator holds, or memory of the whole device.
 """
 
@@ -41,18 +41,18 @@ TOOLS: Final[tuple[tuple[str, str], ...]] = (
     (r"nvml device used", DEVICE),
     (r".*nvidia-smi style", DEVICE),
 )
-"""What a row's `tool` begins with -> the metric it measured. torchtune's active memory is in blocks
-that tensors or streams still use, which is what is allocated on one stream; torchtitan prints
+"""Prefix of a row's `tool` -> metric that it measured. torchtune's active memory is in blocks that
+tensors or streams still use, which is the allocated memory on one stream; torchtitan prints
 `max_reserved_gib` (its components/metrics.py). Other tools do not say what they measured."""
 
 NAMED: Final[Mapping[tuple[str, str], str]] = {
     ("pytorch/ao", "torchao/optim/README.md"): ALLOCATED,
 }
-"""(repository, path) -> metric where `tool` does not say it but the script does: torchao's
+"""(repository, path) -> metric where `tool` does not state it but the script does: torchao's
 benchmarks/benchmark_low_bit_adam.py prints `max_memory_allocated`."""
 
 BYTES_FROM: Final = 1e7
-"""Megabytes from which on a figure must be bytes: tables of BEiT and data2vec print 3.766570e+08
+"""Figure in megabytes above which it must be bytes: tables of BEiT and data2vec print 3.766570e+08
 under "MB", and no device has 10 TB."""
 
 KINDS: Final[Mapping[str, str]] = {
@@ -70,7 +70,7 @@ IDENTITY: Final = (
     *("checkpointing", "grad_accum", "layout", "attention", "compile", "config", "gpu"),
     *("layers", "hidden", "source_section"),
 )
-"""Columns that together make one question."""
+"""Columns that together make one query."""
 
 REPEAT: Final = (*IDENTITY, "peak_printed")
 """Columns that two prints of one measurement share."""
@@ -107,7 +107,7 @@ _NUMBERS = ("lora_rank", "time_printed", "source_line", "bits")
 
 
 class PublishedMemory(PackagedDataset):
-    """Peak memory of networks in training and inference, a model or a source left out."""
+    """Peak memory of networks in training and inference; leave one model or one source out."""
 
     name = "published_memory"
     title = "published peak memory of training and inference set-ups"
@@ -142,11 +142,11 @@ class PublishedMemory(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        found = _left_out("unseen_model", "family", table, families(table["model"]), kept)
-        return found + _left_out("unseen_source", "source", table, sources(table), kept)
+        splits = _left_out("unseen_model", "family", table, families(table["model"]), kept)
+        return splits + _left_out("unseen_source", "source", table, sources(table), kept)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Repeats of a row above."""
+        """Doubtful rows of `table`: repeats of an earlier row."""
         return check(bundle.table("table"), Quantities(), same=REPEAT)
 
 
@@ -177,7 +177,7 @@ def peak_mib(table: "Table") -> NDArray[np.float64]:
 
 
 def metrics(table: "Table") -> NDArray[np.str_]:
-    """Metric that each of n rows measured, by its `tool`; empty where nothing says it."""
+    """Metric that each of n rows measured, by its `tool`; empty where unknown."""
     columns = (
         table[name].fillna("").astype(str) for name in ("tool", "source_repo", "source_path")
     )
@@ -191,7 +191,7 @@ def phases(table: "Table") -> NDArray[np.str_]:
 
 
 def sources(table: "Table") -> NDArray[np.str_]:
-    """Short name of the repository that each of n rows stands in."""
+    """Short name of the repository that each of n rows comes from."""
     names = (str(repo).partition(" ")[0].partition("/")[2] for repo in table["source_repo"])
     return np.array([name.lower() for name in names], dtype=np.str_)
 
@@ -219,10 +219,12 @@ def _metric(tool: str, repository: str, path: str) -> str:
 def _left_out(
     protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
 ) -> list[Split]:
-    """One split a value: its rows are judged, those of the others train."""
-    found = []
+    """One split per value: its rows are judged, those of the others train."""
+    splits = []
     for value in np.unique(values[kept]):
         out = values == value
         masks = (kept & ~out, kept & out)
-        found.append(Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values}))
-    return found
+        splits.append(
+            Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values})
+        )
+    return splits

@@ -69,7 +69,7 @@ _HEADINGS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 class DeepBench(Dataset):
-    """GPUs left out one by one, and architectures left out whole."""
+    """Leave one GPU out, and leave one architecture out."""
 
     name = "deepbench"
     title = "times of matrix products, convolutions and recurrent layers on ten devices"
@@ -98,13 +98,13 @@ class DeepBench(Dataset):
             "conv": ("device", "suite", "precision", "precision_note", *_CONV),
             "rnn": ("device", "suite", "cell", "precision", *_RNN),
         }
-        found = {}
+        tables = {}
         for name, listed in rows.items():
             if listed:
                 frame = pd.DataFrame(listed).reindex(columns=list(columns[name]))
                 whole = "n" if name == "gemm" else "batch"
-                found[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
-        return found
+                tables[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; sizes are whole numbers in floating point, as the workbooks hold them."""
@@ -136,7 +136,7 @@ class DeepBench(Dataset):
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/ARCHITECTURE`."""
-        found = []
+        splits = []
         for table in TABLES:
             if not bundle.has(table):
                 continue
@@ -144,14 +144,14 @@ class DeepBench(Dataset):
             for device in np.unique(devices):
                 out = devices == device
                 protocol = f"unseen_device/{table}/{device}"
-                found.append(Split(protocol, table, ~out, out, ("device",)))
+                splits.append(Split(protocol, table, ~out, out, ("device",)))
             generations = np.array([GENERATION.get(d, d) for d in devices], dtype=np.str_)
             derived = {"generation": generations}
             for name in sorted(set(GENERATION.values()) & set(generations.tolist())):
                 out = generations == name
                 protocol, keys = f"unseen_generation/{table}/{name}", ("device", "generation")
-                found.append(Split(protocol, table, ~out, out, keys, (), derived))
-        return found
+                splits.append(Split(protocol, table, ~out, out, keys, (), derived))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `gemm`: duplicates, and times of a few steps of the clock."""
@@ -166,8 +166,8 @@ class DeepBench(Dataset):
 def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(table, row) of each measurement of one sheet.
 
-    A section begins with its name in the first column; the headings stand in the same row, or in
-    the next.
+    A section starts with its name in the first column; its headings are in the same row or in the
+    next.
     """
     found = _DEVICE.search(path)
     suite = "train" if "/train/" in path else "inference"
@@ -217,7 +217,7 @@ def _is_measured(cells: Mapping[str, Cell]) -> bool:
 
 
 def _numbers(cells: Mapping[str, Cell]) -> dict[str, float]:
-    """Cells as numbers; what is said to be not applicable is not measured."""
+    """Cells as numbers; cells marked as not applicable are missing."""
     return {n: value if isinstance(value, float) else np.nan for n, value in cells.items()}
 
 

@@ -39,7 +39,7 @@ _LAUNCH_BOUND_MS = 0.02
 
 
 class NeuSight(Dataset):
-    """Operators of five GPUs teach, unseen GPUs and whole networks are judged."""
+    """Trained on operators of five GPUs, judged on unseen GPUs and on whole networks."""
 
     name = "neusight"
     title = "operator and end-to-end latency on 11 GPUs (fp32)"
@@ -93,25 +93,26 @@ class NeuSight(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device` (NVIDIA), `unseen_device_amd`, `leave_one_gpu_out/DEVICE`, `end_to_end`.
 
-        The published protocol is `unseen_device`: train rows of five GPUs teach, test rows of
-        every other NVIDIA GPU (or GPU unknown to the paper) are judged, and its train rows, such
-        as the convolutions of the A100 80GB, are used by nobody. No end-to-end row ever teaches.
+        The published protocol is `unseen_device`: it trains on the train rows of five GPUs and
+        judges the test rows of every other NVIDIA GPU (or GPU unknown to the paper). Train rows of
+        the others, such as the convolutions of the A100 80GB, are not used. No end-to-end row is
+        ever a training row.
         """
-        found = []
+        splits = []
         if bundle.has("ops"):
-            found += _operator_splits(bundle.table("ops"))
+            splits += _operator_splits(bundle.table("ops"))
         if bundle.has("e2e"):
             rows = len(bundle.table("e2e"))
             nobody, all_rows = np.zeros(rows, dtype=np.bool_), np.ones(rows, dtype=np.bool_)
-            found.append(Split("end_to_end", "e2e", nobody, all_rows))
-        return [split for split in found if split.judged.any()]
+            splits.append(Split("end_to_end", "e2e", nobody, all_rows))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `ops`: duplicates, the impossible, throttled groups."""
+        """Doubtful rows of `ops`: duplicates, impossible values, throttled groups."""
         return self.flags_of(bundle.table("ops"), bundle.table("devices"))
 
     def flags_of(self, ops: "pd.DataFrame", devices: "pd.DataFrame") -> "pd.DataFrame":
-        """Doubtful rows among these alone, so that training rows are checked without the judged."""
+        """Doubtful rows of a selection, so that training rows are checked without judged rows."""
         bound, floor = bounds_ms(ops, devices)
         latency = ops["latency_ms"].to_numpy(dtype=np.float64)
         utilisation = np.where(bound > _LAUNCH_BOUND_MS, bound / latency, np.nan)
@@ -124,7 +125,7 @@ class NeuSight(Dataset):
 
 
 def e2e_roles(e2e: "pd.DataFrame") -> "pd.DataFrame":
-    """Which rows of the `e2e` table are of devices and models that the paper calls seen.
+    """Rows of the `e2e` table whose device or model the paper calls seen.
 
     Returns:
         n rows of `device_seen` and `model_seen`.
@@ -143,7 +144,7 @@ def e2e_roles(e2e: "pd.DataFrame") -> "pd.DataFrame":
 def bounds_ms(
     ops: "pd.DataFrame", devices: "pd.DataFrame"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Roofline time of each operator by the paper's spec sheets, and a time nothing can undercut.
+    """Roofline time of each operator by the paper's spec sheets, and a strict lower bound.
 
     The second counts arithmetic alone (a small tensor stays in cache, a convolution may run by
     Winograd's algorithm). NaN for devices without a sheet.
@@ -170,7 +171,7 @@ def bounds_ms(
 
 def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
     device, part = ops["device"], ops["split_published"].astype(str)
-    teaches, tested = is_one_of(part, ("train",)), is_one_of(part, ("test",))
+    train_part, tested = is_one_of(part, ("train",)), is_one_of(part, ("test",))
     amd = np.asarray(device.astype(str).str.startswith("AMD"), dtype=np.bool_)
 
     def split(protocol: str, train: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Split:
@@ -180,15 +181,15 @@ def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
         is_one_of(device, NVIDIA_TRAINING),
         is_one_of(device, AMD_TRAINING),
     )
-    found = [
-        split("unseen_device", teaches & nvidia_trained, tested & ~nvidia_trained & ~amd),
-        split("unseen_device_amd", teaches & amd_trained, tested & ~amd_trained & amd),
+    splits = [
+        split("unseen_device", train_part & nvidia_trained, tested & ~nvidia_trained & ~amd),
+        split("unseen_device_amd", train_part & amd_trained, tested & ~amd_trained & amd),
     ]
     for name in NVIDIA_TRAINING:
         out = is_one_of(device, (name,))
-        train = teaches & nvidia_trained & ~out
-        found.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
-    return found
+        train = train_part & nvidia_trained & ~out
+        splits.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
+    return splits
 
 
 def _ops_columns() -> "dict[str, Column]":

@@ -117,7 +117,7 @@ def _published_filter(op_class: "pd.Series[str]", dims: "pd.DataFrame") -> "pd.S
 
 
 def read_devices(raw: RawFiles, trained: frozenset[str]) -> "pd.DataFrame":
-    """Spec sheets as the paper has them: the `devices` table."""
+    """Spec sheets as given in the paper: the `devices` table."""
     import pandas as pd
 
     rows = []
@@ -143,7 +143,7 @@ def read_devices(raw: RawFiles, trained: frozenset[str]) -> "pd.DataFrame":
 
 
 def read_models(raw: RawFiles) -> dict[str, Any]:
-    """Model name -> the part of its Hugging Face configuration that shapes it."""
+    """Model name -> the part of its Hugging Face configuration that sets its shapes."""
     found = {}
     for path in raw.matching(f"{ROOT}/data/DLmodel_configs/*.json"):
         content = json.loads(raw.text(path))
@@ -203,7 +203,7 @@ def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
 def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
     """Nodes of the graphs as timed on each device: the `graph_ops` table.
 
-    Timings whose graph is not there are left out.
+    Timings whose graph is missing are left out.
     """
     import pandas as pd
 
@@ -255,7 +255,7 @@ def _run(name: str) -> dict[str, Any]:
 
 
 def _layers(config: dict[str, Any]) -> int:
-    """Number of transformer layers; 1 where a configuration does not say."""
+    """Number of transformer layers; 1 where a configuration does not give it."""
     for key in ("num_hidden_layers", "n_layer", "num_layers"):
         if key in config:
             return int(config[key])
@@ -263,7 +263,7 @@ def _layers(config: dict[str, Any]) -> int:
 
 
 def _repeats(names: "pd.Series[str]", layers: int) -> list[int]:
-    """How often each node occurs: a graph that shows layer 0 alone stands for all layers.
+    """Number of occurrences of each node: a graph with only layer 0 represents all layers.
 
     The layer runs from its first named node to the final norm, or to its last named node.
     """

@@ -1,4 +1,4 @@
-"""Operators and networks timed through onnxruntime on processors: our own measurements.
+"""Operators and networks timed through onnxruntime on processors, measured by this project.
 
 One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, at a number
 of threads. Published networks are not among them: those are kept for evaluation.
@@ -23,7 +23,7 @@ FOLDS = 5
 
 
 class OnnxruntimeCpu(MeasuredDataset):
-    """Networks left out in five folds, and numbers of threads."""
+    """Networks held out in five folds, and unseen numbers of threads."""
 
     name = "onnxruntime_cpu"
     title = "operators and networks through onnxruntime on processors"
@@ -51,9 +51,9 @@ class OnnxruntimeCpu(MeasuredDataset):
         return {"runs": pa.DataFrameSchema(columns)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_networks/FOLD`: networks left out; `unseen_threads`: one thread teaches.
+        """`unseen_networks/FOLD`: networks held out; `unseen_threads`: trained on one thread.
 
-        Operators measured alone teach in every fold.
+        Operators measured alone are training rows in every fold.
         """
         if not bundle.has("runs"):
             return []
@@ -65,12 +65,12 @@ class OnnxruntimeCpu(MeasuredDataset):
             return Split(protocol, "runs", train | ~networks, judged & networks, ("label",))
 
         folds = folds_of(runs["label"], FOLDS)
-        found = leave_folds_out("unseen_networks", folds, networks & everything, make)
+        splits = leave_folds_out("unseen_networks", folds, networks & everything, make)
         alone = (runs["threads"] == 1).to_numpy()
-        found.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
-        return [split for split in found if split.judged.any()]
+        splits.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Rows asked and answered twice."""
+        """Doubtful rows of `runs`: the same query with the same result twice."""
         runs = bundle.table("runs")
         return check(runs, Quantities(time_ms=runs["latency_ms"].to_numpy(dtype=np.float64)))

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def write_package(tables: Sequence[Path], device: str, folder: Path) -> Bundle:
-    """Rows of `forerun collect cpu` as the tables of this dataset, in place of what stood there.
+    """Write rows of `forerun collect cpu` as the tables of this dataset, replacing earlier ones.
 
     Args:
         tables: as the collector wrote them; rows of other runtimes, failed and crowded ones are
             left out.
-        device: what the processor is called.
+        device: name of the processor.
         folder: `data/measured/onnxruntime_cpu`, or another.
 
     Raises:
-        BadTable: a table is none of the collector's.
+        BadTable: a table was not written by the collector.
     """
     import pandas as pd
 

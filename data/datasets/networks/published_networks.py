@@ -36,7 +36,7 @@ RUNTIMES: Final[Mapping[str, str]] = {
     "tensorrt fp16 engine": "tensorrt",
 }
 """Runtime as written -> as in `forerun.data.software.Runtime`. Others (autotuned compilation,
-pipelines with pre- and post-processing) take no part."""
+pipelines with pre- and post-processing) are not used."""
 
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
 ITEMS: Final = ("img/s", "seq/s", "samples/s")
@@ -46,7 +46,7 @@ IDENTITY: Final = (
     *("framework", "runtime", "model", "variant", "table_label", "sequence_or_image", "container"),
     *("gpu", "gpu_count", "phase", "precision", "micro_batch_per_gpu"),
 )
-"""Columns that together make one question."""
+"""Columns that together make one query."""
 
 REPEAT: Final = (
     *("framework", "runtime", "model", "sequence_or_image", "gpu", "gpu_count", "phase"),
@@ -55,9 +55,9 @@ REPEAT: Final = (
 """Columns that two prints of one measurement share: READMEs repeat rows of one another."""
 
 SUPERLINEAR: Final = 1.25
-"""Eight GPUs that do more than this much above eight times one contradict the row of the one.
+"""Ratio of eight GPUs' throughput to eight times that of one GPU above which they contradict.
 
-Chosen by looking at the rows: the ratios of all others stay below 1.1, these are above 1.7.
+Chosen by looking at the rows: contradicting ratios are above 1.7, all others below 1.1.
 """
 
 TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
@@ -74,7 +74,7 @@ TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
     ("b4", "a100-sxm-80gb", "amp"): 128,
     ("b4", "a100-sxm-80gb", "tf32"): 64,
 }
-"""(size, GPU, precision) -> samples a step of EfficientNet training, which the tables leave out:
+"""(size, GPU, precision) -> samples per step of EfficientNet training, which the tables omit:
 they say that the default configuration ran, which is the one of
 PyTorch/Classification/ConvNets/configs.yml at 0fadac23."""
 
@@ -105,7 +105,7 @@ _MAYBE = (
 
 
 class PublishedNetworks(PackagedDataset):
-    """Whole networks, an architecture family left out or a GPU left out."""
+    """Whole networks; leave one architecture family or one GPU out."""
 
     name = "published_networks"
     title = "published throughput and latency of whole networks"
@@ -139,11 +139,11 @@ class PublishedNetworks(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        found = _left_out("unseen_model", "family", table, families(table["model"]), kept)
-        return found + _left_out("unseen_device", "chip", table, chips(table["gpu"]), kept)
+        splits = _left_out("unseen_model", "family", table, families(table["model"]), kept)
+        return splits + _left_out("unseen_device", "chip", table, chips(table["gpu"]), kept)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Rows without a time, and repeats of a row above."""
+        """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""
         table = bundle.table("table")
         return check(table, Quantities(time_ms=step_ms(table)), same=REPEAT)
 
@@ -179,7 +179,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
 
 
 def micro_batch(table: "Table") -> NDArray[np.float64]:
-    """Samples that one GPU takes at once, without accumulation; NaN where nothing says it."""
+    """Samples that one GPU processes at once, without accumulation; NaN where unknown."""
     found = table["micro_batch_per_gpu"].to_numpy(dtype=np.float64, copy=True)
     columns = (table[n] for n in ("model", "gpu", "precision", "phase", "framework"))
     for row, (model, gpu, precision, phase, framework) in enumerate(zip(*columns, strict=True)):
@@ -235,14 +235,16 @@ def _uncountable(table: "Table") -> Mask:
 
 
 def _with_loading(table: "Table") -> Mask:
-    """SSD: `benchmark_inference_loop` starts its clock before it asks the loader for images."""
+    """Flag of SSD rows: `benchmark_inference_loop` starts its clock before images are loaded."""
     ssd = table["model"].str.startswith("SSD300") & (table["framework"] == "pytorch")
     return np.asarray(ssd & (table["phase"] == "inference"), dtype=np.bool_)
 
 
 def _too_fast(table: "Table") -> Mask:
-    """The A100 tables of fused attention say float32, and their rows are up to 8 times faster than
-    the roofline of float32 (150 TFLOP/s), so in what precision they ran is not known.
+    """Flag of rows with an unknown precision.
+
+    The A100 tables of fused attention say float32, but their rows are up to 8 times faster than
+    the roofline of float32 (150 TFLOP/s).
     """
     hub = table["framework"] == "pytorch (transformers)"
     one = hub & (table["gpu"] == "a100-sxm-40gb") & (table["precision"] == "fp32")
@@ -259,7 +261,7 @@ def _binned(table: "Table") -> Mask:
 
 
 def _contradicted(table: "Table") -> Mask:
-    """Training rows of one GPU whose eight-fold the row of eight GPUs exceeds by far."""
+    """Flag of training rows of one GPU that the row of eight GPUs exceeds far over eightfold."""
     keys = ["framework", "runtime", "model", "variant", "gpu", "phase", "precision"]
     keys += ["sequence_or_image", "micro_batch_per_gpu"]
     table = table.assign(micro_batch_per_gpu=micro_batch(table))
@@ -275,10 +277,12 @@ def _contradicted(table: "Table") -> Mask:
 def _left_out(
     protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
 ) -> list[Split]:
-    """One split a value: its rows are judged, those of the others train."""
-    found = []
+    """One split per value: its rows are judged, those of the others train."""
+    splits = []
     for value in np.unique(values[kept]):
         out = values == value
         masks = (kept & ~out, kept & out)
-        found.append(Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values}))
-    return found
+        splits.append(
+            Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values})
+        )
+    return splits

@@ -1,6 +1,6 @@
 """Throughput of image models on GPUs and CPUs, as the timm project measures it.
 
-One row of `bench` is one model at one image and batch size under one software.
+One row of `bench` is one model at one image size and batch size under one software.
 Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, Apache-2.0.
 """
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandera.pandas import DataFrameSchema
 
-TEACHING_GPUS: Final = ("rtx3090", "rtx4090")
+TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
 FOLDS: Final = 5
 FAMILY_FOLDS: Final = 10
-"""Groups of families that `unseen_family` leaves out in turn."""
+"""Number of folds of families that `unseen_family` holds out in turn."""
 NETWORK_QUERY: Final = (
     *("model", "device", "phase", "precision", "layout", "torch", "cuda", "compiled"),
     *("img_size", "batch_size"),
@@ -41,7 +41,7 @@ _MEASURES = ("img_size", "batch_size", "samples_per_sec", "step_time", "gmacs", 
 
 
 class TimmBench(Dataset):
-    """Networks on unseen devices, of unseen families, of unseen models."""
+    """Judged on unseen devices, unseen families and unseen models."""
 
     name = "timm_bench"
     title = "throughput of vision models on GPUs and CPUs"
@@ -95,7 +95,7 @@ class TimmBench(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
 
-        Unseen device: two GPUs teach, every other GPU is judged. Folds follow from names alone.
+        `unseen_device`: trained on two GPUs, judged on all others. Folds follow from names alone.
         """
         if not bundle.has("bench"):
             return []
@@ -103,21 +103,29 @@ class TimmBench(Dataset):
         device = bench["device"]
         measured = np.asarray(bench["step_time_ms"].notna(), dtype=np.bool_)
         cpu = np.asarray(device.astype(str).str.startswith("cpu"), dtype=np.bool_)
-        taught = is_one_of(device, TEACHING_GPUS)
+        trained = is_one_of(device, TRAINING_GPUS)
         families = np.array([family(name) for name in bench["model"]], dtype=np.str_)
         derived = {"family": families}
 
         def split(keys: tuple[str, ...], protocol: str, train: Mask, judged: Mask) -> Split:
             return Split(protocol, "bench", train, judged, keys, NETWORK_QUERY, derived)
 
-        found = [
-            split(("device",), "unseen_device", measured & taught, measured & ~taught & ~cpu),
+        splits = [
+            split(
+                ("device",),
+                "unseen_device",
+                measured & trained,
+                measured & ~trained & ~cpu,
+            ),
             *leave_folds_out(
                 "unseen_device_and_family",
                 folds_of(families, FOLDS, "family"),
                 measured,
                 lambda name, train, judged: split(
-                    ("device", "family"), name, train & taught, judged & ~taught & ~cpu
+                    ("device", "family"),
+                    name,
+                    train & trained,
+                    judged & ~trained & ~cpu,
                 ),
             ),
             *leave_folds_out(
@@ -133,7 +141,7 @@ class TimmBench(Dataset):
                 lambda *masks: split(("model",), *masks),
             ),
         ]
-        return [one for one in found if one.judged.any()]
+        return [one for one in splits if one.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `bench`: duplicates and times that are not positive."""

@@ -2,8 +2,8 @@
 
 One row is one run of one model on one to eight GPUs. `avg_power_watts` sums over all of them, in
 steady state, GPUs only; it equals energy per token (image, video) times throughput, so two of the
-three give the third. The cap of sequences is what an operator sets, `avg_batch_size` what came of
-it. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, of 2023.
+three give the third. An operator sets the maximum number of sequences, and `avg_batch_size` is the
+measured one. `mlenergy_v1_chat_v100_a40_a100` holds answers to one user at a time, of 2023.
 Source: ml-energy/leaderboard at 0cd52dab and c814c36c. It states no licence: numbers only.
 """
 
@@ -70,7 +70,7 @@ _CHAT_GPUS = ("V100", "A40", "A100")
 
 
 class MlEnergy(Dataset):
-    """Models left out whole, and devices left out."""
+    """Leave one model out, and leave one device out."""
 
     name = "mlenergy"
     title = "power, energy and throughput of serving generative models on H100 and B200"
@@ -101,7 +101,7 @@ class MlEnergy(Dataset):
         """Runs in the order of the files, and chats."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         files = raw.matching("*public/data/models/*.json")
         runs = [row for path in files for row in _runs(json.loads(raw.text(path)))]
         if runs:
@@ -109,11 +109,11 @@ class MlEnergy(Dataset):
             for name in COLUMNS:
                 frame[name] = frame[name].astype("str" if name in TEXTS else "float64")
             frame["num_gpus"] = frame["num_gpus"].astype("int64")
-            found[RUNS] = frame
+            tables[RUNS] = frame
         chats = [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]
         if chats:
-            found[CHATS] = pd.DataFrame(chats)
-        return found
+            tables[CHATS] = pd.DataFrame(chats)
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; columns keep their upstream names, and are null where they do not apply."""
@@ -136,17 +136,17 @@ class MlEnergy(Dataset):
         if not bundle.has(RUNS):
             return []
         runs = bundle.table(RUNS)
-        found = []
+        splits = []
         for protocol, key in (("leave_one_model_out", "model_id"), ("unseen_device", "gpu_model")):
             values = runs[key].astype(str).to_numpy()
             for value in np.unique(values):
                 judged: Mask = values == value
                 name = f"{protocol}/{value}"
-                found.append(Split(name, RUNS, ~judged, judged, (key,), QUESTION))
-        return found
+                splits.append(Split(name, RUNS, ~judged, judged, (key,), QUESTION))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Duplicates, power over the limit, energy against power times time."""
+        """Doubtful rows: duplicates, power over the limit, energy other than power times time."""
         import pandas as pd
 
         if not bundle.has(RUNS):
@@ -171,7 +171,7 @@ class MlEnergy(Dataset):
 
 
 def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows of one model and task; parallel degrees stand in a mapping of their own."""
+    """Rows of one model and task; parallel degrees are in a nested mapping."""
     about = {name: model.get(name) for name in (*_MODEL, "architecture")}
     for run in model["configurations"]:
         yield {**about, **run, **run.get("parallelization", {})}

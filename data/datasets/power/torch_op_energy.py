@@ -53,7 +53,7 @@ _TRAINED = ("latency", "latency_std", "energy", "energy_std", "runtime", "power"
 
 
 class TorchOpEnergy(Dataset):
-    """Operators unseen on seen devices, and devices unseen."""
+    """Judged on unseen operators of seen devices, and on unseen devices."""
 
     name = "torch_op_energy"
     title = "latency, power and energy of PyTorch modules and torchvision models"
@@ -72,7 +72,7 @@ class TorchOpEnergy(Dataset):
     csv_tables = ("full_models",)
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
-        """`ops` and `full_models`; log lines that are no measurement are passed over."""
+        """`ops` and `full_models`; log lines that are not measurements are skipped."""
         import pandas as pd
 
         ops = [row for name in OPERATOR_FILES for row in _operators(_lines(raw, name), name)]
@@ -106,8 +106,8 @@ class TorchOpEnergy(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.
 
-        The A30 with tensor cores on and off is one device: one never teaches while the other is
-        judged as unseen.
+        The A30 with tensor cores on and off is one device: neither of the two trains while the
+        other is judged as unseen.
         """
         if not bundle.has("ops"):
             return []
@@ -123,16 +123,16 @@ class TorchOpEnergy(Dataset):
 
         everything = np.ones(len(ops), dtype=np.bool_)
         fold = folds_of(questions, FOLDS, "operator")
-        found = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
+        splits = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
         for name in np.unique(physical):
             out = physical == name
             query = ("device", "layer", "input_shape")
             protocol, keys = f"unseen_device/{name}", ("physical_device",)
-            found.append(Split(protocol, "ops", ~out, out, keys, query, derived))
-        return [split for split in found if split.judged.any()]
+            splits.append(Split(protocol, "ops", ~out, out, keys, query, derived))
+        return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `ops`: duplicates, power over the limit, energy against power x time."""
+        """Doubtful rows of `ops`: duplicates, power over the limit, energy not power x time."""
         ops = bundle.table("ops")
         tdp = [TDP_W.get(name, np.nan) for name in physical_devices(ops["device"])]
         power = ops["power_w"].to_numpy(dtype=np.float64)
@@ -189,7 +189,7 @@ def _operators(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
 
 
 def _networks(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
-    """The model's name stands on an earlier line; the measurement names its class only."""
+    """Rows of networks: an earlier line names the model, the measurement only its class."""
     model = ""
     for line in lines:
         named = _MODEL.fullmatch(line.strip())
@@ -211,7 +211,7 @@ def _networks(lines: list[str], source: str) -> Iterator[dict[str, Any]]:
 
 
 def _measured(numbers: list[float]) -> dict[str, float]:
-    """Seconds a call, then mJ a call with its error and deviation."""
+    """Columns from seconds per call and mJ per call with its error and standard deviation."""
     names = ("energy_mj", "energy_err_mj", "energy_std_mj")
     return {"latency_ms": numbers[0] * 1e3, **dict(zip(names, numbers[1:4], strict=True))}
 

@@ -37,7 +37,7 @@ _PROFILE = re.compile(r"([^+/]+)\+([^+/]+)\+gpu([\d,]+)\.csv$")
 
 
 class ZeusPowerCap(Dataset):
-    """GPUs left out in turn: nothing of the GPU under test teaches."""
+    """Leave one GPU out: no row of the GPU under test is a training row."""
 
     name = "zeus_powercap"
     title = "power and time per epoch of training jobs under GPU power limits"
@@ -56,16 +56,16 @@ class ZeusPowerCap(Dataset):
         """`power_trace_3gpus`, `power_limit_sweep_v100_a40` and `train_trace`."""
         import pandas as pd
 
-        found: dict[str, pd.DataFrame] = {}
+        tables: dict[str, pd.DataFrame] = {}
         traces = [_trace(raw, path) for path in raw.matching(_POWER)]
         if traces:
-            found[TRACE] = pd.concat(traces, ignore_index=True)
+            tables[TRACE] = pd.concat(traces, ignore_index=True)
         windows = [row for path in raw.matching(_PROFILES) for row in _windows(raw, path)]
         if windows:
-            found[SWEEP] = pd.DataFrame(windows)
+            tables[SWEEP] = pd.DataFrame(windows)
         if _TRAIN in raw.paths:
-            found[EPOCHS] = pd.read_csv(io.BytesIO(raw.read(_TRAIN)))
-        return found
+            tables[EPOCHS] = pd.read_csv(io.BytesIO(raw.read(_TRAIN)))
+        return tables
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
         """Schemas; seconds, watts and joules, as upstream has them."""
@@ -87,15 +87,15 @@ class ZeusPowerCap(Dataset):
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/GPU` on the trace and `unseen_device_of_sweep/GPU` on the windows."""
-        found = []
+        splits = []
         for table, protocol in ((TRACE, "unseen_device"), (SWEEP, "unseen_device_of_sweep")):
             if not bundle.has(table):
                 continue
             gpus = bundle.table(table)["gpu"].astype(str).to_numpy(dtype=np.str_)
             for gpu in np.unique(gpus):
                 out = gpus == gpu
-                found.append(Split(f"{protocol}/{gpu}", table, ~out, out, ("gpu",)))
-        return found
+                splits.append(Split(f"{protocol}/{gpu}", table, ~out, out, ("gpu",)))
+        return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of the trace: a job listed twice at one limit, or no time."""
@@ -105,7 +105,7 @@ class ZeusPowerCap(Dataset):
 
 
 def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
-    """Rows of one GPU; which one stands in the file's name."""
+    """Rows of one GPU, which the file's name gives."""
     import pandas as pd
 
     gpu = path.rpartition("_")[2].removesuffix(".csv").upper()
@@ -113,7 +113,7 @@ def _trace(raw: RawFiles, path: str) -> "pd.DataFrame":
 
 
 def _windows(raw: RawFiles, path: str) -> list[dict[str, Any]]:
-    """One row a limit: seconds, and joules of all GPUs together."""
+    """One row per limit: seconds, and joules of all GPUs together."""
     import pandas as pd
 
     named = _PROFILE.search(path)

@@ -64,9 +64,9 @@ def run_collector(
     device, is_new = local_device(DeviceStore(Settings.load().home / "devices"), name, sheet)
     if is_new:
         progress(f"{device.name} is registered as {device.title}")
-    journal = Journal.beside(output)
+    journal = Journal.for_table(output)
     try:
-        collected = collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, tell=_tell)
+        collected = collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, report=_tell)
     except Broken as error:
         raise InputError(
             f"The device is lost to this process; run again to go on: {error}"

@@ -139,8 +139,8 @@ def test_the_configuration_says_what_is_dropped():
         memory_plan(Network(graph, 64, "fp32", "training", replace(STEP, dropout=p)))
         for p in (None, 0.0)
     )
-    told = memory_plan(Network(graph, 64, "fp32", "training", replace(STEP, dropout=0.1)))
-    assert own.live == told.live > none.live
+    explicit = memory_plan(Network(graph, 64, "fp32", "training", replace(STEP, dropout=0.1)))
+    assert own.live == explicit.live > none.live
 
 
 def test_adapters_free_what_frozen_layers_would_keep():

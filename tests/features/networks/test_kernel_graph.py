@@ -100,9 +100,9 @@ def messages(own: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarr
     """Rounds of a message passing that tells any two multisets of neighbours apart."""
     state = np.log1p(own)
     for _ in range(HOPS):
-        heard = [
+        received = [
             np.bincount(e[0], weights=np.sin(f * state[e[1]]), minlength=len(state))
             for e, f in ((before, 1.3), (after, 2.1))
         ]
-        state = np.tanh(0.1 * state + heard[0] + 0.7 * heard[1])
+        state = np.tanh(0.1 * state + received[0] + 0.7 * received[1])
     return np.asarray(state)

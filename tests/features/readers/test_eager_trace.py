@@ -161,7 +161,7 @@ def test_what_a_module_moves_itself_is_a_copy_as_in_the_published_table():
     assert [c.op for c in eager_calls(Moves(), image(8))] == ["zeros", "_to_copy", "add"]
 
 
-def test_elements_are_those_of_all_tensors_though_four_shapes_are_shown():
+def test_elements_are_those_of_all_tensors_though_four_shapes_are_listed():
     class Joins(nn.Module):
         def forward(self, x):
             return torch.cat([x] * 6, dim=1)

@@ -70,7 +70,7 @@ def test_a_fixed_batch_stays_and_says_so():
     assert read_graph(small(batch=4), batch_size=16).batch_size == 4
 
 
-def test_kinds_are_told_apart():
+def test_kinds_are_distinguished():
     kinds = [op.kind for op in read_graph(small()).operators]
     assert kinds == ["linear", "elementwise", "softmax"]
 

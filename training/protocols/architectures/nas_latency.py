@@ -11,7 +11,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.architectures.nas_latency import (
     CHOICES,
     LATENCIES,
-    TAUGHT,
+    TRAINING_ARCHITECTURES,
     device_slug,
     middle,
     protocols_of,
@@ -198,10 +198,10 @@ def _folds_of(
 ) -> Iterator[Fold]:
     """A fold trained on architectures with low ids of the source devices; none where empty."""
     parts = [
-        space.rows(device, ids[ids < TAUGHT])
+        space.rows(device, ids[ids < TRAINING_ARCHITECTURES])
         for device in space.known(source_devices)
         for ids in [space.measured(device)]
-        if (ids < TAUGHT).any()
+        if (ids < TRAINING_ARCHITECTURES).any()
     ]
     if parts and tasks:
         yield Fold(protocol, _joined(parts), tasks)
@@ -209,7 +209,7 @@ def _folds_of(
 
 def _training_ids(ids: Ids) -> Ids:
     """Ids of the training rows: as far as possible the same architectures on all devices."""
-    return ids[: max(int((ids < TAUGHT).sum()), FEWEST_TRAINING_IDS)]
+    return ids[: max(int((ids < TRAINING_ARCHITECTURES).sum()), FEWEST_TRAINING_IDS)]
 
 
 def _joined(parts: Sequence[Measurements]) -> Measurements:

@@ -16,7 +16,7 @@ from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARG
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.tables.contention import beside_one_load, colocations
+from forerun.features.tables.contention import runs_with_one_load, colocations
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.features import Column, colocation_of, idle_window
 from forerun.models.colocation.held_out_runs import PROFILE_RUN
@@ -71,7 +71,7 @@ class ContentionProtocols(DatasetProtocols):
         """
         plain = contention_measurements(bundle)
         profiled = contention_measurements(bundle, profiled=True)
-        free = ~beside_one_load(bundle.table("runs"))
+        free = ~runs_with_one_load(bundle.table("runs"))
         for split in Contention().splits(bundle):
             protocol = split.protocol.partition("/")[0]
             families = protocol == "leave_one_family_out"
@@ -185,7 +185,7 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
     groups["repeated"] = runs[list(QUESTION)].astype(str).agg(" ".join, axis=1).to_numpy(np.str_)
     groups["cpus_shared"] = np.where(runs["placement"] == "same", "1", "2")
     groups[STEADY] = steadiness(runs)
-    groups["profile"] = np.where(beside_one_load(runs), PROFILE_RUN, "")
+    groups["profile"] = np.where(runs_with_one_load(runs), PROFILE_RUN, "")
     values = {metric: runs[metric].to_numpy(dtype=np.float64) for metric in TARGETS}
     return Measurements(queries, values, groups)
 

@@ -111,7 +111,7 @@ def test_work_sized_while_other_guests_held_the_cache_is_sized_again(tmp_path, m
     assert [row["units"] for row in made.work.rows()] == [500]
 
 
-def test_a_machine_of_one_cpu_is_told_what_it_cannot_do(tmp_path):
+def test_a_machine_of_one_cpu_reports_what_it_cannot_do(tmp_path):
     other = Shared(State("cpu", "high", "other"))
     made = Collection(replace(PLAN, states=(other,)), tmp_path, cpus=(0,))
     assert "one CPU only: no neighbour on another one" in made.limits()

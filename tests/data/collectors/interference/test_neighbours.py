@@ -73,44 +73,44 @@ def test_phases_are_the_same_for_the_same_seed_and_keep_their_lengths(seed, mode
 
 def test_the_share_of_a_run_in_which_it_was_on():
     switches = [(0.0, True), (2.0, False), (3.0, True), (5.0, False)]
-    beside = Neighbour(CACHE, 0, None, switches=switches)
-    assert beside.on_share(1.0, 4.0) == pytest.approx(2 / 3)
-    assert beside.on_share(5.0, 9.0) == 0
+    neighbour = Neighbour(CACHE, 0, None, switches=switches)
+    assert neighbour.on_share(1.0, 4.0) == pytest.approx(2 / 3)
+    assert neighbour.on_share(5.0, 9.0) == 0
     assert Neighbour(ISOLATED, 0, None).on_share(0.0, 1.0) == 0
 
 
 def test_no_neighbour_starts_nothing(tmp_path):
-    with Neighbour(ISOLATED, 0, tmp_path) as beside:
-        assert beside.is_alive()
-        assert beside.cpu_s() == 0
+    with Neighbour(ISOLATED, 0, tmp_path) as neighbour:
+        assert neighbour.is_alive()
+        assert neighbour.cpu_s() == 0
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", [*STRESSORS, "victim:chase1"])
 def test_each_load_of_our_own_uses_the_cpu_until_the_block_is_left(name, own_loads):
-    with Neighbour(State(name, "high", "other"), -1, own_loads) as beside:
-        group = beside._worker.process
-        eventually(lambda: beside.cpu_s() > 0)
-        assert beside.is_alive()
+    with Neighbour(State(name, "high", "other"), -1, own_loads) as neighbour:
+        group = neighbour._worker.process
+        eventually(lambda: neighbour.cpu_s() > 0)
+        assert neighbour.is_alive()
     assert is_ended(group)
     assert list(own_loads.iterdir()) == [], "no file is left behind"
 
 
 @needs_compiler
 def test_a_victim_as_neighbour_is_at_work_when_the_block_begins(own_loads):
-    with Neighbour(State("victim:perceptron", "high", "same"), -1, own_loads) as beside:
-        before = beside.cpu_s()
-        eventually(lambda: beside.cpu_s() > before)
+    with Neighbour(State("victim:perceptron", "high", "same"), -1, own_loads) as neighbour:
+        before = neighbour.cpu_s()
+        eventually(lambda: neighbour.cpu_s() > before)
 
 
 @needs_compiler
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 def test_a_neighbour_that_is_stopped_in_its_off_phase_is_ended_too(mode, own_loads, monkeypatch):
     monkeypatch.setattr(neighbours, "phases", lambda state, seed: iter([(True, 0.0), (False, 60)]))
-    beside = Neighbour(State("cpu", "low", "same", mode), -1, own_loads)
-    with pytest.raises(KeyboardInterrupt), beside:
-        group = beside._worker.process
-        eventually(lambda: len(beside.switches) == 3)
+    neighbour = Neighbour(State("cpu", "low", "same", mode), -1, own_loads)
+    with pytest.raises(KeyboardInterrupt), neighbour:
+        group = neighbour._worker.process
+        eventually(lambda: len(neighbour.switches) == 3)
         raise KeyboardInterrupt
     assert is_ended(group)
-    assert [on for _, on in beside.switches] == [True, True, False]
+    assert [on for _, on in neighbour.switches] == [True, True, False]

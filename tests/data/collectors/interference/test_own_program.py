@@ -1,4 +1,4 @@
-"""A program of the user's own is run alone and beside one load, and what it took is kept."""
+"""A program of the user's own is run alone and with one load, and its times are stored."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(own_program, "SETTINGS", fast)
 
 
-def test_runs_alone_and_beside_the_load_take_turns_and_make_a_profile(tmp_path):
+def test_runs_alone_and_with_the_load_take_turns_and_make_a_profile(tmp_path):
     before = os.sched_getaffinity(0)
     own = OwnProgram("busy", (sys.executable, "-c", BUSY), repeats=3)
     cpus = sorted(before)
@@ -60,7 +60,7 @@ def test_children_count_as_the_program_s_own_time(tmp_path):
     assert row["user_s"] + row["system_s"] >= 0.2
 
 
-def test_one_cpu_has_no_load_beside(tmp_path):
+def test_one_cpu_has_no_load(tmp_path):
     assert OwnProgram("p", ("true",), repeats=2).states([0]) == [ISOLATED, ISOLATED]
     assert OwnProgram("p", ("true",), repeats=1).states([0, 1]) == [ISOLATED, ONE_LOAD]
 
@@ -95,8 +95,8 @@ def test_an_interrupt_leaves_no_process(tmp_path, monkeypatch):
 def test_a_load_that_did_not_run_says_nothing_of_the_program(tmp_path, monkeypatch):
     monkeypatch.setattr(neighbours, "stress_ng", lambda: "/bin/false")
     rows = list(OwnProgram("busy", (sys.executable, "-c", BUSY), repeats=2).run(tmp_path))
-    beside = [row["status"] for row in rows if row["neighbour"] != "none"]
-    assert set(beside) == {"neighbour: it did not run"}
+    with_load = [row["status"] for row in rows if row["neighbour"] != "none"]
+    assert set(with_load) == {"neighbour: it did not run"}
     tables = build(tmp_path / "journal", 0.05)
     profile = colocations(tables["runs"], tables["samples"], profiled=True)[0].profile
     assert profile.p_cpu_beside_cache is None

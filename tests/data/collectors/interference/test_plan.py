@@ -43,10 +43,10 @@ def test_plans_for_publishing_have_what_it_takes(name):
     runs = ContentionPlan.read(REPOSITORY / "plans" / f"{name}.yaml").runs()
     isolated = Counter(run.victim for run in runs if run.state == ISOLATED)
     assert min(isolated.values()) >= 10
-    beside = [run for run in runs if run.state != ISOLATED]
-    assert {run.state.mode for run in beside} == {"static", "dynamic"}
-    assert {run.state.placement for run in beside} == {"other", "same"}
-    other = {run.state.neighbour for run in beside if run.state.placement == "other"}
+    colocated = [run for run in runs if run.state != ISOLATED]
+    assert {run.state.mode for run in colocated} == {"static", "dynamic"}
+    assert {run.state.placement for run in colocated} == {"other", "same"}
+    other = {run.state.neighbour for run in colocated if run.state.placement == "other"}
     assert len([name for name in other if not name.startswith("victim:")]) == 7
 
 

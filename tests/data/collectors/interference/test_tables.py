@@ -160,7 +160,7 @@ def test_nothing_journaled_makes_no_tables(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_datasheet_and_sources_are_written_beside_the_journal(folder):
+def test_tables_datasheet_and_sources_are_written_next_to_the_journal(folder):
     written = write_tables(folder, 1.0)
     assert set(written) == {"runs", "samples", "probe"}
     names = {path.name for path in folder.iterdir()}
@@ -187,5 +187,5 @@ def test_faults_of_a_run_betray_its_duration(tables):
     """What the dataset's choice of features guards against is really there."""
     samples, runs = tables["samples"], tables["runs"].set_index("run")
     inside = samples[samples["phase"] == "inside"]
-    told = FAULTS / inside["vmstat.pgfault_per_s"].to_numpy()
-    np.testing.assert_allclose(told, runs["wall_s"][inside["run"]], rtol=1e-3)
+    expected_s = FAULTS / inside["vmstat.pgfault_per_s"].to_numpy()
+    np.testing.assert_allclose(expected_s, runs["wall_s"][inside["run"]], rtol=1e-3)

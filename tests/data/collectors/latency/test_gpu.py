@@ -154,7 +154,7 @@ def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
 
     fake_graphs(monkeypatch, recording)
     trials = (replace(TRIALS[0], cuda_graph=True), *TRIALS)
-    journal = Journal.beside(tmp_path / "table.parquet")
+    journal = Journal.for_table(tmp_path / "table.parquet")
     for _ in range(2):
         with pytest.raises(Broken, match="capturing"):
             collect(on_a_processor(trials), journal, 60)
@@ -182,7 +182,7 @@ def test_a_lost_gpu_ends_the_run_and_the_next_one_goes_on(cuda, monkeypatch, tmp
     def lost(*_):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    journal = Journal.beside(tmp_path / "table.parquet")
+    journal = Journal.for_table(tmp_path / "table.parquet")
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     with pytest.raises(Broken, match="illegal memory access"):
         collect(on_a_processor(TRIALS), journal, 60)
@@ -247,7 +247,7 @@ def test_a_journal_of_another_machine_is_one_line_and_leaves_with_2(
 ):
     monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
     out = tmp_path / "t.parquet"
-    Journal.beside(out).open({"device": "another", "gpu": "NVIDIA L4"})
+    Journal.for_table(out).open({"device": "another", "gpu": "NVIDIA L4"})
     assert main(["-o", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "begun with another device" in line

@@ -1,4 +1,4 @@
-"""Plans of a GPU: every precision, network and way, in an order for budgets of minutes."""
+"""Plans of a GPU: precisions, networks and execution modes, in an order for budgets of minutes."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def host_s(trial):
 def nine_minutes(tmp_path, only=None, minutes=9):
     """Rows of one call with the defaults; nothing is begun that ends later."""
     collector = H200(only=only)
-    journal = Journal.beside(tmp_path / f"{only}.parquet")
+    journal = Journal.for_table(tmp_path / f"{only}.parquet")
     budget_s = 60 * minutes - START_S
     collect(collector, journal, budget_s, clock=lambda: collector.now)
     assert collector.now <= 1.01 * budget_s
@@ -127,8 +127,8 @@ def test_a_plan_spans_the_precisions_that_the_gpu_has(capability, precisions):
 
 def test_networks_are_run_in_every_way():
     trials = [*network_trials(("fp32", "fp16")), *slow_trials(("fp32", "fp16"))]
-    ways = {(t.phase, t.runtime, t.cuda_graph) for t in trials}
-    assert ways == {
+    modes = {(t.phase, t.runtime, t.cuda_graph) for t in trials}
+    assert modes == {
         ("inference", "eager", False),
         ("inference", "eager", True),
         ("inference", "compiled", False),
@@ -154,7 +154,7 @@ def test_each_network_is_met_in_one_precision_before_any_in_two_and_precisions_t
     assert len({p for (_, phase), (p,) in met.items() if phase == "training"}) == 4
 
 
-def test_small_networks_are_compiled_first_and_each_beside_its_eager_row():
+def test_small_networks_are_compiled_first_and_each_has_its_eager_row():
     slow = list(slow_trials(HOPPER))
     compiled = [t for t in slow if t.runtime == "compiled" and t.phase == "inference"]
     assert compiled == sorted(compiled, key=lambda t: t.flops)

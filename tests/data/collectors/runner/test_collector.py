@@ -43,7 +43,7 @@ def row(ms, spread):
 
 
 def run(collector, tmp_path, budget_s=60.0, **how):
-    journal = Journal.beside(tmp_path / "t.parquet")
+    journal = Journal.for_table(tmp_path / "t.parquet")
     done = collect(collector, journal, budget_s, clock=lambda: collector.now, **how)
     return done, {r["label"]: r for r in journal.rows()}
 
@@ -80,7 +80,7 @@ def test_a_collector_that_broke_leaves_the_row_it_broke_at(tmp_path):
     collector = Scripted({"a": [broken]})
     with pytest.raises(Broken, match="lost"):
         run(collector, tmp_path)
-    (kept,) = Journal.beside(tmp_path / "t.parquet").rows()
+    (kept,) = Journal.for_table(tmp_path / "t.parquet").rows()
     assert (kept["status"], kept["device"], kept["label"]) == ("failed", "mine", "a")
 
 

@@ -11,7 +11,7 @@ from forerun.data.collectors.runner.journal import Journal, OtherRun
 
 @pytest.fixture
 def journal(tmp_path):
-    made = Journal.beside(tmp_path / "table.parquet")
+    made = Journal.for_table(tmp_path / "table.parquet")
     made.open({"device": "mine", "threads": 2})
     return made
 

@@ -94,7 +94,7 @@ def test_parts_leave_a_neighbour_out_that_came_for_a_while():
     assert timing.steady
 
 
-def test_the_fastest_run_of_all_is_told_beside_the_window_that_counts():
+def test_the_fastest_run_of_all_is_reported_with_the_window_that_counts():
     times = [0.05, 0.05, 0.008, *[0.02] * 200]
     timing, _ = timed(times, budget_s=1.0, warm_up_s=0.0, parts=5)
     assert timing.fastest_ms == pytest.approx(8)

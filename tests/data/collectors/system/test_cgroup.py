@@ -15,7 +15,7 @@ def group(root):
 
 
 @pytest.mark.parametrize(("files", "version"), [(V1, "v1"), (V2, "v2"), (HYBRID, "hybrid")])
-def test_the_version_is_told_from_mounts_and_membership(files, version):
+def test_the_version_follows_from_mounts_and_membership(files, version):
     found = cgroup.layout(files["proc/self/mounts"], files["proc/self/cgroup"])
     assert found.version == version
 
@@ -50,7 +50,7 @@ def test_a_hybrid_takes_pressure_from_version_2_and_the_rest_from_version_1(tmp_
     assert named == [f"cgroup v2 {name}.pressure" for name in ("cpu", "io", "memory")]
 
 
-def test_a_limit_is_told():
+def test_a_limit_is_reported():
     assert cgroup.memory_limit("1048576\n").gauges == {"cgroup.memory.limit_mib": 1.0}
 
 

@@ -5,7 +5,7 @@ import pytest
 from forerun.data.collectors.system import libvirt
 from forerun.data.collectors.system.libvirt import SOCKET, Libvirt, machines
 
-TOLD = """\
+OUTPUT = """\
 Domain: 'web'
   state.state=1
   cpu.time=5000000000
@@ -30,7 +30,7 @@ Domain: 'batch'
 
 
 def test_what_a_machine_has_several_of_is_added_up_and_no_name_is_kept():
-    found = machines(TOLD, {})
+    found = machines(OUTPUT, {})
     web = {name: v for name, v in found.cumulative.items() if name.startswith("libvirt.vm0.")}
     assert web == {
         "libvirt.vm0.cpu_s": 5.0,
@@ -46,12 +46,12 @@ def test_what_a_machine_has_several_of_is_added_up_and_no_name_is_kept():
 
 def test_a_machine_that_is_gone_does_not_renumber_the_others():
     numbers = {}
-    machines(TOLD, numbers)
-    later = TOLD[TOLD.index("Domain: 'batch'") :] + "Domain: 'new'\n  cpu.time=7\n"
+    machines(OUTPUT, numbers)
+    later = OUTPUT[OUTPUT.index("Domain: 'batch'") :] + "Domain: 'new'\n  cpu.time=7\n"
     assert set(machines(later, numbers).cumulative) == {"libvirt.vm1.cpu_s", "libvirt.vm2.cpu_s"}
 
 
-def test_nothing_told_is_nothing_read():
+def test_an_empty_output_gives_no_reading():
     assert machines("", {}) == machines("error: failed to connect\n", {})
     assert machines("", {}).cumulative == {}
 
@@ -68,8 +68,8 @@ def the_tool(tmp_path, monkeypatch, script):
 
 
 def test_the_tool_is_asked_where_libvirt_runs(tmp_path, monkeypatch):
-    root = the_tool(tmp_path, monkeypatch, f"cat <<'END'\n{TOLD}END")
-    assert Libvirt().read(root) == machines(TOLD, {})
+    root = the_tool(tmp_path, monkeypatch, f"cat <<'END'\n{OUTPUT}END")
+    assert Libvirt().read(root) == machines(OUTPUT, {})
 
 
 @pytest.mark.parametrize("script", ["exit 1", "exec sleep 60"])
@@ -79,7 +79,7 @@ def test_a_tool_that_refuses_or_hangs_does_not_stop_the_clock(tmp_path, monkeypa
         Libvirt().read(the_tool(tmp_path, monkeypatch, script))
 
 
-def test_a_machine_without_libvirt_is_told_apart(tmp_path, monkeypatch):
+def test_a_machine_without_libvirt_is_recognised(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=f"no /{SOCKET}"):
         Libvirt().read(tmp_path)
     (tmp_path / SOCKET).parent.mkdir(parents=True)

@@ -41,7 +41,7 @@ def test_power_is_energy_over_the_time_between_two_steps_of_the_counter():
     assert row["energy_j"] == pytest.approx(row["power_w"] * row["queued_ms"] / 1e3)
 
 
-def test_clocks_and_temperature_stand_beside_it():
+def test_clocks_and_temperature_are_reported_with_it():
     row = measured(FakeNvml())
     assert row["sm_clock_mhz"] == 1980
     assert row["temperature_c"] == 55

@@ -1,4 +1,4 @@
-"""Load of other processes: seen, waited out within limits, and written beside the row."""
+"""Load of other processes: seen, waited out within limits, and written into the row."""
 
 import pytest
 

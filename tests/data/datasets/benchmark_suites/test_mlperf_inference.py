@@ -1,4 +1,4 @@
-"""MLPerf results: what upstream says, which part a text means, and what rounds may teach."""
+"""MLPerf results: what upstream says, which part a text means, and which rounds train."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ class TestMlperfInference(DatasetContract):
         assert joined["power_result"].notna().all()
         assert set(rows["result_units"]) == {"Samples/s", "Queries/s", "Latency (ms)"}
 
-    def test_a_round_is_taught_by_those_before_it(self, bundle):
+    def test_a_round_is_trained_on_those_before_it(self, bundle):
         number = round_numbers(bundle.table(CLOSED)["round"])
         later = [s for s in MlperfInference().splits(bundle) if s.protocol.startswith("later")]
         assert [s.protocol for s in later] == ["later_rounds/v3.0", "later_rounds/v3.1"]

@@ -27,7 +27,7 @@ from tests.contracts.tiny_upstream import tiny_upstream
 class TestContention(DatasetContract):
     cls = Contention
 
-    def test_a_family_left_out_teaches_nothing_not_even_alone(self, bundle):
+    def test_a_held_out_family_has_no_training_rows_not_even_isolated_ones(self, bundle):
         runs = bundle.table("runs")
         splits = {split.protocol: split for split in Contention().splits(bundle)}
         split = splits["leave_one_family_out/cache"]
@@ -43,13 +43,13 @@ class TestContention(DatasetContract):
         neighbours = [f"leave_one_corunner_out/{n}" for n in ("cache", "cpu", "victim:triad")]
         assert sorted(protocols) == sorted([*families, *neighbours, "static_to_dynamic"])
 
-    def test_dynamic_neighbours_are_judged_by_what_static_ones_teach(self, bundle):
+    def test_dynamic_neighbours_are_predicted_from_static_ones(self, bundle):
         runs = bundle.table("runs")
         split = Contention().splits(bundle)[-1]
         assert set(runs[split.train]["mode"]) == {"static"}
         assert set(runs[split.judged]["mode"]) == {"dynamic"}
 
-    def test_runs_that_failed_are_neither_taught_nor_judged(self, tables, tmp_path):
+    def test_runs_that_failed_are_neither_trained_on_nor_judged(self, tables, tmp_path):
         runs = tables["runs"].copy()
         runs.loc[3, ["p_cpu", "p_wall"]] = np.nan
         bundle = Bundle.write(tmp_path / "failed", "contention", tables | {"runs": runs})
@@ -63,9 +63,9 @@ class TestContention(DatasetContract):
         inside = samples[samples["phase"] == "inside"].groupby("run").size()
         assert inside.max() > inside.min(), "runs differ in length, windows do not"
         share = windows(runs, samples, 1, ["task.cpu_share"])[:, 0, 0]
-        told = ~np.isnan(share)
-        assert told.any()
-        np.testing.assert_allclose(share[told], runs["p_wall"][told], rtol=1e-3)
+        share_known = ~np.isnan(share)
+        assert share_known.any()
+        np.testing.assert_allclose(share[share_known], runs["p_wall"][share_known], rtol=1e-3)
 
     def test_a_run_too_short_for_its_window_is_nan_and_not_filled(self, bundle):
         runs, samples = bundle.table("runs"), bundle.table("samples")

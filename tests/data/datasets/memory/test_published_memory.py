@@ -110,7 +110,7 @@ def test_a_row_printed_twice_counts_once():
     assert reasons(memory_rows())[8] == "repeats a row above"
 
 
-def test_training_and_inference_are_told_by_the_task():
+def test_the_task_distinguishes_training_and_inference():
     tasks = ("training", "pretraining step", "generate, 100 new tokens", "inference forward")
     table = memory_table(*({"task": task} for task in tasks))
     assert phases(table).tolist() == ["training", "training", "inference", "inference"]

@@ -13,7 +13,7 @@ from tests.contracts.dataset_contract import DatasetContract
 class TestMlEnergy(DatasetContract):
     cls = MlEnergy
 
-    def test_parallel_degrees_stand_beside_the_run(self, tables):
+    def test_parallel_degrees_are_stored_with_the_run(self, tables):
         runs = tables[RUNS].query("model_id == 'd/Motion' and num_gpus == 2")
         assert set(runs["ulysses_degree"]) == {2.0}
         assert runs["tensor_parallel"].isna().all()

