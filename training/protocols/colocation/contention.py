@@ -16,7 +16,7 @@ from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARG
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.tables.contention import runs_with_one_load, colocations
+from forerun.features.tables.contention import colocations, runs_with_one_load
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.models.colocation.features import Column, colocation_of, idle_window
 from forerun.models.colocation.held_out_runs import PROFILE_RUN
