@@ -201,7 +201,7 @@ class SupportGP:
             return ()
         return (
             f"{len(known.rows)} measurements do not make this device predictable: left out one by "
-            f"one they are missed by {100 * np.expm1(known.left_out_error):.0f} %",
+            f"one the error is {100 * np.expm1(known.left_out_error):.0f} %",
         )
 
     def to_json(self) -> list[dict[str, Any]]:

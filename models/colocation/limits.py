@@ -16,14 +16,14 @@ from forerun.models.colocation.features import (
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.domain.feature_range import FeatureRange
 
-NEW = "this program was not measured beside neighbours: the answer is from all others"
+NEW = "this program was not measured with co-runners: the answer is from all other programs"
 SCATTERED = (
-    "this program was not measured beside neighbours: the answer is from others, by how its CPU "
+    "this program was not measured with co-runners: the answer is from others, by how its CPU "
     "times alone scatter (`cpu_spread`), which tells little where no other guest disturbs"
 )
 PROFILED = (
-    "this program was measured beside one load alone: the answer scales with what that did, and "
-    "with how its CPU times alone scatter where that is known"
+    "this program was measured with one co-running load alone: the answer scales with what that "
+    "did, and with how its CPU times alone scatter where that is known"
 )
 UNLIKE_ALL = (
     "this program waits for much more of its time alone than all of the training set: in CPU time "

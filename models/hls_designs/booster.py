@@ -292,7 +292,8 @@ class DesignBoost:
         if key in self.support or key in self.programs:
             return ()
         assert self.ranges is not None
-        unseen = f"no design of this program was measured; {len(self.programs)} others teach"
+        others = f"{len(self.programs)} other programs were in the training set"
+        unseen = f"no design of this program was measured; {others}"
         return (unseen, *self.ranges.outside(row))
 
     def save(self, folder: Path) -> None:

@@ -34,7 +34,7 @@ from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, st
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
-CONTEXT = "; what the device takes beside the allocator is an engineering range"
+CONTEXT = "; what the device takes outside the allocator is an engineering range"
 
 
 @dataclass(frozen=True)

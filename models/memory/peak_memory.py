@@ -69,7 +69,7 @@ SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
 ENGINEERING = "memory: an engineering range"
 NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
-NO_TRAINING_PEAKS = f"{ENGINEERING}, this predictor was taught no training peaks"
+NO_TRAINING_PEAKS = f"{ENGINEERING}, this predictor was fitted on no training peaks"
 OUTSIDE = f"{ENGINEERING}, {{why}}"
 REFUSAL = "memory: at least"
 """First words of the limit line for a run that cannot fit."""

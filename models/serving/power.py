@@ -236,7 +236,7 @@ class ServingPower:
         given = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
         lines = list(given.outside(features[checked]))
         unknown = [choice for choice in _choices(query) if choice not in self.choices]
-        lines += [f"no {choice} taught this" for choice in unknown]
+        lines += [f"no {choice} was in the training set" for choice in unknown]
         if not self._seen(query):
             lines.append("serving was measured on other devices; some runs of this one would tell")
         if query.operation.power_limit_w is not None:

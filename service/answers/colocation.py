@@ -192,7 +192,7 @@ def assumed(part: ColocationBase, current: HostWindow | None) -> list[str]:
     ]
     if not part.mixing.pairs:
         lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
-    lines.append(f"what taught was measured on a guest of {TRAINING_CPUS:.0f} CPUs")
+    lines.append(f"the training runs were measured on a guest of {TRAINING_CPUS:.0f} CPUs")
     intervals = "intervals were calibrated on measured windows, not on ones put together"
     if part.ahead and current is None:
         intervals = f"intervals: from {part.mixing.pairs} runs of pairs asked about before they met"
