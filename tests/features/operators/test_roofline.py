@@ -41,3 +41,19 @@ def test_the_bound_grows_with_bytes_and_flops():
     linear = OperatorTable.of([Operator("linear", "", ((s, s),), ((s, s),), s * s) for s in sizes])
     times = roofline_ms(linear, device, "fp16")
     assert (np.diff(times) > 0).all()
+
+
+def test_tf32_speeds_up_convolutions_of_fp32_runs_and_nothing_else():
+    device = CATALOG.get("a100-sxm-80gb")
+    conv = Operator(
+        "conv", "aten.convolution", ((8, 512, 56, 56),), ((8, 512, 56, 56),), 512 * 4608
+    )
+    product = Operator("linear", "aten.mm", ((4096, 4096),), ((4096, 4096),), 4096 * 4096)
+    table = OperatorTable.of([conv, product])
+    plain = roofline_ms(table, device, "fp32")
+    with_tf32 = roofline_ms(table, device, "fp32", tf32_convolutions=True)
+    faster = device.peak("tf32", matrix=True) / device.peak("fp32", matrix=True)
+    assert plain[0] / with_tf32[0] == pytest.approx(faster, rel=1e-6)
+    assert with_tf32[1] == plain[1]
+    half = (roofline_ms(table, device, "fp16", tf32_convolutions=t) for t in (False, True))
+    np.testing.assert_array_equal(*half)
