@@ -97,3 +97,10 @@ def test_blocks_of_channels_are_computed_whole():
         return Operator("conv", "Conv", *shapes, 64 * channels, {"kernel": (1, 1)})
 
     assert node_of(conv(17), "conv_point").flops == node_of(conv(32), "conv_point").flops
+
+
+@pytest.mark.parametrize(("inputs", "computed"), [(3, 3), (15, 15), (16, 16), (17, 32), (40, 48)])
+def test_input_channels_fill_blocks_unless_they_are_fewer_than_one(inputs, computed):
+    shapes = ((1, inputs, 8, 8),), ((1, 16, 8, 8),)
+    conv = Operator("conv", "Conv", *shapes, 16 * inputs, {"kernel": (1, 1)})
+    assert node_of(conv, "conv_point").flops == 2 * 64 * 16 * computed
