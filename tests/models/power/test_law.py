@@ -55,15 +55,17 @@ def test_power_rises_with_the_number_of_rows(device, rows, width, more):
 
 
 @given(devices, sizes, st.integers(1, 512), st.integers(1, 8))
-def test_power_of_a_network_rises_with_its_batch(device, width, batch, factor):
-    """But for weights, which a larger batch reads less often: memory then rests while arithmetic
-    goes on. (On the A40 the power of ResNet-50 falls by 7 % from batch 8 to 512.) Twice that is
-    allowed.
+def test_power_of_one_product_falls_by_less_than_a_third_where_memory_comes_to_rest(
+    device, width, batch, factor
+):
+    """A larger batch reads the weights less often, so that memory rests while arithmetic goes on:
+    from the ridge, where both are busy, power falls by up to 27 % (8192 x 8192 in fp32 on an A100).
+    On the A40 the measured power of ResNet-50 falls by 7 % from batch 8 to 512.
     """
     graph = OperatorGraph((product(8, width), pointwise(8, width)), batch_size=8)
     queries = [Query(Network(graph, b), device) for b in (batch, batch * factor)]
     low, high = watts(PowerLaw(), queries)
-    assert high >= 0.86 * low
+    assert high >= 0.7 * low
 
 
 @pytest.mark.parametrize("phase", ["inference", "training"])
