@@ -36,7 +36,7 @@ LEAST_SPREAD = 0.005
 """Lower limit of a spread of log relative speeds."""
 LONGEST_WAIT = -4.0
 """Lower limit of the logarithm of the CPU share that a program gets over that alone."""
-LOAD, SCATTER = "beside", "scatter"
+LOAD, SCATTER = "load", "scatter"
 SENSITIVITY_PROXIES = (LOAD, SCATTER)
 """Proxies of how sensitive a program is that was never measured with neighbours: the log relative
 speed of its CPU time next to one load that fills the caches, and how its isolated CPU times

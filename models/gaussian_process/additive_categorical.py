@@ -191,7 +191,7 @@ class AdditiveCategoricalProcess:
         return {
             "terms": [[list(t.keys), t.shape, t.deviation] for t in self.terms],
             "noise": self.noise,
-            "shown": self.rows.to_json(),
+            "rows": self.rows.to_json(),
             "level": self.centre,
             "weights": self.weights.tolist(),
             "trust": self.robust_weights.tolist(),
@@ -203,7 +203,7 @@ class AdditiveCategoricalProcess:
         return cls(
             tuple(Term(tuple(keys), shape, size) for keys, shape, size in content["terms"]),
             content["noise"],
-            KeyedRows.from_json(content["shown"]),
+            KeyedRows.from_json(content["rows"]),
             content["level"],
             np.array(content["weights"], dtype=np.float64),
             np.array(content["trust"], dtype=np.float64),

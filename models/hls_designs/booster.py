@@ -55,8 +55,8 @@ SHOTS = 20
 COVERAGE = 0.9
 """Nominal coverage of the prediction intervals."""
 
-ADAPTED = "shown"
-"""Key of `DesignBoost.widths` for programs with a support set; the word is that of stored files."""
+ADAPTED = "adapted"
+"""Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
@@ -309,7 +309,7 @@ class DesignBoost:
             "ranges": ranges,
             "programs": self.programs,
             "widths": {kind: dict(metrics) for kind, metrics in self.widths.items()},
-            "shown": [designs.to_json() for designs in self.support.values()],
+            "support": [designs.to_json() for designs in self.support.values()],
         }
         write_content(folder, self.name, parameters)
         for name, bag in self.boosters.items():
@@ -324,7 +324,7 @@ class DesignBoost:
         """
         content = read_content(folder, cls.name)
         FeatureRange.check_names(folder, FEATURES, content["features"])
-        support = [SupportDesigns.from_json(designs) for designs in content["shown"]]
+        support = [SupportDesigns.from_json(designs) for designs in content["support"]]
         return cls(
             seed=content["seed"],
             trees=content["trees"],

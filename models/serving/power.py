@@ -259,7 +259,7 @@ class ServingPower:
             "intervals": {kind: bounds.to_json() for kind, bounds in self.intervals.items()},
             "known": [list(figures) for figures in self.known.sheets],
             "choices": list(self.choices),
-            "shown": {name: support.to_json() for name, support in self.support.items()},
+            "support": {name: support.to_json() for name, support in self.support.items()},
         }
         write_content(folder, self.name, parameters)
 
@@ -271,7 +271,7 @@ class ServingPower:
             BadArtifact: the folder is damaged, or was fitted on other features.
         """
         content: dict[str, Any] = read_content(folder, cls.name)
-        bounds, support = content["intervals"], content["shown"]
+        bounds, support = content["intervals"], content["support"]
         return cls(
             seed=content["seed"],
             bag=content["bag"],

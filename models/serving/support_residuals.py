@@ -160,7 +160,7 @@ class SupportResiduals:
             "places": self.points.tolist(),
             "errors": self.errors.tolist(),
             "sheets": [list(figures) for figures in self.sheets],
-            "taught": list(self.trained),
+            "trained": list(self.trained),
         }
 
     @classmethod
@@ -168,4 +168,4 @@ class SupportResiduals:
         """The support set that `to_json` wrote."""
         sheets = tuple(tuple(figures) for figures in content["sheets"])
         points, errors = np.array(content["places"]), np.array(content["errors"])
-        return cls(content["kind"], points, errors, sheets, tuple(content["taught"]))
+        return cls(content["kind"], points, errors, sheets, tuple(content["trained"]))

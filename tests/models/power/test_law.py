@@ -11,6 +11,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
+from forerun.models.artifact import bundled
 from forerun.models.power.law import (
     EFFECTS,
     TERMS,
@@ -231,3 +232,14 @@ def test_a_diffusion_model_fills_its_gpu():
     power = limited_w(runs, PowerLaw().demand(runs))
     assert power[0] > 0.6 * device.tdp_w > power[1]
     assert list(runs.single) == [False, True]
+
+
+@pytest.mark.parametrize("device", ["t4", "a30", "v100-pcie-32gb", "a100-sxm-80gb", "rtx-4090"])
+def test_the_bundled_law_falls_by_less_than_a_fifth_from_the_ridge(device):
+    """What users get, at every batch size of one product: at most 16 % less, on the A100."""
+    law = next(part for part in bundled().predictor.parts if part.name == "operator_power").law
+    for width in (512, 4096, 8192):
+        graph = OperatorGraph((product(8, width), pointwise(8, width)), batch_size=8)
+        queries = [Query(Network(graph, 2**n), CATALOG.get(device)) for n in range(13)]
+        power = watts(law, queries)
+        assert (power >= 0.8 * np.maximum.accumulate(power)).all()
