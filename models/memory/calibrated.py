@@ -32,6 +32,7 @@ from forerun.models.memory.peak_memory import (
 )
 from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, stratum_of
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import Predictor
 
 Column = NDArray[np.float64]
 CONTEXT = "; what the device takes outside the allocator is an engineering range"
@@ -59,6 +60,12 @@ class CalibratedMemory:
     def answers(self, query: Query) -> bool:
         """Whether `base` answers the query."""
         return self.base.answers(query)
+
+    def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
+        """The predictor around this predictor of values; its ranges are kept."""
+        base = parts[Memory.name]
+        assert isinstance(base, Memory)
+        return replace(self, base=base)
 
     def fit(self, measurements: Measurements) -> Self:
         """Calibrate the intervals on published rows; `base` is not changed.

@@ -141,6 +141,13 @@ class NetworkLatency:
             _grouped_quantile(scores[~device_bound], family[~device_bound]),
         )
 
+    def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
+        """The predictor with these predictors of device time, before `fit`."""
+        networks, operators = parts[NetworkBoost.name], parts[OperatorBoost.name]
+        assert isinstance(networks, NetworkBoost)
+        assert isinstance(operators, OperatorBoost)
+        return replace(self, networks=networks, operators=operators).without_published()
+
     def without_published(self) -> Self:
         """The predictor without what `fit` and `adapt` added to the predictors of device time."""
         return replace(

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
+from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.training.scores.choices import Alternatives
 
@@ -110,18 +112,34 @@ class DatasetProtocols(ABC):
     joined: ClassVar[Sequence[str]] = ()
     """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
 
-    @abstractmethod
-    def predictor(self, seed: int = 0) -> Predictor:
-        """The predictor under test, unfitted."""
+    part: ClassVar[str] = ""
+    """Name of the part of the dataset that `training_rows` gives; empty for all of it."""
 
     @property
-    def predictor_name(self) -> str:
-        """Name of the predictor under test; overridden where constructing it is slow."""
-        return self.predictor().name
+    def source(self) -> str:
+        """`dataset`, or `dataset/part`: the name under which a recipe asks for these rows."""
+        return f"{self.dataset}/{self.part}" if self.part else self.dataset
+
+    @property
+    def predictor_names(self) -> tuple[str, ...]:
+        """Names of the predictors that these protocols evaluate, from the catalogue.
+
+        Raises:
+            InputError: the catalogue has no predictor for the dataset.
+        """
+        names = predictors_evaluated_on(self.dataset)
+        if not names:
+            raise InputError(f"No predictor is trained or evaluated on {self.dataset}.")
+        return names
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The predictor under test, unfitted; parts of a composed one may be fitted."""
+        return unfitted(self.predictor_names[0], seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """All predictors that these protocols evaluate, unfitted; the first is `predictor`."""
-        return (self.predictor(seed),)
+        others = predictors_evaluated_on(self.dataset)[1:]
+        return (self.predictor(seed), *(unfitted(name, seed) for name in others))
 
     @abstractmethod
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:

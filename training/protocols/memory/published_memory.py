@@ -34,7 +34,6 @@ class PublishedMemoryProtocols(DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
-    predictor_name = CalibratedMemory.name
     fits_any_folder = True
 
     def predictor(self, seed: int = 0) -> Predictor:

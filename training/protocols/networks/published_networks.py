@@ -23,7 +23,6 @@ class PublishedNetworksProtocols(DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
-    predictor_name = NetworkLatency.name
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.

@@ -17,9 +17,6 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.tables.bundles import timm_graphs
-from forerun.models.graph_network.latency import GraphNetwork
-from forerun.models.networks.booster import NetworkBoost
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.networks.few_models import PROTOCOL as FEW_MODELS
 from forerun.training.protocols.networks.few_models import few_models_tasks
@@ -45,14 +42,6 @@ class TimmBenchProtocols(DatasetProtocols):
     )
     optional = MappingProxyType({"bench": OPTIONAL})
     joined = ("graphs",)
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`NetworkBoost`, unfitted."""
-        return NetworkBoost(seed=seed)
-
-    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """`NetworkBoost` and `GraphNetwork`, unfitted."""
-        return (self.predictor(seed), GraphNetwork(seed=seed))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with an operator graph."""
