@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from forerun.data.bundle import find
-from forerun.data.datasets import DATASETS
+from forerun.data.datasets import all_datasets
 from forerun.models.catalog import catalog, unfitted
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import conditional_coverage
@@ -140,7 +140,7 @@ def _answers() -> list[str]:
 
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
-    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
+    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in all_datasets()}
     all_protocols = [protocols for recipe in recipes() for protocols in recipe.all_protocols]
     names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
