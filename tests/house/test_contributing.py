@@ -14,11 +14,13 @@ from forerun.data import device as device_module
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
+from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.http import app as http_app
 from forerun.service.http.routes import ROUTERS
 from forerun.service.schemas.prediction import StatusOut
+from forerun.service.settings import Settings
 from tests.docs.test_reference import reference
 from tests.house.sources import REPOSITORY
 from tests.training.leaderboard.toy_protocols import RELU
@@ -97,6 +99,7 @@ def test_an_endpoint_is_one_router_in_the_list(client_with_toy):
 @pytest.fixture
 def client_with_toy(tmp_path, monkeypatch):
     """A client of the service with the router of one more endpoint."""
+    loaded = LoadedPredictor(Router((Roofline(),)), "test", "2026-01-01", "")
     router = APIRouter()
 
     @router.get("/v1/toy")
@@ -105,6 +108,5 @@ def client_with_toy(tmp_path, monkeypatch):
         return StatusOut(status="toy")
 
     monkeypatch.setattr(http_app, "ROUTERS", (*ROUTERS, router))
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
-    with TestClient(http_app.create_app()) as client:
+    with TestClient(http_app.create_app(Settings(home=tmp_path), loaded)) as client:
         yield client

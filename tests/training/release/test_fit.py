@@ -169,7 +169,7 @@ def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path
 
 
 def test_the_router_asks_in_the_order_of_the_recipes():
-    whole = load_part(Path(str(files("forerun.models") / "pretrained")))
+    whole = bundled().predictor
     inside = {name for entry in PREDICTORS.values() for name in entry.contains}
     released = dict.fromkeys(recipe.predictor for recipe in recipes())
     assert list(dict.fromkeys(part.name for part in whole.parts)) == [
