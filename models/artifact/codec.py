@@ -48,7 +48,8 @@ def to_content(value: Any) -> dict[str, Any]:
     Raises:
         TypeError: a field holds an array of other elements than it declares.
     """
-    return cast(dict[str, Any], _dataclass_to_json(type(value))(value))
+    cls: Any = type(value)
+    return cast(dict[str, Any], _dataclass_to_json(cls)(value))
 
 
 def from_content(cls: type[T], content: Any) -> T:
@@ -58,7 +59,7 @@ def from_content(cls: type[T], content: Any) -> T:
         ValueError: a field is missing, unknown or of another type; the message names it.
     """
     try:
-        return cast(T, _dataclass_from_json(cls)(content, cls))
+        return cast(T, _dataclass_from_json(cast(Any, cls))(content, cls))
     except (BaseValidationError, TypeError) as error:
         raise ValueError(transform_error(error, "", _reason)[0]) from error
 

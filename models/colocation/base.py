@@ -95,7 +95,7 @@ class ColocationBase(StoredPredictor, ABC):
             `ahead` where the host's metrics are a forecast.
         least_cpu_share: smallest CPU time over wall time of an isolated program in the training
             set.
-        unit_power: as UNIT_POWER; 1 in artifacts of an earlier version.
+        unit_power: as UNIT_POWER.
     """
 
     name: ClassVar[str]
