@@ -16,6 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
 from forerun.models.processors.memory import CpuMemory
@@ -116,7 +117,7 @@ class CpuLatency:
         assert self.prior is not None
         count = len(queries)
         values, low, high, covered = (np.full(count, np.nan) for _ in range(4))
-        limits: list[tuple[str, ...]] = [()] * count
+        limits: list[tuple[Limit, ...]] = [()] * count
         breakdowns: list[Mapping[str, float]] = [{}] * count
         groups: dict[str, list[int]] = {}
         for index, query in enumerate(queries):
@@ -201,7 +202,7 @@ class CpuLatency:
         ]
         return max(self.factor, _quantile(ratios)), float(np.mean(inside))
 
-    def _limits(self, query: Query, share: Column) -> tuple[str, ...]:
+    def _limits(self, query: Query, share: Column) -> tuple[Limit, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
         lines = []
         networks = len(set(rows.structures[rows.whole]))
@@ -220,7 +221,7 @@ class CpuLatency:
             for kind, part in unknown.items()
             if part > _RARE
         ]
-        return tuple(lines)
+        return tuple(Limit(line, LATENCY) for line in lines)
 
     def save(self, folder: Path) -> None:
         """Write the predictor to a folder as JSON."""

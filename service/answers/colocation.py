@@ -280,7 +280,7 @@ def _program_answers(
                 "gains": resource_gains[row],
                 "missing_metrics": list(missing),
                 "in_domain": not answers.limits[row],
-                "limits": list(answers.limits[row]),
+                "limits": [str(limit) for limit in answers.limits[row]],
             }
         )
     return program_answers
