@@ -149,7 +149,8 @@ class CalibratedMemory:
     def _limits(self, query: Query, why: str | None, least_mib: float) -> tuple[Limit, ...]:
         """Limits as those of `base`, with what the interval was calibrated on."""
         calibrated_on = self.ranges.calibrated_on(query, why)
-        if why is None and PEAK not in self._measured(query):
+        calibrated = why is None and PEAK in self._measured(query)
+        if why is None and not calibrated:
             calibrated_on += CONTEXT
-        own = Limit(calibrated_on, PEAK)
+        own = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
         return (*refusals(query, least_mib), own, *assumptions(query))

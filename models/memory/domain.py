@@ -33,9 +33,10 @@ GENERATES = Limit(
     "of a network that generates text: logits of the last position, keys and values of the "
     "graph's own tokens; `logits` and `cache_tokens` change that",
     PEAK_MEMORY,
+    "note",
 )
 NO_DROPOUT = Limit(
-    "no dropout is counted, since the graph tells of none; `dropout` adds it", PEAK_MEMORY
+    "no dropout is counted, since the graph has none; `dropout` adds it", PEAK_MEMORY, "note"
 )
 
 
@@ -160,7 +161,7 @@ def inert_notes(query: Query) -> tuple[Limit, ...]:
 
 
 def assumptions(query: Query) -> tuple[Limit, ...]:
-    """Limits that state what the plan assumes where the set-up gives nothing."""
+    """Notes that state what the plan assumes where the set-up gives nothing."""
     network = query.workload
     assert isinstance(network, Network)
     if network.phase == "inference":

@@ -183,9 +183,11 @@ def binds(query: Query) -> bool:
 
 
 def above_design_power(limit_w: float, tdp_w: float) -> Limit:
-    """The limit for a power limit above the design power, W, which limits nothing."""
+    """The note for a power limit above the design power, W, which limits nothing."""
     return Limit(
-        f"power limit: {limit_w:g} W is above the design power of {tdp_w:g} W: taken as none", TIME
+        f"power limit: {limit_w:g} W is above the design power of {tdp_w:g} W: taken as none",
+        TIME,
+        "note",
     )
 
 

@@ -126,7 +126,7 @@ def _columns(
             if metric in columns:
                 found[name][rows] = columns[metric]
         outside: Sequence[tuple[Limit, ...]] = answers.limits or [()] * len(queries)
-        in_domain[rows] = [not limits for limits in outside]
+        in_domain[rows] = [all(own.in_domain for own in limits) for limits in outside]
     in_domain &= np.isfinite(found["predicted"])
     return {"measured": judged.values[metric], **found}, in_domain
 
