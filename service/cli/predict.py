@@ -1,13 +1,16 @@
 """`forerun predict`: predict latency, memory, power and energy of a network on devices."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
 from forerun.service.cli.set_up import SetUpOptions, takes_run
+
+if TYPE_CHECKING:
+    from forerun.service.schemas.answers import PredictionOut
 
 
 @takes_run
@@ -28,7 +31,7 @@ def predict(
         show(source.name, answers)
 
 
-def _answers(source: Path, names: list[str], run: SetUpOptions) -> list[dict[str, Any]]:
+def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -14,6 +14,7 @@ from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.answers.ranking import Limits
+    from forerun.service.schemas.answers import RankOut
     from forerun.service.stores.devices import DeviceStore
 
 
@@ -69,7 +70,8 @@ def _limits(
     Raises:
         InputError: `risk` is neither.
     """
-    from forerun.service.answers.ranking import Limits, Risk
+    from forerun.service.answers.ranking import Limits
+    from forerun.service.schemas.answers import Risk
 
     kept = {name: limit for name, limit in most.items() if limit is not None}
     return Limits(kept, fits, in_domain_only, o.one_of("risk", risk, get_args(Risk)))
@@ -82,9 +84,10 @@ def _ranked(
     objective: str,
     prices: Sequence[str],
     limits: "Limits",
-) -> dict[str, Any]:
-    from forerun.service.answers.ranking import Goal, Objective, ranked
+) -> "RankOut":
+    from forerun.service.answers.ranking import Goal, ranked
     from forerun.service.cli.run_query import query_of
+    from forerun.service.schemas.answers import Objective
 
     aim = o.one_of("objective", objective, get_args(Objective))
     devices, in_use = o.answering()
@@ -106,28 +109,29 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
     return prices
 
 
-def _show(source: str, answer: dict[str, Any]) -> None:
+def _show(source: str, answer: "RankOut") -> None:
     from forerun.data.metrics import metric
     from forerun.service.answers.ranking import RANKING_METRICS
     from forerun.service.cli.answer_table import NOT_CALIBRATED, fit_word, table
     from forerun.service.cli.output import screen
 
-    out, objective = screen(), answer["objective"]
+    out, objective = screen(), answer.objective
     out.print(f"\n[bold]{source}[/bold] by {objective}")
     headings = ("latency", "memory", "power", "energy", "fits")
     rows = table("", objective, "90 % interval", *headings)
-    for row in answer["ranked"]:
-        aim = row["objective"]
-        ends = "" if aim["low"] is None else f"{aim['low']:,.4g} to {aim['high']:,.4g}"
-        ends += " *" if aim["low"] is not None and aim["coverage"] is None else ""
-        metrics = (row["metrics"][name] for name in RANKING_METRICS)
+    for row in answer.ranked:
+        aim = row.objective
+        ends = "" if aim.low is None else f"{aim.low:,.4g} to {aim.high:,.4g}"
+        ends += " *" if aim.low is not None and aim.coverage is None else ""
+        metrics = (row.metrics[name] for name in RANKING_METRICS)
         values = (
-            metric(n).text(e and e["value"]) for n, e in zip(RANKING_METRICS, metrics, strict=True)
+            metric(n).text(None if e is None else e.value)
+            for n, e in zip(RANKING_METRICS, metrics, strict=True)
         )
-        name = f"{row['rank']:>3} {row['device']['name']}"
-        rows.add_row(name, f"{aim['value']:,.4g}", ends, *values, fit_word(row["fits"]))
-    out.print(rows if answer["ranked"] else "no device meets the limits")
-    if any(row["objective"]["coverage"] is None for row in answer["ranked"]):
+        name = f"{row.rank:>3} {row.device.name}"
+        rows.add_row(name, f"{aim.value:,.4g}", ends, *values, fit_word(row.fits))
+    out.print(rows if answer.ranked else "no device meets the limits")
+    if any(row.objective.coverage is None for row in answer.ranked):
         out.print(NOT_CALIBRATED)
-    for row in answer["excluded"]:
-        out.print(f"left out: {row['device']['name']}: {'; '.join(row['reasons'])}", markup=False)
+    for left in answer.excluded:
+        out.print(f"left out: {left.device.name}: {'; '.join(left.reasons)}", markup=False)

@@ -1,6 +1,5 @@
 """Fit every predictor on all its training rows and seal them as one artifact."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +11,8 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
-from forerun.models.artifact.sealed_folder import Manifest, check, load_part, read_content, seal
+from forerun.models.artifact.sealed_folder import Manifest, check, seal
+from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
 from forerun.models.catalog import catalog, unfitted
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
@@ -152,16 +152,13 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
     if base is None:
         return []
     check(base)
-    folders = read_content(base, Router.name)["parts"] if _is_chosen(base) else [""]
     kept = []
-    for name in folders:
-        kind = name.partition("-")[2]
-        if kind not in fitted_anew:
-            kept.append(name)
-        else:
-            parts = composed_predictors().get(kind, ())
-            kept += [f"{name}/{part}" for part in parts if part not in fitted_anew]
-    return [load_part(base / name) for name in kept]
+    for name, folder in _parts_of(base):
+        if name not in fitted_anew:
+            kept.append(folder)
+        elif name in composed_predictors():
+            kept += [part for own, part in contained(folder) if own not in fitted_anew]
+    return [load_part(folder) for folder in kept]
 
 
 def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor, list[Predictor]]:
@@ -180,8 +177,7 @@ def composable(base: Path | None) -> frozenset[str]:
     if base is None:
         return frozenset()
     check(base)
-    folders = read_content(base, Router.name)["parts"] if _is_chosen(base) else []
-    kinds = {name.partition("-")[2] for name in folders}
+    kinds = {name for name, _ in _parts_of(base)}
     return frozenset(
         whole
         for whole, parts in composed_predictors().items()
@@ -189,9 +185,10 @@ def composable(base: Path | None) -> frozenset[str]:
     )
 
 
-def _is_chosen(folder: Path) -> bool:
-    content = json.loads((folder / "predictor.json").read_text())
-    return bool(content["name"] == Router.name)
+def _parts_of(base: Path) -> list[tuple[str, Path]]:
+    """Name and folder of each predictor in an artifact: the router's parts, or the one."""
+    name = stored_name(base)
+    return contained(base) if name == Router.name else [(name, base)]
 
 
 def recipes_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Recipe]:
