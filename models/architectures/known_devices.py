@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from forerun.data.workload import Space
 from forerun.features.nas_cells import Codes, features_of, present_choices, random_codes
 from forerun.models.adaptation.low_rank_factors import LowRankFactors
+from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
-    Covariance,
     GaussianProcessRegression,
     covariances_over,
     standardised,

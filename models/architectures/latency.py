@@ -33,9 +33,9 @@ from forerun.models.architectures.known_devices import (
     usual_codes,
 )
 from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
     Answer,
-    Covariance,
     GaussianProcessRegression,
     covariances_over,
 )
