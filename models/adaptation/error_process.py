@@ -221,7 +221,7 @@ def leave_groups_out(
         targets = _targets(rows, offsets)
         variances = np.empty((len(experts), int(held.sum())))
         for i, (expert, posterior) in enumerate(zip(experts, posteriors, strict=True)):
-            mean, covariance = posterior.without_group(targets[expert.centred], held)
+            mean, covariance = posterior.without_group(held, targets[expert.centred])
             truth = by_offset[held] if expert.centred else rows.errors[held]
             left[i, held], variances[i] = truth - mean, np.diag(covariance)
         # A group has the same weight however many rows it has.

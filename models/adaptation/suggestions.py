@@ -51,17 +51,31 @@ def suggest(
     sampled = generator.permutation(len(rows))[:MOST_CANDIDATES]
     candidates = rows[sampled]
     covariance = weighted_sum(weights, covariances, candidates, candidates)
-    chosen: list[int] = []
-    free = np.ones(len(candidates), dtype=np.bool_)
-    for step in range(min(count, len(candidates))):
-        variance = np.maximum(np.diag(covariance), 0.0)
+    return sampled[most_informative(covariance, noise, count, spread)].tolist()
+
+
+def most_informative(
+    covariance: Matrix, noise: Vector | float, count: int, spread: float = 0.0
+) -> list[int]:
+    """Positions of the rows whose measurement lowers the summed variance most, chosen greedily.
+
+    Args:
+        covariance: of n candidates, given what is measured already, shape (n, n).
+        noise: variance of one measurement, one value or (n,).
+        count: how many to choose; at most n are.
+        spread: as in `suggest`.
+    """
+    remaining, chosen = covariance.copy(), list[int]()
+    free = np.ones(len(covariance), dtype=np.bool_)
+    for step in range(min(count, len(covariance))):
+        variance = np.maximum(np.diag(remaining), 0.0)
         by_variance = int((step + 1) * spread) > int(step * spread)
-        gain = variance if by_variance else (covariance**2).sum(axis=0) / (variance + noise)
+        gain = variance if by_variance else (remaining**2).sum(axis=0) / (variance + noise)
         best = int(np.argmax(np.where(free, gain, -np.inf)))
-        column = covariance[:, best] / np.sqrt(variance[best] + noise)
-        covariance -= np.outer(column, column)
+        column = remaining[:, best] / np.sqrt((variance + noise)[best])
+        remaining -= np.outer(column, column)
         free[best] = False
-        chosen.append(int(sampled[best]))
+        chosen.append(best)
     return chosen
 
 

@@ -19,11 +19,13 @@ class Posterior:
     """Posterior of a process with prior mean zero, given k noisy values.
 
     Attributes:
+        values: (k,).
         inverse: (k, k) inverse of the covariance of the values, including their noise.
         weights: (k,) `inverse @ values`.
         log_likelihood: log marginal likelihood of the values.
     """
 
+    values: Column
     inverse: Matrix
     weights: Column
     log_likelihood: float
@@ -57,7 +59,7 @@ class Posterior:
         weights = inverse @ values
         # The factor has the roots of the inverse's determinant on its diagonal.
         log_determinant = np.log(np.diag(factor)).sum() - 0.5 * size * np.log(2.0 * np.pi)
-        return cls(inverse, weights, float(log_determinant - 0.5 * values @ weights))
+        return cls(values, inverse, weights, float(log_determinant - 0.5 * values @ weights))
 
     @property
     def left_out_error(self) -> Column:
@@ -83,22 +85,25 @@ class Posterior:
         explained = np.einsum("ij,jk,ik->i", cross, self.inverse, cross, optimize=True)
         return np.asarray(np.maximum(prior - explained, 0.0))
 
-    def without_group(self, values: Column, held_out: NDArray[np.bool_]) -> tuple[Column, Matrix]:
+    def without_group(
+        self, held_out: NDArray[np.bool_], values: Column | None = None
+    ) -> tuple[Column, Matrix]:
         """Mean and covariance of held-out values, noise included, given only the remaining ones.
 
         Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
         partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the
-        mean -inv(A_hh) A_hr v_r. The held-out entries of `values` are not read.
+        mean -inv(A_hh) A_hr v_r. The held-out entries of the values are not read.
 
         Args:
-            values: (k,), of mean zero.
             held_out: (k,) mask of h rows.
+            values: (k,), in place of those of the posterior.
 
         Returns:
             (h,) means; (h, h) covariance.
         """
+        rest = (self.values if values is None else values)[~held_out]
         covariance = np.linalg.inv(self.inverse[np.ix_(held_out, held_out)])
-        mean = -covariance @ (self.inverse[np.ix_(held_out, ~held_out)] @ values[~held_out])
+        mean = -covariance @ (self.inverse[np.ix_(held_out, ~held_out)] @ rest)
         return np.asarray(mean), np.asarray(covariance)
 
 

@@ -57,7 +57,6 @@ class GaussianProcessRegression:
         rows: training inputs, shape (n, columns).
         centre: mean of the training values, added to every prediction.
         posterior: posterior given the training values minus `centre`.
-        values: training values, shape (n,).
     """
 
     covariances: tuple[Covariance, ...]
@@ -67,7 +66,6 @@ class GaussianProcessRegression:
     rows: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     centre: float = 0.0
     posterior: Posterior | None = None
-    values: Vector = field(default_factory=lambda: np.zeros(0))
 
     def fit(self, rows: Matrix, measured: Vector, known_noise: Vector | float = 0.0) -> Self:
         """Maximum a posteriori estimates of weights and noise, then the posterior.
@@ -95,13 +93,7 @@ class GaussianProcessRegression:
         covariance = weighted_sum(weights, self.covariances, rows, rows)
         posterior = Posterior.of(covariance, known_noise + noise + _JITTER, measured - centre)
         return replace(
-            self,
-            weights=weights,
-            noise=noise,
-            rows=rows,
-            centre=centre,
-            posterior=posterior,
-            values=measured,
+            self, weights=weights, noise=noise, rows=rows, centre=centre, posterior=posterior
         )
 
     def predict(self, rows: Matrix) -> Answer:
@@ -115,7 +107,7 @@ class GaussianProcessRegression:
     def leave_one_out(self) -> Answer:
         """Prediction of each training row from all others, for the weights of the full fit."""
         assert self.posterior is not None
-        mean = self.values - self.posterior.left_out_error
+        mean = self.centre + self.posterior.values - self.posterior.left_out_error
         return Answer(mean, self.posterior.left_out_variance)
 
     def _mode(self, grams: NDArray[np.float64], centred: Vector, floor: Vector | float) -> Vector:
