@@ -353,7 +353,9 @@ def test_designs_are_answered_by_scikit_learns_processes_weighted_by_their_likel
     # Settings of little weight are left out; this one must leave out the same.
     shares[shares / shares.sum() < 0.002] = 0.0
     mean, variance = combine(shares / shares.sum(), np.array(means), np.array(variances))
-    found = DesignGaussianProcess.of(shown, values).predict(asked)
+    process = DesignGaussianProcess.of(shown, values)
+    assert process.shares.sum() == pytest.approx(1.0)
+    found = process.predict(asked)
     np.testing.assert_allclose(found[0], values.mean() + values.std() * mean, rtol=1e-6)
     np.testing.assert_allclose(found[1], values.std() * np.sqrt(variance), rtol=1e-6)
 
