@@ -51,7 +51,7 @@ def suggest(
     sampled = generator.permutation(len(rows))[:MOST_CANDIDATES]
     candidates = rows[sampled]
     covariance = weighted_sum(weights, covariances, candidates, candidates)
-    return sampled[most_informative(covariance, noise, count, spread)].tolist()
+    return [int(sampled[i]) for i in most_informative(covariance, noise, count, spread)]
 
 
 def most_informative(

@@ -34,8 +34,13 @@ def squared_exponential(one: Matrix, other: Matrix, length: float = 1.0) -> Matr
     return np.asarray(np.exp(exponent, out=exponent))
 
 
-def matern(distance: Matrix, smoothness: Literal[0.5, 1.5, 2.5]) -> Matrix:
-    """Matern correlation at distances in units of the length scale; exponential for 0.5."""
+def matern(distance: Matrix, smoothness: float) -> Matrix:
+    """Matern correlation at distances in units of the length scale, of their shape.
+
+    Args:
+        distance: distances of any shape.
+        smoothness: 0.5, which is the exponential covariance, 1.5 or 2.5.
+    """
     scaled = np.sqrt(2.0 * smoothness) * distance
     factor = 1.0 + scaled if smoothness > 1.0 else 1.0
     if smoothness > 2.0:

@@ -138,7 +138,7 @@ class _Covariances(NamedTuple):
         lengths = setting[1 + FEATURE_SETS :]
         for variance, distance, length in zip(setting[1:], self.scaled, lengths, strict=False):
             total += variance * matern(distance / length, 2.5)
-        return total
+        return np.asarray(total)
 
 
 def _draws(seed: int) -> Matrix:
