@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 from forerun.models.adaptation.suggestions import most_informative
-from forerun.models.gaussian_process.covariances import same
+from forerun.models.gaussian_process.covariances import same, squared_exponential
 from forerun.models.gaussian_process.posterior import Posterior
 
 Column = NDArray[np.float64]
@@ -33,6 +33,7 @@ _FAMILY = np.array(
 )
 """Family of each column of work: 0 arithmetic, 1 memory, 2 fixed times."""
 _KIND = np.unique([kind for kind, _ in COLUMNS], return_inverse=True)[1]
+_BY_KIND = np.eye(_KIND.max() + 1)[_KIND]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,8 @@ class RatePosterior:
     def _covariance(self, one: RateRows, other: RateRows, centre: Column) -> Matrix:
         """Covariance of n and m rows in the model linearised at `centre`, shape (n, m)."""
         (_, first), (_, second) = _linearised(one, centre), _linearised(other, centre)
-        own = _residual_covariance(self.prior.deviations, one, other, centre)
+        mixtures = [np.sqrt(slopes[:, :COUNT] @ _BY_KIND) for slopes in (first, second)]
+        own = _residual_covariance(self.prior.deviations, one, other, *mixtures)
         return np.asarray(first @ self._rates @ second.T + own)
 
     def predict(self, queried: RateRows) -> tuple[Column, Column]:
@@ -321,24 +323,16 @@ def _linearised(rows: RateRows, centre: Column) -> tuple[Column, Matrix]:
 
 
 def _residual_covariance(
-    deviations: StandardDeviations, one: RateRows, other: RateRows, centre: Column
+    deviations: StandardDeviations, one: RateRows, other: RateRows, first: Matrix, second: Matrix
 ) -> Matrix:
-    """Covariance of the residual that rates do not explain, between two sets of rows."""
-    first, second = (np.sqrt(_kind_shares(rows, centre)) for rows in (one, other))
-    squared_distance = np.maximum(2 - 2 * first @ second.T, 0.0) / deviations.reach**2
-    mixture = deviations.mixture**2 * np.exp(-squared_distance / 2)
+    """Covariance of the residual that rates do not explain, between n and m rows, shape (n, m).
+
+    `first` and `second` are the square roots of the rows' shares of the time by kind of work, of
+    shape (n, kinds) and (m, kinds).
+    """
+    mixture = deviations.mixture**2 * squared_exponential(first, second, deviations.reach)
     sizes = np.abs(one.log_size[:, None] - other.log_size)
     sizes = sizes + np.abs(one.doublings[:, None] - other.doublings)
     own = np.where(one.whole[:, None] & other.whole, deviations.structure, deviations.operator)
     structure = own**2 * same(one.structures, other.structures) * np.exp(-sizes / 3)
     return np.asarray(mixture * same(one.whole, other.whole) + structure)
-
-
-def _kind_shares(rows: RateRows, centre: Column) -> Matrix:
-    """Share of each kind of work in the time, shape (n, number of kinds)."""
-    times = _times(rows, centre)
-    kinds = np.zeros((len(times), _KIND.max() + 1))
-    for column, kind in enumerate(_KIND):
-        kinds[:, kind] += times[:, column]
-    shares: Matrix = kinds / kinds.sum(axis=1, keepdims=True)
-    return shares
