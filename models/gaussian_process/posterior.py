@@ -82,7 +82,7 @@ class Posterior:
             cross: (n, k) covariance of the inputs with the k values.
             prior: (n,) prior variance of the inputs.
         """
-        explained = np.einsum("ij,jk,ik->i", cross, self.inverse, cross, optimize=True)
+        explained = ((cross @ self.inverse) * cross).sum(axis=1)
         return np.asarray(np.maximum(prior - explained, 0.0))
 
     def without_group(
