@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,25 +146,9 @@ class SupportResiduals:
             Prior variances of the effects of the devices, shape (n,); whether row and run are of
             one device, (n, k); correlations of the smooth function, (n, k).
         """
-        same = np.array([[same_sheet(a, b) for b in self.sheets] for a in sheets], dtype=np.bool_)
+        flags = [[same_sheet(one, other) for other in self.sheets] for one in sheets]
+        same = np.array(flags, dtype=np.bool_).reshape(len(points), -1)
         # The effect of a device without support runs has no covariance with theirs in any case.
         trained = np.array(self.trained)[same.argmax(axis=1)] | ~same.any(axis=1)
         deviation = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)
         return deviation**2, same, squared_exponential(points, self.points)
-
-    def to_json(self) -> dict[str, Any]:
-        """Dictionaries and lists."""
-        return {
-            "kind": self.kind,
-            "places": self.points.tolist(),
-            "errors": self.errors.tolist(),
-            "sheets": [list(figures) for figures in self.sheets],
-            "trained": list(self.trained),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The support set that `to_json` wrote."""
-        sheets = tuple(tuple(figures) for figures in content["sheets"])
-        points, errors = np.array(content["places"]), np.array(content["errors"])
-        return cls(content["kind"], points, errors, sheets, tuple(content["trained"]))
