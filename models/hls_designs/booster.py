@@ -41,6 +41,7 @@ from forerun.models.hls_designs.features import (
 )
 from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from forerun.models.hls_designs.support_set import SupportDesigns
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -286,10 +287,10 @@ class DesignBoost(StoredPredictor):
         random, points = np.random.default_rng(seed), np.hstack(parts)
         return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
-    def _limits(self, key: Key, row: Column) -> tuple[str, ...]:
+    def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:
         if key in self.support or key in self.programs:
             return ()
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"
         unseen = f"no design of this program was measured; {others}"
-        return (unseen, *self.ranges.outside(row))
+        return (Limit(unseen), *self.ranges.outside(row))
