@@ -13,6 +13,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Column, Predictions
@@ -28,7 +29,7 @@ FREE = Operation()
 
 
 @dataclass(frozen=True)
-class Router:
+class Router(Estimator):
     """For each metric, the first of several predictors that answers the query.
 
     Energy is not predicted where power and latency are: it is their product, so that the three are
@@ -39,7 +40,7 @@ class Router:
         boxes: estimated spec sheets of devices that have none.
     """
 
-    parts: tuple[Predictor, ...]
+    parts: tuple[Predictor, ...] = field(metadata=SETTING)
     boxes: BlackBoxes = field(default_factory=BlackBoxes)
     name: ClassVar[str] = "chosen"
 

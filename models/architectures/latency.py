@@ -33,6 +33,7 @@ from forerun.models.architectures.known_devices import (
     usual_codes,
 )
 from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gaussian_process.regression import (
     Answer,
     Covariance,
@@ -137,7 +138,7 @@ def _covariances(
 
 
 @dataclass(frozen=True)
-class ArchitectureLatency:
+class ArchitectureLatency(Estimator):
     """Latency of NAS-Bench-201, FBNet and OFA networks, by device.
 
     A device is identified by its name alone, which stands for runtime, batch and precision as well;
@@ -149,7 +150,7 @@ class ArchitectureLatency:
         adapted: (search space, device name) -> device with a support set.
     """
 
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     pools: Mapping[Space, DevicePool] = field(default_factory=dict)
     adapted: Mapping[tuple[Space, str], AdaptedDevice] = field(default_factory=dict)
     name: ClassVar[str] = "architecture_latency"

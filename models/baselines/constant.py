@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.estimator import Estimator
 from forerun.models.prediction import Predictions
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Estimator):
     """Predicts the geometric mean of the training values for every query.
 
     Attributes:

@@ -13,11 +13,12 @@ from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import roofline_ms
 from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.estimator import Estimator
 from forerun.models.prediction import Predictions
 
 
 @dataclass(frozen=True)
-class Roofline:
+class Roofline(Estimator):
     """Latency as a sum over operators of the longer of arithmetic and memory traffic at peak."""
 
     name: ClassVar[str] = "roofline"

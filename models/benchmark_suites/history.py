@@ -31,6 +31,7 @@ from forerun.models.benchmark_suites.history_features import (
     samples_per_query,
 )
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gaussian_process.additive_categorical import (
     NOISE,
     AdditiveCategoricalProcess,
@@ -58,7 +59,7 @@ KINDS: Mapping[str, tuple[Term, ...]] = {"speed": SPEED, "stream": STREAM, "powe
 
 
 @dataclass(frozen=True)
-class BenchmarkHistory:
+class BenchmarkHistory(Estimator):
     """Throughput, latency, and power at the wall of systems under a suite of benchmarks.
 
     Attributes:
@@ -70,7 +71,7 @@ class BenchmarkHistory:
     """
 
     name: ClassVar[str] = "benchmark_history"
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     processes: Mapping[str, AdditiveCategoricalProcess] = field(default_factory=dict)
     shifts: Mapping[str, AdditiveCategoricalProcess] = field(default_factory=dict)
     seen: HistoryCoverage = field(default_factory=HistoryCoverage)

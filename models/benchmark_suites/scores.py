@@ -18,6 +18,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 
@@ -49,7 +50,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class BenchmarkBoost:
+class BenchmarkBoost(Estimator):
     """Several metrics of tests with numeric and categorical settings.
 
     Attributes:
@@ -63,8 +64,8 @@ class BenchmarkBoost:
     """
 
     name: ClassVar[str] = "benchmark_boost"
-    seed: int = 0
-    trees: int = 300
+    seed: int = field(default=0, metadata=SETTING)
+    trees: int = field(default=300, metadata=SETTING)
     settings: Mapping[str, Settings] = field(default_factory=dict)
     laws: Mapping[Key, PowerLaw] = field(default_factory=dict)
     boosters: Mapping[Key, BoosterBag] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 
@@ -62,7 +63,7 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class NeighbourBoost:
+class NeighbourBoost(Estimator):
     """Medians of applications, and boosters on the fractions of time that neighbours ran.
 
     Attributes:
@@ -76,7 +77,7 @@ class NeighbourBoost:
     """
 
     name: ClassVar[str] = "neighbour_boost"
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     levels: Mapping[str, float] = field(default_factory=dict)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)

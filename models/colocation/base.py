@@ -47,6 +47,7 @@ from forerun.models.colocation.serialization import base_from_json, base_to_json
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal.intervals import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.prediction import Predictions
 
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
@@ -79,7 +80,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class ColocationBase(ABC):
+class ColocationBase(Estimator, ABC):
     """Relative speed in CPU time and in wall time of a program co-located with neighbours.
 
     Attributes:
@@ -107,7 +108,7 @@ class ColocationBase(ABC):
     folds: ClassVar[int] = 10
     looks_ahead: ClassVar[bool] = True
     """Whether `fit` calibrates intervals of forecasts, which takes another round of fits."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     levels: Mapping[str, ProgramEffects] = field(default_factory=dict)
     engines: Mapping[str, Engine] = field(default_factory=dict)
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.features import METRICS, ColocationRows, Column, colocation_of
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 
@@ -102,7 +103,7 @@ class ColocationBoost(ColocationBase):
     """
 
     name: ClassVar[str] = "colocation_boost"
-    bags: int = 2
+    bags: int = field(default=2, metadata=SETTING)
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
         """An ensemble of boosters fitted to n standardised targets."""
@@ -119,7 +120,7 @@ class ColocationBoost(ColocationBase):
 
 
 @dataclass(frozen=True)
-class ProgramMean:
+class ProgramMean(Estimator):
     """Baseline: a program's mean relative speed over all neighbours, or the mean over programs.
 
     Attributes:

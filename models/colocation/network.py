@@ -21,6 +21,7 @@ from forerun.models.colocation.dual_branch_network import (
     train,
 )
 from forerun.models.colocation.features import FACTS, ColocationRows, Column
+from forerun.models.estimator import SETTING
 from forerun.models.graph_network.training import torch_threads
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class ColocationNetwork(ColocationBase):
     name: ClassVar[str] = "colocation_network"
     looks_ahead: ClassVar[bool] = False
     folds: ClassVar[int] = 3
-    shape: WindowShape = field(default_factory=WindowShape)
+    shape: WindowShape = field(default_factory=WindowShape, metadata=SETTING)
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
         """An ensemble of networks trained on n standardised targets."""

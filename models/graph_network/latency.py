@@ -27,6 +27,7 @@ from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.graph_network.batching import GraphBatches, RunGraphs
 from forerun.models.graph_network.encoder import GraphShape, export
 from forerun.models.graph_network.inference import GraphAnswers
@@ -98,7 +99,7 @@ def silent(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class GraphNetwork:
+class GraphNetwork(Estimator):
     """Latency of networks on the kinds of devices, precisions and phases that were measured.
 
     Attributes:
@@ -117,19 +118,19 @@ class GraphNetwork:
         progress: called with a line of text for each step of fitting.
     """
 
-    seed: int = 0
-    members: int = 3
-    folds: int = 5
-    shape: GraphShape = field(default_factory=GraphShape)
-    threads: int = 1
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    members: int = field(default=3, metadata=SETTING)
+    folds: int = field(default=5, metadata=SETTING)
+    shape: GraphShape = field(default_factory=GraphShape, metadata=SETTING)
+    threads: int = field(default=1, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     encoder: bytes = b""
     head: bytes = b""
     intervals: Intervals | None = None
     domain: NetworkDomain = field(default_factory=NetworkDomain)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
-    progress: Callable[[str], None] = silent
+    progress: Callable[[str], None] = field(default=silent, metadata=SETTING)
     name: ClassVar[str] = "graph_network"
 
     @property

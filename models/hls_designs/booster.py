@@ -21,6 +21,7 @@ from forerun.data.workload import Design
 from forerun.features.hls.directives import coordinates
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     BOUND_COLUMNS,
@@ -97,7 +98,7 @@ BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
 
 
 @dataclass(frozen=True)
-class DesignBoost:
+class DesignBoost(Estimator):
     """Predicts designs of programs in the training set, of unseen programs, and after adaptation.
 
     Attributes:
@@ -113,9 +114,9 @@ class DesignBoost:
         support: program -> measured designs that it was adapted to.
     """
 
-    seed: int = 0
-    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES))
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES), metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: tuple[float, ...] = ()
     ranges: FeatureRange | None = None

@@ -20,6 +20,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.memory.domain import concerning
 from forerun.models.memory.peak_memory import (
     ENGINEERING,
@@ -38,7 +39,7 @@ CONTEXT = "; what the device takes outside the allocator is an engineering range
 
 
 @dataclass(frozen=True)
-class CalibratedMemory:
+class CalibratedMemory(Estimator):
     """`Memory` with intervals from published set-ups where its own are not calibrated.
 
     Attributes:
@@ -47,7 +48,7 @@ class CalibratedMemory:
         name: name in artifacts.
     """
 
-    base: Memory = field(default_factory=Memory)
+    base: Memory = field(default_factory=Memory, metadata=SETTING)
     ranges: PublishedRanges = field(default_factory=PublishedRanges)
     name: ClassVar[str] = "calibrated_memory"
 

@@ -26,6 +26,7 @@ from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.boosters import FittedPeaks, booster_features
@@ -77,7 +78,7 @@ ELSEWHERE = "memory: training was measured on another device; a few rows of this
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Estimator):
     """Device-level and allocator-level peaks on a GPU; `high` of a fitted peak is its p95.
 
     Attributes:
@@ -91,13 +92,13 @@ class Memory:
         seed: seed of the boosters and the folds.
     """
 
-    context_mib: float = CONTEXT_MIB
+    context_mib: float = field(default=CONTEXT_MIB, metadata=SETTING)
     shares: ShrunkScalars = field(default_factory=ShrunkScalars)
     training: AffineMap = TRAINING
     residuals: Mapping[str, BoosterBag] = field(default_factory=dict)
     quantiles: LogQuantiles | None = None
     sheets: tuple[Sheet, ...] = ()
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     domain: MemoryDomain = field(default_factory=MemoryDomain)
     name: ClassVar[str] = "memory"
 

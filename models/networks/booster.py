@@ -23,6 +23,7 @@ from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, Supp
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
@@ -71,7 +72,7 @@ class _Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NetworkBoost:
+class NetworkBoost(Estimator):
     """Latency of networks on the kinds of devices, precisions and phases that were measured.
 
     Attributes:
@@ -91,10 +92,10 @@ class NetworkBoost:
         scale: standardises features by the training rows.
     """
 
-    seed: int = 0
-    trees: int = 400
-    threads: int = 1
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    trees: int = field(default=400, metadata=SETTING)
+    threads: int = field(default=1, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     intervals: Intervals | None = None

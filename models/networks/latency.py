@@ -18,6 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
     NETWORKS,
@@ -59,7 +60,7 @@ class _Times(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NetworkLatency:
+class NetworkLatency(Estimator):
     """Latency of networks from device and host time; single kernels go to `OperatorBoost`.
 
     Attributes:
@@ -70,8 +71,8 @@ class NetworkLatency:
             of runs with the longer host time.
     """
 
-    networks: NetworkBoost = field(default_factory=NetworkBoost)
-    operators: OperatorBoost = field(default_factory=OperatorBoost)
+    networks: NetworkBoost = field(default_factory=NetworkBoost, metadata=SETTING)
+    operators: OperatorBoost = field(default_factory=OperatorBoost, metadata=SETTING)
     host: HostTime = field(default_factory=HostTime)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"

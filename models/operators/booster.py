@@ -38,6 +38,7 @@ from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, Supp
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.domain.device_novelty import device_position, novel_lines, novelty_of
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.operators.family_boosters import (
     DeviceBoosters,
     family_ms,
@@ -61,7 +62,7 @@ Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class OperatorBoost:
+class OperatorBoost(Estimator):
     """Latency of kernels, and of networks as sums of kernels.
 
     Attributes:
@@ -80,10 +81,10 @@ class OperatorBoost:
         networks: errors of whole networks there, in addition to those of their kernels.
     """
 
-    seed: int = 0
-    bag: int = 1
-    trees: int = 120
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    bag: int = field(default=1, metadata=SETTING)
+    trees: int = field(default=120, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     experts: tuple[DeviceBoosters, ...] = ()
     components: ErrorComponents | None = None
     known: KnownDevices = field(default_factory=KnownDevices)

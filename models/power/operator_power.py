@@ -23,6 +23,7 @@ from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.power.held_out_errors import (
     adapted_chips,
@@ -55,7 +56,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class OperatorPower:
+class OperatorPower(Estimator):
     """Average power of operators and networks on GPUs.
 
     Attributes:
@@ -72,10 +73,10 @@ class OperatorPower:
         scalars: few-shot corrections of the devices adapted to.
     """
 
-    seed: int = 0
-    bag: int = 1
-    trees: int = 40
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    bag: int = field(default=1, metadata=SETTING)
+    trees: int = field(default=40, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     law: PowerLaw | None = None
     boosters: BoosterBag | None = None
     intervals: LawIntervals | None = None

@@ -19,6 +19,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.estimator import SETTING, Estimator
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
 from forerun.models.power.training_jobs_errors import calibrate
@@ -66,7 +67,7 @@ class FittedGpu:
 
 
 @dataclass(frozen=True)
-class PowerCap:
+class PowerCap(Estimator):
     """Training jobs of Zeus's trace under a power limit.
 
     Attributes:
@@ -81,8 +82,8 @@ class PowerCap:
         response: fitted effect of a power limit on any other workload.
     """
 
-    seed: int = 0
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     jobs: tuple[str, ...] = ()
     middles: tuple[float, ...] = ()
     batches: tuple[tuple[float, float], ...] = ()

@@ -16,6 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.estimator import Estimator
 from forerun.models.prediction import Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
 from forerun.models.processors.memory import CpuMemory
@@ -44,7 +45,7 @@ the data dominate."""
 
 
 @dataclass(frozen=True)
-class CpuLatency:
+class CpuLatency(Estimator):
     """Latency and peak memory of networks run by onnxruntime on CPUs.
 
     Attributes:
