@@ -91,12 +91,15 @@ def folds_of(groups: Iterable[str], folds: int, salt: str = "") -> NDArray[np.in
 
 
 def leave_folds_out(
-    protocol: str, fold: NDArray[np.int64], kept: Mask, make: Callable[[str, Mask, Mask], Split]
+    protocol: str,
+    fold: NDArray[np.int64] | NDArray[np.str_],
+    kept: Mask,
+    make: Callable[[str, Mask, Mask], Split],
 ) -> list[Split]:
     """One split per fold: its rows are judged, those of the other folds are training rows.
 
     Args:
-        protocol: name; the fold's number is appended.
+        protocol: name; the fold's number or name is appended.
         fold: fold of each of n rows.
         kept: n flags: rows that take part.
         make: builds a split from protocol, training flags and judged flags.

@@ -145,9 +145,9 @@ class PredictorContract(ABC):
         """scikit-learn's `clone` keeps the settings; every other field has its default value."""
         predictor = self.make()
         clone = _clone(predictor)
-        assert type(clone) is type(predictor)
+        assert isinstance(clone, type(predictor))
         assert _settings(clone) == _settings(predictor)
-        assert repr(clone) == repr(type(clone)(**clone.get_params(deep=False)))
+        assert repr(clone) == repr(type(predictor)(**_clone(predictor).get_params(deep=False)))
 
 
 def _clone(predictor: Predictor) -> Any:
