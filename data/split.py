@@ -91,15 +91,12 @@ def folds_of(groups: Iterable[str], folds: int, salt: str = "") -> NDArray[np.in
 
 
 def leave_folds_out(
-    protocol: str,
-    fold: NDArray[np.int64] | NDArray[np.str_],
-    kept: Mask,
-    make: Callable[[str, Mask, Mask], Split],
+    protocol: str, fold: NDArray[np.int64], kept: Mask, make: Callable[[str, Mask, Mask], Split]
 ) -> list[Split]:
     """One split per fold: its rows are judged, those of the other folds are training rows.
 
     Args:
-        protocol: name; the fold's number or name is appended.
+        protocol: name; the fold's number is appended.
         fold: fold of each of n rows.
         kept: n flags: rows that take part.
         make: builds a split from protocol, training flags and judged flags.
@@ -108,6 +105,40 @@ def leave_folds_out(
     for number in np.unique(fold[kept]):
         held_out = fold == number
         splits.append(make(f"{protocol}/{number}", kept & ~held_out, kept & held_out))
+    return splits
+
+
+def leave_values_out(
+    table: str,
+    frame: "pd.DataFrame",
+    protocols: Mapping[str, str],
+    *,
+    train: Mask | None = None,
+    judged: Mask | None = None,
+    query_columns: tuple[str, ...] = (),
+    derived: Mapping[str, NDArray[np.str_]] | None = None,
+) -> list[Split]:
+    """One split `PROTOCOL/VALUE` per value of a key: its rows are judged, the others train.
+
+    Args:
+        table: name of the table.
+        frame: the table, n rows.
+        protocols: name of each protocol -> its key, a column or one of `derived`.
+        train: n flags: rows that may train; all when None.
+        judged: n flags: rows that may be judged; those of `train` when None.
+        query_columns: columns that together make one query.
+        derived: n values by name, for keys that are no columns.
+    """
+    train = np.ones(len(frame), dtype=np.bool_) if train is None else train
+    judged = train if judged is None else judged
+    splits = []
+    for protocol, key in protocols.items():
+        known = {key: derived[key]} if derived and key in derived else {}
+        values = known[key] if known else frame[key].astype(str).to_numpy()
+        for value in np.unique(values[judged]):
+            out = values == value
+            name, masks = f"{protocol}/{value}", (train & ~out, judged & out)
+            splits.append(Split(name, table, *masks, (key,), query_columns, known))
     return splits
 
 

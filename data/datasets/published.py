@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forerun.data.split import Mask, Split, leave_folds_out
-
 
 def family_of(model: str, patterns: Iterable[tuple[str, str]]) -> str:
     """Architecture family of a published model.
@@ -35,23 +33,3 @@ def first_reasons(rules: Sequence[tuple[str, ArrayLike]], rows: int) -> NDArray[
     for why, where in rules:
         found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
     return found
-
-
-def leave_values_out(
-    protocol: str, key: str, values: NDArray[np.str_], kept: Mask, identity: Sequence[str]
-) -> list[Split]:
-    """One split of `table` per value: its rows are judged, those of the others train.
-
-    Args:
-        protocol: name; the value is appended.
-        key: name of the values.
-        values: value of each of n rows.
-        kept: n flags: rows that take part.
-        identity: columns that together make one query.
-    """
-    return leave_folds_out(
-        protocol,
-        values,
-        kept,
-        lambda name, *masks: Split(name, "table", *masks, (key,), tuple(identity), {key: values}),
-    )

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.published import family_of, first_reasons, leave_values_out
+from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,10 +143,11 @@ class PublishedMemory(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        family = families(table["model"])
-        splits = leave_values_out("unseen_model", "family", family, kept, IDENTITY)
-        source = sources(table)
-        return splits + leave_values_out("unseen_source", "source", source, kept, IDENTITY)
+        derived = {"family": families(table["model"]), "source": sources(table)}
+        protocols = {"unseen_model": "family", "unseen_source": "source"}
+        return leave_values_out(
+            "table", table, protocols, train=kept, query_columns=IDENTITY, derived=derived
+        )
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `table`: repeats of an earlier row."""

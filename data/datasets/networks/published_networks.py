@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.published import family_of, first_reasons, leave_values_out
+from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split
+from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,10 +140,11 @@ class PublishedNetworks(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        family = families(table["model"])
-        splits = leave_values_out("unseen_model", "family", family, kept, IDENTITY)
-        chip = chips(table["gpu"])
-        return splits + leave_values_out("unseen_device", "chip", chip, kept, IDENTITY)
+        derived = {"family": families(table["model"]), "chip": chips(table["gpu"])}
+        protocols = {"unseen_model": "family", "unseen_device": "chip"}
+        return leave_values_out(
+            "table", table, protocols, train=kept, query_columns=IDENTITY, derived=derived
+        )
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""
