@@ -21,6 +21,7 @@ from forerun.features.hls.directives import coordinates
 from forerun.models.adaptation.suggestions import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     BOUND_COLUMNS,
@@ -110,9 +111,9 @@ class DesignBoost(StoredPredictor):
         support: program -> measured designs that it was adapted to.
     """
 
-    seed: int = 0
-    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES))
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES), metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: tuple[float, ...] = ()
     ranges: FeatureRange | None = None

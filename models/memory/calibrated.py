@@ -19,6 +19,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.memory.domain import assumptions, concerning, inert_notes
 from forerun.models.memory.peak_memory import (
@@ -46,7 +47,7 @@ class CalibratedMemory(StoredPredictor):
         name: name in artifacts.
     """
 
-    base: Memory = field(default_factory=Memory)
+    base: Memory = field(default_factory=Memory, metadata=SETTING)
     ranges: PublishedRanges = field(default_factory=PublishedRanges)
     name: ClassVar[str] = "calibrated_memory"
 

@@ -6,7 +6,7 @@ the published predictions for the same rows.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
+from forerun.data.split import Split
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.training.scores.choices import Alternatives
@@ -173,3 +174,20 @@ class DatasetProtocols(ABC):
             seen: as given to `evaluation_tasks`.
         """
         return {}
+
+
+def split_rows(
+    splits: Iterable[Split], measured: Measurements, kept: NDArray[np.intp]
+) -> Iterator[tuple[str, Measurements, Measurements]]:
+    """(protocol, training rows, judged rows) of each split in which neither is empty.
+
+    Args:
+        splits: of a table.
+        measured: the n rows of the table that are queries.
+        kept: their positions in the table, shape (n,).
+    """
+    for split in splits:
+        train, judged = np.flatnonzero(split.train[kept]), np.flatnonzero(split.judged[kept])
+        if len(train) and len(judged):
+            protocol = split.protocol.partition("/")[0]
+            yield protocol, measured.take(train), measured.take(judged)

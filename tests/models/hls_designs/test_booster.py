@@ -55,8 +55,11 @@ def joined(*parts) -> Measurements:
 
 @lru_cache(maxsize=1)
 def fitted() -> DesignBoost:
-    programs = [measured([n, m]) for n, m in ((16, 32), (32, 64), (64, 64), (24, 48))]
-    return DesignBoost(trees=TREES).fit(joined(*programs))
+    return DesignBoost(trees=TREES).fit(training_rows())
+
+
+def training_rows() -> Measurements:
+    return joined(*[measured([n, m]) for n, m in ((16, 32), (32, 64), (64, 64), (24, 48))])
 
 
 NEW = [40, 80]
@@ -66,6 +69,9 @@ NEW = [40, 80]
 class TestDesignBoostContract(PredictorContract):
     def make(self):
         return fitted()
+
+    def training_rows(self):
+        return training_rows()
 
     def queries(self):
         return [*measured([16, 32]).queries[:3], *measured(NEW).queries[:3]]
