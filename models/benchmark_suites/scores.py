@@ -17,7 +17,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 
@@ -91,17 +91,20 @@ class BenchmarkBoost:
         fitted = self._fitted(measurements)
         suites = _suites(measurements.queries)
         groups = measurements.groups.get(GROUP, np.arange(len(suites)).astype(np.str_))
-        logs = {m: _logarithms(m, measurements) for m in fitted.metrics}
 
-        def answer(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
-            without = self._fitted(measurements.take(train))
-            return without._predict_log(metric, measurements.take(held).queries)
+        def predict(held: NDArray[np.bool_]) -> list[Column]:
+            without, queries = (
+                self._fitted(measurements.take(~held)),
+                measurements.take(held).queries,
+            )
+            return [without._predict_log(metric, queries) for metric in metrics]
 
-        widths = {}
-        for metric in fitted.metrics:
-            masks = held_out_folds(groups, FOLDS, self.seed)
-            residuals = held_out_residuals(logs[metric], masks, answer)
-            widths[metric] = LogQuantiles.of(residuals, suites)
+        metrics = fitted.metrics
+        columns = out_of_fold(groups, predict, folds=FOLDS, seed=self.seed, columns=len(metrics))
+        widths = {
+            metric: LogQuantiles.of(_logarithms(metric, measurements) - predicted, suites)
+            for metric, predicted in zip(metrics, columns, strict=True)
+        }
         return replace(fitted, widths=widths)
 
     def _fitted(self, rows: Measurements) -> Self:

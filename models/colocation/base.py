@@ -45,7 +45,7 @@ from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.serialization import base_from_json, base_to_json
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
-from forerun.models.conformal.intervals import POOLED, LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.prediction import Predictions
 
@@ -290,16 +290,12 @@ class ColocationBase(ABC):
         self, rows: ColocationRows, metric: str, modes: Names, forecast: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
         """Lower and upper end of each interval over the predicted value, shapes (n,)."""
-        one = np.ones(len(rows))
-        ends: list[tuple[Column, Column]] = []
+        low, high = np.zeros((2, len(rows)))
         for mode in MODES:
             width = self.widths.get((metric, mode))
-            unit = one if mode == "known" or width is None else self.interval_units(rows)
-            width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
-            below, above = width.around(one, rows.programs.tolist())
-            ends.append((below**unit, above**unit))
-        cases = [modes == mode for mode in MODES]
-        low, high = (np.select(cases, [pair[side] for pair in ends]) for side in (0, 1))
+            unit = 1.0 if mode == "known" or width is None else self.interval_units(rows)
+            ends = (width or LogQuantiles()).around(np.ones(len(rows)), rows.programs, unit)
+            low, high = np.where(modes == mode, ends, (low, high))
         if metric in self.ahead:
             _, spread, _ = self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
             below, above = (np.exp(spread * end) for end in self.ahead[metric])

@@ -10,7 +10,7 @@ from forerun.data.workload import HostWindow
 from forerun.models.colocation.features import ProgramEffects
 from forerun.models.colocation.host_forecast import Mixing
 from forerun.models.colocation.slowed_class import ClassErrors
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
 
 if TYPE_CHECKING:

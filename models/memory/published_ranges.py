@@ -17,6 +17,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.memory.plan import MemoryPlan
+from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.memory.domain import BEYOND, MEASURED_OPTIMIZERS, concerning, kind_of
 
 Column = NDArray[np.float64]
@@ -200,11 +201,8 @@ def group_width(residuals: Column, groups: NDArray[np.str_]) -> float:
         residuals: (n,) absolute residuals without NaN.
         groups: (n,) group of each row.
     """
-    names, index, count = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(residuals)
-    weights = np.cumsum((1.0 / count[index])[order])
-    reached = np.flatnonzero(weights >= COVERAGE * (len(names) + 1) - 1e-9)
-    return float(residuals[order][reached[0] if len(reached) else -1])
+    level = COVERAGE * (1.0 + 1.0 / len(np.unique(groups)))
+    return weighted_quantile(residuals, group_weights(groups), level)
 
 
 def _first_known(residuals: Mapping[str, Column], n: int) -> Column:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.conformal.intervals import Intervals, LogQuantiles, held_out_folds
+from forerun.models.conformal import Intervals, LogQuantiles, group_weights, held_out_folds
 from forerun.models.networks.features import TrainingRows
 
 Column = NDArray[np.float64]
@@ -82,8 +82,7 @@ class WidthLaw(NamedTuple):
         known = np.isfinite(errors) & np.isfinite(novelty)
         if known.sum() < FEWEST:
             return cls()
-        _, family, counts = np.unique(families[known], return_inverse=True, return_counts=True)
-        weights = (1.0 / np.sqrt(counts))[family]
+        weights = np.sqrt(group_weights(families[known]))
         weights /= weights.sum()
         absolute = np.abs(errors[known])
         distance = np.minimum(novelty[known], FARTHEST)
@@ -132,13 +131,9 @@ def _coverage(
     inside = []
     for folding in range(_REFOLDINGS):
         for held in held_out_folds(families, _THIRDS, folding):
-            if held.all():
-                continue
             quantiles = LogQuantiles.of(scores[~held], strata[~held], level)
-            ones = np.ones(int(held.sum()))
-            low, high = quantiles.around(ones, strata[held].tolist())
-            truth = np.exp(scores[held])
-            inside.append((truth >= low) & (truth <= high))
+            low, high = quantiles.log_ends(strata[held]).T
+            inside.append((low <= scores[held]) & (scores[held] <= high))
     return float(np.concatenate(inside).mean()) if inside else 1.0
 
 

@@ -18,6 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
     NETWORKS,
@@ -137,8 +138,8 @@ class NetworkLatency:
         family = measurements.groups.get("family", devices)
         device_bound = times.device.seconds >= times.host
         return (
-            _grouped_quantile(scores[device_bound], family[device_bound]),
-            _grouped_quantile(scores[~device_bound], family[~device_bound]),
+            _at_least_one(scores[device_bound], family[device_bound]),
+            _at_least_one(scores[~device_bound], family[~device_bound]),
         )
 
     def without_published(self) -> Self:
@@ -353,15 +354,11 @@ def _concatenated(parts: Sequence[Measurements]) -> Measurements:
     return total
 
 
-def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
+def _at_least_one(scores: Column, groups: NDArray[np.str_]) -> float:
     """The `COVERAGE` quantile of scores with equal weight for every group, at least 1."""
     if not len(scores):
         return 1.0
-    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(scores)
-    weights = (1.0 / counts)[group][order]
-    index = int(np.searchsorted(np.cumsum(weights), COVERAGE * weights.sum()))
-    return max(1.0, float(scores[order][min(index, len(scores) - 1)]))
+    return max(1.0, weighted_quantile(scores, group_weights(groups), COVERAGE))
 
 
 def _joined(

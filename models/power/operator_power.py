@@ -21,7 +21,7 @@ from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatures, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.power.held_out_errors import (

@@ -17,7 +17,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.conformal.intervals import POOLED, LogQuantiles, held_out_folds
+from forerun.models.conformal import POOLED, LogQuantiles, held_out_folds
 from forerun.models.domain.feature_range import sheet
 from forerun.models.power.limit_response import ENERGY, POWER, TIME
 from forerun.models.prediction import Predictions
@@ -93,10 +93,7 @@ def _held_out_jobs(
     """Residuals of held-out settings (job and batch size) on devices in the training set."""
     groups = [f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries]
     for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, seed):
-        if held.all():
-            continue
-        without = fitted.fitted_on(rows.take(~held))
-        yield _residuals(without, rows.take(held))
+        yield _residuals(fitted.fitted_on(rows.take(~held)), rows.take(held))
 
 
 def _held_out_devices(
@@ -104,11 +101,9 @@ def _held_out_devices(
 ) -> Iterator[HeldOutResiduals]:
     """Residuals on held-out devices, without their rows and after adaptation to support sets."""
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
-    if len(np.unique(keys)) < 2:
-        return
     random = np.random.default_rng(seed)
-    for key in np.unique(keys):
-        without, own = fitted.fitted_on(rows.take(keys != key)), rows.take(keys == key)
+    for held in held_out_folds(keys):
+        without, own = fitted.fitted_on(rows.take(~held)), rows.take(held)
         yield _residuals(without, own)
         for shots in SHOTS:
             for _ in range(DRAWS):

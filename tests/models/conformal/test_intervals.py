@@ -1,16 +1,11 @@
-"""Intervals have their nominal coverage on new groups, and folds keep groups whole."""
+"""Intervals have their nominal coverage on new rows, and contain the value that they are of."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.models.conformal.intervals import (
-    Intervals,
-    LogQuantiles,
-    held_out_folds,
-    held_out_residuals,
-)
+from forerun.models.conformal import Intervals, LogQuantiles
 
 TOO_WIDE = pytest.mark.xfail(
     strict=True,
@@ -53,26 +48,13 @@ def test_an_unseen_device_takes_the_wider_interval():
     assert again == intervals
 
 
-@given(st.lists(st.sampled_from("abcdefg"), min_size=2, max_size=80), st.integers(2, 6))
-def test_folds_hold_out_every_row_once_and_keep_groups_whole(names, folds):
-    groups = np.array(names)
-    masks = list(held_out_folds(groups, folds))
-    assert (np.sum(masks, axis=0) == 1).all()
-    for mask in masks:
-        assert not set(groups[mask]) & set(groups[~mask])
-
-
-def test_residuals_come_from_predictors_that_did_not_see_the_group():
-    groups = np.array(["a", "a", "b", "b", "c"])
-    seen = []
-
-    def fit_predict(fit, answer):
-        seen.append((set(groups[fit]), set(groups[answer])))
-        return np.zeros(answer.sum())
-
-    residuals = held_out_residuals(np.arange(5.0), held_out_folds(groups, 3), fit_predict)
-    np.testing.assert_array_equal(residuals, np.arange(5.0))
-    assert all(not fitted & answered for fitted, answered in seen)
+def test_bounds_of_scaled_residuals_grow_with_the_scale():
+    """On other devices the bounds have a constant width."""
+    intervals = Intervals(LogQuantiles({"all": (-0.1, 0.2)}), LogQuantiles({"all": (-0.5, 0.7)}))
+    values, scale = np.array([2.0, 3.0, 5.0]), np.array([1.0, 3.0, 3.0])
+    low, high = intervals.around(values, ["a"] * 3, np.array([True, True, False]), scale)
+    np.testing.assert_allclose(low, values * np.exp([-0.1, -0.3, -0.5]))
+    np.testing.assert_allclose(high, values * np.exp([0.2, 0.6, 0.7]))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +81,7 @@ def test_bounds_are_those_of_crepes(n):
     reference = crepes.ConformalPredictiveSystem().fit(residuals)
     with np.errstate(all="ignore"):
         ends = reference.predict_int(np.zeros(1), confidence=0.9)[0]
-    found = np.array(LogQuantiles.pooled(residuals).bounds["all"])
+    found = np.array(LogQuantiles.of(residuals).bounds["all"])
     # Where n is too small for a bound, crepes says infinity and this the farthest residual.
     finite = np.isfinite(ends)
     np.testing.assert_allclose(found[finite], ends[finite])
@@ -110,7 +92,7 @@ def test_each_end_holds_a_fresh_residual_as_often_as_promised():
     """The k-th of n exchangeable values is above the next one with probability k / (n + 1)."""
     n, random = 60, np.random.default_rng(0)
     drawn = random.exponential(size=(4000, n + 1))
-    high = np.array([LogQuantiles.pooled(row[:-1]).bounds["all"][1] for row in drawn])
+    high = np.array([LogQuantiles.of(row[:-1]).bounds["all"][1] for row in drawn])
     k = int(np.ceil(61 * 0.95))
     deviation = np.sqrt(0.05 * 0.95 / 4000)
     assert np.mean(drawn[:, -1] <= high) == pytest.approx(k / (n + 1), abs=4 * deviation)
