@@ -9,7 +9,7 @@ group counts alike.
 """
 
 from forerun.models.conformal.folds import held_out_folds, out_of_fold
-from forerun.models.conformal.intervals import POOLED, Intervals, LogQuantiles
+from forerun.models.conformal.intervals import POOLED, UNCALIBRATED, Intervals, LogQuantiles
 from forerun.models.conformal.quantiles import (
     conformal_quantile,
     group_weights,
@@ -19,6 +19,7 @@ from forerun.models.conformal.quantiles import (
 
 __all__ = [
     "POOLED",
+    "UNCALIBRATED",
     "Intervals",
     "LogQuantiles",
     "conformal_quantile",

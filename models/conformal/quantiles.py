@@ -1,10 +1,8 @@
-"""Quantiles of held-out residuals: of exchangeable rows, of groups that count alike, of few groups.
+"""Quantiles of held-out residuals, with corrections for a finite number of rows or groups.
 
-Three ways to account for a finite sample. `conformal_quantile` is the order statistic of split
-conformal prediction (Lei et al. 2018, "Distribution-free predictive inference for regression",
-section 2.2), exact where rows are exchangeable. `weighted_quantile` with `group_weights` is the
-empirical quantile in which each group has the same weight; at a level raised by the number of
-groups it is hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
+`conformal_quantile` is the order statistic of split conformal prediction (Lei et al. 2018,
+"Distribution-free predictive inference for regression", section 2.2), and for rows in groups that
+of hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
 `student_quantile` widens a normal interval whose variance was estimated from few groups.
 """
 
@@ -16,18 +14,22 @@ _ROUNDING = 1e-9
 """Subtracted from levels, so that 9 of 10 equal weights reach the level 0.9."""
 
 
-def conformal_quantile(scores: Column, level: float) -> float:
+def conformal_quantile(
+    scores: Column, level: float, groups: NDArray[np.str_] | None = None
+) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) * level); the largest one where k > n.
 
     One more exchangeable score is at most this one with probability k / (n + 1), which is at least
-    the level where k <= n.
+    the level where k <= n. Of rows in groups, a row of one more exchangeable group is; the
+    correction then counts groups, and each has the same weight.
 
     Args:
         scores: (n,) scores, at least one, without NaN.
         level: nominal probability.
+        groups: (n,) labels of rows whose scores are correlated; by default each row is a group.
     """
-    rank = int(np.ceil((len(scores) + 1) * level - _ROUNDING))
-    return float(np.sort(scores)[min(rank, len(scores)) - 1])
+    weights = np.ones(len(scores)) if groups is None else group_weights(groups)
+    return weighted_quantile(scores, weights, level * (1.0 + 1.0 / weights.sum()))
 
 
 def weighted_quantile(values: Column, weights: Column, level: float) -> float:
