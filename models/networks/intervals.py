@@ -17,7 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.conformal import Intervals, LogQuantiles, group_weights, held_out_folds
+from forerun.models.conformal import (
+    POOLED,
+    UNCALIBRATED,
+    Intervals,
+    LogQuantiles,
+    group_weights,
+    held_out_folds,
+    weighted_quantile,
+)
 from forerun.models.networks.features import TrainingRows
 
 Column = NDArray[np.float64]
@@ -38,7 +46,7 @@ timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tabl
 _REFOLDINGS = 10
 _THIRDS = 3
 _LEVELS = np.arange(0.9, 0.971, 0.01)
-_SLICES = 20
+_SLICES = 201
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / _SLICES) for i in range(_SLICES)])
 """Medians of `_SLICES` equally likely slices of a standard normal distribution."""
 
@@ -138,22 +146,31 @@ def _coverage(
 
 
 def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -> LogQuantiles:
-    """Symmetric bounds for unseen devices, of GPUs and of processors."""
+    """Symmetric bounds for unseen devices, of GPUs and of processors.
+
+    Each set of held-out rows (families, and every device) has the same weight, however many rows it
+    has and into however many slices the shift is cut, because the rows of a device share its error.
+    There is no further correction for the number of sets, which are two to a dozen: the largest
+    error of any row would be the bound. That devices are few is in the factor on the shift.
+    """
     on_cpu = training.rows.modes == "cpu"
-    scores, strata = [], []
+    reach: dict[bool, float] = {}
     for cpu in (False, True):
         of_kind = on_cpu == cpu
         devices = np.unique(training.device[of_kind])
         shift = DEVICE_SHIFT * np.sqrt(1.0 + 1.0 / max(1, len(devices)))
-        parts = [errors[of_kind]]
+        sets = [errors[of_kind]]
         if len(devices) > 1:
-            parts += [_on_another_device(training, refit_errors, str(device)) for device in devices]
-        for error in parts:
-            known = ~np.isnan(error)
-            shifted = (error[known, None] + shift * _NORMAL).ravel()
-            scores += [shifted, -shifted]
-            strata.append(np.full(2 * len(shifted), "cpu" if cpu else "gpu"))
-    return _pooled(np.concatenate(scores), np.concatenate(strata), np.unique(training.rows.modes))
+            sets += [_on_another_device(training, refit_errors, str(device)) for device in devices]
+        shifted = [(e[~np.isnan(e), None] + shift * _NORMAL).ravel() for e in sets]
+        pooled, sizes = np.abs(np.concatenate(shifted)), [len(part) for part in shifted]
+        if len(pooled):
+            weights = group_weights(np.repeat(np.arange(len(sizes)), sizes))
+            reach[cpu] = weighted_quantile(pooled, weights, COVERAGE)
+    whole = reach.get(False, reach.get(True, UNCALIBRATED[1]))
+    ends = {str(mode): reach.get(mode == "cpu", whole) for mode in np.unique(training.rows.modes)}
+    bounds = {POOLED: whole, **ends}
+    return LogQuantiles({mode: (-end, end) for mode, end in bounds.items()}, COVERAGE)
 
 
 def _on_another_device(training: TrainingRows, refit_errors: RefitErrors, device: str) -> Column:
@@ -161,12 +178,3 @@ def _on_another_device(training: TrainingRows, refit_errors: RefitErrors, device
     on_device = training.device == device
     held = on_device & np.isin(training.rows.modes, np.unique(training.rows.modes[~on_device]))
     return refit_errors(~on_device, held)[0] if held.any() else np.zeros(0)
-
-
-def _pooled(scores: Column, strata: NDArray[np.str_], modes: NDArray[np.str_]) -> LogQuantiles:
-    """Quantiles of the pooled scores of GPUs for all modes but `cpu`, which has its own."""
-    by_kind = LogQuantiles.of(scores, strata, COVERAGE).bounds
-    whole = by_kind.get("gpu", by_kind["all"])
-    bounds = {"all": whole}
-    bounds |= {str(mode): by_kind.get("cpu", whole) if mode == "cpu" else whole for mode in modes}
-    return LogQuantiles(bounds, COVERAGE)
