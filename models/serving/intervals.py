@@ -10,7 +10,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.conformal import POOLED, Intervals, LogQuantiles, out_of_fold
+from forerun.models.conformal import (
+    POOLED,
+    Intervals,
+    LogQuantiles,
+    conformal_quantile,
+    out_of_fold,
+)
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -31,25 +37,24 @@ def serving_intervals(
 ) -> Intervals:
     """Bounds of log(measured / predicted), with one stratum for each of `TARGETS`.
 
+    The finite-sample correction counts rows. Models of a kind are a dozen or two and devices are
+    two, so bounds that count those would be the largest residual of any row.
+
     Args:
         models: model of each of n rows, a group that is held out whole.
         devices: device of each of n rows, which is also held out whole.
         residuals: residuals of held-out rows by a fit on the other rows.
         seed: assigns models to folds.
     """
-    seen = _quantiles(out_of_fold(models, residuals, folds=FOLDS, seed=seed, columns=len(TARGETS)))
-    reach = np.zeros((len(TARGETS), 2))
+    by_model = out_of_fold(models, residuals, folds=FOLDS, seed=seed, columns=len(TARGETS))
+    seen = _with_pooled([LogQuantiles.of(column).bounds[POOLED] for column in by_model])
+    reach = np.zeros((len(TARGETS), 1))
     if len(np.unique(devices)) > 1:
-        by_device = out_of_fold(devices, residuals, columns=len(TARGETS))
-        # Both signs of each residual count, so that these bounds are symmetric.
-        reach = _quantiles(np.hstack([by_device, -by_device])).log_ends(TARGETS)
+        # The sign of another device's error is unknown: absolute residuals, each counted once.
+        by_device = np.abs(out_of_fold(devices, residuals, columns=len(TARGETS)))
+        reach = np.array([[conformal_quantile(column, seen.coverage)] for column in by_device])
     reach = np.maximum(np.hypot(seen.log_ends(TARGETS), reach), ANOTHER_DEVICE)
     return Intervals(seen, _with_pooled([(-low, high) for low, high in reach.tolist()]))
-
-
-def _quantiles(residuals: Matrix) -> LogQuantiles:
-    """Conformal quantiles of the residuals of each target, whose shape is (3, n)."""
-    return _with_pooled([LogQuantiles.of(column).bounds[POOLED] for column in residuals])
 
 
 def _with_pooled(bounds: list[tuple[float, float]]) -> LogQuantiles:
