@@ -140,7 +140,10 @@ def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
     """Half-widths that cover `COVERAGE` of the held-out rows; each group has the same weight.
 
     Groups are few, so each quantile is multiplied by the Student t over the normal quantile; the
-    degrees of freedom are the number of groups minus one.
+    degrees of freedom are the number of groups minus one. Groups are held-out chips, folds of jobs
+    (whose number is fixed, because all jobs share the same few chips), and support sets of adapted
+    chips: operators were measured on two chips, and with one degree of freedom intervals after
+    adaptation would be wider than those without it.
 
     Args:
         parts: held-out groups.

@@ -84,7 +84,8 @@ class CappedRuns:
 def fit_response(rows: Measurements) -> LimitResponse:
     """Coefficients fitted to all devices; error quantiles from held-out devices.
 
-    With fewer than two devices the default error is kept.
+    With fewer than two devices the default error is kept. The finite-sample correction counts runs,
+    because devices are a handful: bounds that count those would be the largest residual.
 
     Args:
         rows: runs with `power_w` and `latency_ms`, each job at several limits.

@@ -98,18 +98,22 @@ def strata(features: PowerFeatures, watts: Column) -> list[str]:
 def held_out_shapes(rows: Measurements, seed: int, bag: int, trees: int) -> LogQuantiles:
     """Conformal quantiles of log(measured / predicted) on held-out operator shapes, by stratum.
 
+    The finite-sample correction counts shapes, of which there are a thousand; each weighs alike.
+
     Args:
         rows: operators with `power_w` and the group `op_shape`.
         seed: determines folds and boosters.
         bag: number of boosters.
         trees: number of boosting rounds.
     """
+    shapes = rows.groups["op_shape"]
 
     def predict(held: NDArray[np.bool_]) -> Column:
         boosters = fit_boosters(rows.take(~held), seed, bag, trees)
         features = gather_power(rows.take(held).queries)
         return boosted_w(boosters, features, np.zeros(len(features)))
 
-    [watts] = out_of_fold(rows.groups["op_shape"], predict, folds=FOLDS, seed=seed)
+    [watts] = out_of_fold(shapes, predict, folds=FOLDS, seed=seed)
     residuals = np.log(rows.values["power_w"]) - np.log(watts)
-    return LogQuantiles.of(residuals, np.array(strata(gather_power(rows.queries), watts)))
+    names = np.array(strata(gather_power(rows.queries), watts))
+    return LogQuantiles.of(residuals, names, groups=shapes)

@@ -66,6 +66,9 @@ HeldOutResiduals = tuple[NDArray[np.str_], Mapping[str, Column]]
 def calibrate(fitted: Calibratable, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
     """Metric -> conformal quantiles of the residuals by stratum, for power, time and energy.
 
+    The finite-sample correction counts residuals, several of each row for adapted devices. Devices
+    are a handful, too few to be counted: `UNSEEN_AT_LEAST` and `WIDER` stand for what they may hide.
+
     Args:
         fitted: predictor fitted to all of the rows.
         rows: training rows.
