@@ -67,7 +67,7 @@ def calibrate(fitted: Calibratable, rows: Measurements, seed: int) -> dict[str, 
     """Metric -> conformal quantiles of the residuals by stratum, for power, time and energy.
 
     The finite-sample correction counts residuals, several of each row for adapted devices. Devices
-    are a handful, too few to be counted: `UNSEEN_AT_LEAST` and `WIDER` stand for what they may hide.
+    are too few to be counted: `UNSEEN_AT_LEAST` and `WIDER` stand for what so few may hide.
 
     Args:
         fitted: predictor fitted to all of the rows.
