@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
+from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -29,8 +30,6 @@ FLOORS: Mapping[str, float] = dict.fromkeys(METRICS[:-1], 1.0)
 LEAST = 1e-4
 """Smallest value that is predicted."""
 FOLDS = 4
-PRIOR_ROWS = 3.0
-"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 
 GROUP = "held_out"
 """Grouping key of rows that are held out together to calibrate intervals."""
@@ -140,11 +139,8 @@ class BenchmarkBoost:
         for metric in self.metrics:
             residuals = _logarithms(metric, measurements)
             residuals = residuals - plain._predict_log(metric, measurements.queries)
-            for suite in np.unique(suites):
-                own = residuals[(suites == suite) & np.isfinite(residuals)]
-                if len(own):
-                    weight = len(own) / (len(own) + PRIOR_ROWS)
-                    levels[str(suite), metric] = weight * float(np.median(own))
+            shrunk = shrunk_medians(residuals, suites)
+            levels |= {(suite, metric): level for suite, level in shrunk.items()}
         return replace(self, levels=levels)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:

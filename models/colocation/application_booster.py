@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
+from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.colocation.held_out_runs import FACTORS, fit_shrinkage
@@ -46,8 +47,6 @@ UNMEASURED: Final = "this application was not measured: the answer is from all o
 FEWEST: Final = 30
 """An application with fewer rows has no median and no booster of its own."""
 FOLDS: Final = 8
-PRIOR_ROWS: Final = 3.0
-"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 TREES: Final = 150
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l1",
@@ -167,12 +166,7 @@ class NeighbourBoost:
         apps = _applications(measurements.queries)
         answers = plain.predict(measurements.queries).values[METRIC]
         residuals = _log_speeds(measurements) - np.log(answers)
-        offsets = dict(self.offsets)
-        for app in np.unique(apps[np.isfinite(residuals)]):
-            own = residuals[(apps == app) & np.isfinite(residuals)]
-            shrunk = len(own) / (len(own) + PRIOR_ROWS)
-            offsets[str(app)] = shrunk * float(np.median(own))
-        return replace(self, offsets=offsets)
+        return replace(self, offsets={**self.offsets, **shrunk_medians(residuals, apps)})
 
     def save(self, folder: Path) -> None:
         """Write the boosters as LightGBM text files and everything else as JSON."""

@@ -24,6 +24,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import NAMES, natural
+from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.colocation.calibration import calibrated, calibrated_forecasts
 from forerun.models.colocation.features import (
@@ -53,8 +54,6 @@ LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 """Range to which predicted log relative speeds are clipped."""
 FARTHEST = 8.0
 """Limit, in spreads of its program, on how far a prediction may lie from the median."""
-PRIOR_ROWS = 3.0
-"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 UNLIKE = 0.5
 """A program that was not measured is unlike the training set if its `cpu_share` is below this
 fraction of the smallest one there. How its times scatter then says nothing of how neighbours slow
@@ -216,11 +215,8 @@ class ColocationBase(ABC):
         for metric in self.metrics:
             predicted, _ = plain.predict_log(rows, metric)
             residuals = log_relative_speed(measurements, metric) - predicted
-            for program in np.unique(rows.programs):
-                own = residuals[(rows.programs == program) & np.isfinite(residuals)]
-                if len(own):
-                    shrunk = len(own) / (len(own) + PRIOR_ROWS) * float(np.median(own))
-                    offsets[metric, str(program)] = shrunk
+            shrunk = shrunk_medians(residuals, rows.programs)
+            offsets |= {(metric, program): offset for program, offset in shrunk.items()}
         return replace(self, offsets=offsets)
 
     def predict_log(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.models.conformal import (
     POOLED,
+    UNCALIBRATED,
     Intervals,
     LogQuantiles,
     conformal_quantile,
@@ -47,16 +48,12 @@ def serving_intervals(
         seed: assigns models to folds.
     """
     by_model = out_of_fold(models, residuals, folds=FOLDS, seed=seed, columns=len(TARGETS))
-    seen = _with_pooled([LogQuantiles.of(column).bounds[POOLED] for column in by_model])
+    seen = LogQuantiles.of(by_model.ravel(), np.repeat(TARGETS, len(models)))
     reach = np.zeros((len(TARGETS), 1))
     if len(np.unique(devices)) > 1:
         # The sign of another device's error is unknown: absolute residuals, each counted once.
         by_device = np.abs(out_of_fold(devices, residuals, columns=len(TARGETS)))
         reach = np.array([[conformal_quantile(column, seen.coverage)] for column in by_device])
     reach = np.maximum(np.hypot(seen.log_ends(TARGETS), reach), ANOTHER_DEVICE)
-    return Intervals(seen, _with_pooled([(-low, high) for low, high in reach.tolist()]))
-
-
-def _with_pooled(bounds: list[tuple[float, float]]) -> LogQuantiles:
-    low, high = zip(*bounds, strict=True)
-    return LogQuantiles({POOLED: (min(low), max(high)), **dict(zip(TARGETS, bounds, strict=True))})
+    bounds = {name: (-low, high) for name, (low, high) in zip(TARGETS, reach.tolist(), strict=True)}
+    return Intervals(seen, LogQuantiles({POOLED: UNCALIBRATED, **bounds}))
