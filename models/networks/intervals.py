@@ -162,11 +162,11 @@ def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -
         sets = [errors[of_kind]]
         if len(devices) > 1:
             sets += [_on_another_device(training, refit_errors, str(device)) for device in devices]
-        shifted = [(e[~np.isnan(e), None] + shift * _NORMAL).ravel() for e in sets]
-        pooled, sizes = np.abs(np.concatenate(shifted)), [len(part) for part in shifted]
-        if len(pooled):
-            weights = group_weights(np.repeat(np.arange(len(sizes)), sizes))
-            reach[cpu] = weighted_quantile(pooled, weights, COVERAGE)
+        known = [part[~np.isnan(part)] for part in sets]
+        shifted = [np.abs(part[:, None] + shift * _NORMAL).ravel() for part in known if len(part)]
+        if shifted:
+            weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in shifted])
+            reach[cpu] = weighted_quantile(np.concatenate(shifted), weights, COVERAGE)
     whole = reach.get(False, reach.get(True, UNCALIBRATED[1]))
     ends = {str(mode): reach.get(mode == "cpu", whole) for mode in np.unique(training.rows.modes)}
     bounds = {POOLED: whole, **ends}
