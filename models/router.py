@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
-from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Column, Predictions
@@ -28,7 +27,7 @@ FREE = Operation()
 
 
 @dataclass(frozen=True)
-class Router:
+class Router(StoredPredictor):
     """For each metric, the first of several predictors that answers the query.
 
     Energy is not predicted where power and latency are: it is their product, so that the three are
@@ -153,20 +152,6 @@ class Router:
         if all(query.operation.power_limit_w is None for query in plain):
             return answers
         return self.response.capped(plain, answers)
-
-    def save(self, folder: Path) -> None:
-        """Write each part to a folder of its own."""
-        names = [f"{index:02d}-{part.name}" for index, part in enumerate(self.parts)]
-        write_content(folder, self.name, {"parts": names, "boxes": self.boxes.to_json()})
-        for name, part in zip(names, self.parts, strict=True):
-            part.save(folder / name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote."""
-        content = read_content(folder, cls.name)
-        parts = tuple(load_part(folder / Path(name).name) for name in content["parts"])
-        return cls(parts, BlackBoxes.from_json(content.get("boxes", {})))
 
 
 def _unanswerable(query: Query) -> UnanswerableQuery:

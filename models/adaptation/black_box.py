@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -68,12 +68,3 @@ class BlackBoxes:
             for caveat in query.device.caveats
             if caveat.startswith(_MARKED) and query.device.name in self.sheets
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries."""
-        return {name: device.model_dump(mode="json") for name, device in self.sheets.items()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The sheets that `to_json` wrote."""
-        return cls({name: Device.model_validate(sheet) for name, sheet in content.items()})

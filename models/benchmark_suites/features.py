@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,16 +83,6 @@ class Settings:
         ]
         row = _numbers(self.ranges.names, [query])[0]
         return (*missing, *unknown, *new, *self.ranges.outside(row))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {"ranges": self.ranges.to_json(), "choices": dict(self.choices)}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The settings that `to_json` wrote."""
-        choices = {name: tuple(values) for name, values in content["choices"].items()}
-        return cls(FeatureRange.from_json(content["ranges"]), choices)
 
     def _codes(self, queries: Sequence[Query]) -> list[Column]:
         """Codes of each categorical setting, shape (n,); NaN for a value without a code."""

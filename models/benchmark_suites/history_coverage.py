@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,27 +85,6 @@ class HistoryCoverage:
                 lines.append("the round is more than a year after the last one seen")
             limits.append(tuple(lines))
         return limits
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "suites": list(self.suites),
-            "known": {level: sorted(texts) for level, texts in self.known.items()},
-            "values": {key: sorted(texts) for key, texts in self.values.items()},
-            "years": list(self.years),
-            "scale": self.scale,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The coverage that `to_json` wrote."""
-        return cls(
-            tuple(content["suites"]),
-            {level: frozenset(texts) for level, texts in content["known"].items()},
-            {key: frozenset(texts) for key, texts in content["values"].items()},
-            (content["years"][0], content["years"][1]),
-            content["scale"],
-        )
 
 
 def _joined(rows: KeyedRows, keys: Sequence[str]) -> list[str]:

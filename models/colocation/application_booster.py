@@ -9,7 +9,6 @@ name of an application is a key to its own rows, never a feature.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_median import shrunk_medians
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.colocation.held_out_runs import FACTORS, fit_shrinkage
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -60,7 +59,7 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class NeighbourBoost:
+class NeighbourBoost(StoredPredictor):
     """Medians of applications, and boosters on the fractions of time that neighbours ran.
 
     Attributes:
@@ -167,36 +166,6 @@ class NeighbourBoost:
         answers = plain.predict(measurements.queries).values[METRIC]
         residuals = _log_speeds(measurements) - np.log(answers)
         return replace(self, offsets={**self.offsets, **shrunk_medians(residuals, apps)})
-
-    def save(self, folder: Path) -> None:
-        """Write the boosters as LightGBM text files and everything else as JSON."""
-        keys = sorted(self.boosters)
-        content = {
-            "seed": self.seed,
-            "keys": keys,
-            "levels": dict(self.levels),
-            "shares": dict(self.shares),
-            "offsets": dict(self.offsets),
-            "widths": self.widths.to_json(),
-        }
-        write_content(folder, self.name, content)
-        for number, key in enumerate(keys):
-            self.boosters[key].save(folder, f"booster-{number}")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content = read_content(folder, cls.name)
-        boosters = {
-            key: BoosterBag.load(folder, f"booster-{number}", 1)
-            for number, key in enumerate(content["keys"])
-        }
-        numbers = (content["levels"], boosters, content["shares"], content["offsets"])
-        return cls(content["seed"], *numbers, LogQuantiles.from_json(content["widths"]))
 
 
 def _applications(queries: Sequence[Query]) -> NDArray[np.str_]:

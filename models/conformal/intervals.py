@@ -8,7 +8,6 @@ For a query on a device outside the training set the quantiles come from held-ou
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,16 +87,6 @@ class LogQuantiles:
         """
         return _around(values, self.log_ends(strata), scale)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {"coverage": self.coverage, "bounds": {k: list(v) for k, v in self.bounds.items()}}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "LogQuantiles":
-        """The quantiles that `to_json` wrote."""
-        bounds = {k: (float(v[0]), float(v[1])) for k, v in content["bounds"].items()}
-        return cls(bounds, float(content["coverage"]))
-
 
 @dataclass(frozen=True)
 class Intervals:
@@ -139,17 +128,6 @@ class Intervals:
         """
         return _around(
             values, self.log_ends(strata, seen_device), np.where(seen_device, scale, 1.0)
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {"seen": self.seen.to_json(), "unseen": self.unseen.to_json()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Intervals":
-        """The intervals that `to_json` wrote."""
-        return cls(
-            LogQuantiles.from_json(content["seen"]), LogQuantiles.from_json(content["unseen"])
         )
 
 

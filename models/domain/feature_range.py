@@ -1,15 +1,13 @@
 """Ranges of the features and the devices of a training set, and limit lines outside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.device import Device
-from forerun.data.errors import BadArtifact
 
 Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
@@ -48,25 +46,6 @@ class FeatureRange:
             f"{self.names[i]} is {row[i]:.3g}, training saw {self.low[i]:.3g} to {self.high[i]:.3g}"
             for i in np.flatnonzero(far)
         )
-
-    @staticmethod
-    def check_names(folder: Path, wanted: Sequence[str], saved: Sequence[str]) -> None:
-        """Refuse a predictor that was fitted to other features than this version computes.
-
-        Raises:
-            BadArtifact: the names or their order differ.
-        """
-        if list(wanted) != list(saved):
-            raise BadArtifact(f"{folder} was fitted on other features; fit it again.")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
-        return {"names": self.names, "low": self.low.tolist(), "high": self.high.tolist()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The range that `to_json` wrote."""
-        return cls(tuple(content["names"]), np.array(content["low"]), np.array(content["high"]))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ and has no nominal coverage.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
-from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.memory.domain import concerning
 from forerun.models.memory.peak_memory import (
     ENGINEERING,
@@ -38,7 +37,7 @@ CONTEXT = "; what the device takes outside the allocator is an engineering range
 
 
 @dataclass(frozen=True)
-class CalibratedMemory:
+class CalibratedMemory(StoredPredictor):
     """`Memory` with intervals from published set-ups where its own are not calibrated.
 
     Attributes:
@@ -108,23 +107,6 @@ class CalibratedMemory:
         return replace(
             base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
         )
-
-    def save(self, folder: Path) -> None:
-        """Write `base` to a folder of its own and the ranges as JSON."""
-        write_content(folder, self.name, {"ranges": self.ranges.to_json()})
-        self.base.save(folder / self.base.name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or holds another predictor.
-        """
-        ranges = PublishedRanges.from_json(read_content(folder, cls.name)["ranges"])
-        base = load_part(folder / Memory.name)
-        assert isinstance(base, Memory)
-        return cls(base, ranges)
 
     def _measured(self, query: Query) -> tuple[str, ...]:
         return self.ranges.metrics.get(stratum_of(query), ())

@@ -7,7 +7,7 @@ but no convolution, and larger networks, other precisions and other training set
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,30 +105,6 @@ class MemoryDomain:
         known = self.ranges.get(kind)
         beyond = () if known is None else known.outside(features)
         return f"no network with such a share was measured: {beyond[0]}" if beyond else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "largest_mib": dict(self.largest_mib),
-            "ranges": {
-                kind: {
-                    "names": list(span.names),
-                    "low": span.low.tolist(),
-                    "high": span.high.tolist(),
-                }
-                for kind, span in self.ranges.items()
-            },
-            "precisions": list(self.precisions),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The domain that `to_json` wrote."""
-        ranges = {
-            kind: FeatureRange(tuple(span["names"]), np.array(span["low"]), np.array(span["high"]))
-            for kind, span in content["ranges"].items()
-        }
-        return cls(dict(content["largest_mib"]), ranges, tuple(content["precisions"]))
 
 
 def concerning(query: Query) -> Query:

@@ -9,13 +9,11 @@ and all intervals of inference, are engineering ranges without a nominal coverag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -23,7 +21,7 @@ from forerun.features.memory.execution import execution
 from forerun.features.memory.library_workspaces import cublas_workspace_mib
 from forerun.features.memory.plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
@@ -77,7 +75,7 @@ ELSEWHERE = "memory: training was measured on another device; a few rows of this
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(StoredPredictor):
     """Device-level and allocator-level peaks on a GPU; `high` of a fitted peak is its p95.
 
     Attributes:
@@ -208,47 +206,6 @@ class Memory:
                 for query, plan, whole in zip(queries, plans, peak, strict=True)
             ],
             row_coverage={PEAK: share},
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write coefficients, quantiles and boosters."""
-        parameters = {
-            "context_mib": self.context_mib,
-            "shares": self.shares.to_json(),
-            "training": self.training.to_json(),
-            "boosters": {kind: len(bag.texts) for kind, bag in self.residuals.items()},
-            "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
-            "sheets": [list(figures) for figures in self.sheets],
-            "seed": self.seed,
-            "domain": self.domain.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-        for kind, bag in self.residuals.items():
-            bag.save(folder, f"residual-{kind}")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or holds another predictor.
-        """
-        content = read_content(folder, cls.name)
-        shares, context = ShrunkScalars.from_json(content["shares"]), content["context_mib"]
-        if "training" not in content:
-            return cls(context, shares)
-        if "domain" not in content:
-            raise BadArtifact(f"{folder} was fitted by an older version; fit it again.")
-        counts, quantiles = content["boosters"], content["quantiles"]
-        return cls(
-            context,
-            shares,
-            AffineMap(*content["training"]),
-            {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
-            None if quantiles is None else LogQuantiles.from_json(quantiles),
-            tuple(tuple(figures) for figures in content["sheets"]),
-            content["seed"],
-            MemoryDomain.from_json(content["domain"]),
         )
 
     def _map(self, query: Query) -> AffineMap:

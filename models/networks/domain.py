@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,35 +119,6 @@ class NetworkDomain:
             f"the network's kernels are unlike those of the training networks, most of all the "
             f"share of {differs}: {novelty:.2f} away from the nearest, up to "
             f"{self.farthest:.2f} is in domain"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "domains": {k: r.to_json() for k, r in self.domains.items()},
-            "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
-            "known": self.known.sheets,
-            "trained_on": sorted(self.trained_on),
-            "precisions": dict(self.precisions),
-            "positions": self.positions,
-            "farthest": self.farthest if np.isfinite(self.farthest) else None,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "NetworkDomain":
-        """The domain that `to_json` wrote."""
-        ranges = {
-            name: {k: FeatureRange.from_json(r) for k, r in content[name].items()}
-            for name in ("domains", "device_ranges")
-        }
-        return cls(
-            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
-            domains=ranges["domains"],
-            device_ranges=ranges["device_ranges"],
-            trained_on=frozenset((t[0], t[1], t[2]) for t in content["trained_on"]),
-            precisions={k: tuple(v) for k, v in content["precisions"].items()},
-            positions=tuple(tuple(p) for p in content["positions"]),
-            farthest=float("inf") if content["farthest"] is None else content["farthest"],
         )
 
 

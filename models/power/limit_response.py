@@ -7,7 +7,7 @@ applies where no run under a limit was measured. Its own error widens the interv
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,19 +160,6 @@ class LimitResponse:
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
         [(low, high)] = self.errors[metric].log_ends([stratum]).tolist()
         return low, high
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        errors = {metric: bounds.to_json() for metric, bounds in self.errors.items()}
-        law = {name: getattr(self, name) for name in LAW}
-        return {**law, "errors": errors, "sheets": [list(figures) for figures in self.sheets]}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The response that `to_json` wrote."""
-        errors = {m: LogQuantiles.from_json(own) for m, own in content["errors"].items()}
-        sheets = tuple(tuple(figures) for figures in content["sheets"])
-        return cls(**{**content, "errors": errors, "sheets": sheets})
 
 
 def binds(query: Query) -> bool:

@@ -215,8 +215,6 @@ def test_one_load_gives_the_effect_of_a_program_that_was_never_measured():
     assert -0.75 < middle[0] < -0.35
     assert middle[1] == 0.0
     assert spread[0] > 10 * spread[1] > 0.0
-    again = ProgramEffects.from_json(json.loads(json.dumps(effects.to_json())))
-    assert again.shares == effects.shares
 
 
 def test_the_scatter_of_isolated_times_gives_the_effect_of_an_unmeasured_program():
@@ -249,16 +247,6 @@ def test_runs_that_inputs_are_computed_from_are_left_out_of_calibration():
     np.testing.assert_array_equal(uninformative_runs(seen, rows, "new"), alone)
     bare = np.isnan(seen.log_p_with_load)
     np.testing.assert_array_equal(uninformative_runs(seen, rows, "profiled"), alone | bare)
-
-
-def test_a_saved_ensemble_predicts_the_same_with_all_its_members(tmp_path):
-    fitted = replace(boost(), engines={})
-    rows = ColocationRows.from_queries(colocations(1).queries, fitted.idle)
-    target = np.random.default_rng(0).normal(size=len(rows))
-    engine = ColocationBoost(bags=3).engine("p_cpu", rows, target)
-    engine.save(tmp_path, "p_cpu")
-    again = ColocationBoost.load_engine(tmp_path, "p_cpu")
-    np.testing.assert_array_equal(again.predict(rows), engine.predict(rows))
 
 
 def test_a_new_program_whose_times_scatter_gets_a_wider_interval():

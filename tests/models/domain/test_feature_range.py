@@ -22,12 +22,6 @@ def test_clipping_moves_only_what_is_outside():
     np.testing.assert_array_equal(clipped, [[0.0, 5.0], [1.0, 11.0]])
 
 
-def test_range_survives_json():
-    again = FeatureRange.from_json(RANGE.to_json())
-    assert again.names == RANGE.names
-    np.testing.assert_array_equal(again.low, RANGE.low)
-
-
 def test_a_renamed_device_is_still_known():
     catalog = DeviceCatalog.load()
     known = KnownDevices.of([catalog.get("rtx-3090")])

@@ -9,7 +9,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.memory.plan import memory_plan
-from forerun.models.memory.domain import GENERATES, MemoryDomain, kind_of
+from forerun.models.memory.domain import GENERATES, kind_of
 from forerun.models.memory.peak_memory import (
     CONTEXT_HIGH_MIB,
     NOT_CALIBRATED,
@@ -142,13 +142,6 @@ def test_missing_dropout_is_said(fitted):
 def test_ranges_of_gpus_are_for_gpus(fitted, device, phase):
     query = Query(Network(traced("bert"), 1, "fp32", phase), CATALOG.get(device))
     assert not fitted.answers(query)
-
-
-@pytest.mark.slow
-def test_a_domain_survives_saving(fitted, tmp_path):
-    fitted.save(tmp_path / "memory")
-    assert Memory.load(tmp_path / "memory").domain.to_json() == fitted.domain.to_json()
-    assert MemoryDomain.from_json(fitted.domain.to_json()).largest_mib == fitted.domain.largest_mib
 
 
 def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitted):

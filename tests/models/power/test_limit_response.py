@@ -197,12 +197,6 @@ def test_a_device_in_the_training_set_has_no_limit_line_about_other_devices():
     assert response.limits(other) == BORROWED
 
 
-@pytest.mark.slow
-def test_a_response_is_equal_after_a_round_trip_through_json():
-    response = fit_response(runs())
-    assert LimitResponse.from_json(response.to_json()) == response
-
-
 def test_only_runs_that_differ_in_the_limit_alone_are_compared():
     rows = runs(("a40",), (16,))
     found = CappedRuns.of(rows)
