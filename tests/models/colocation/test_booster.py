@@ -1,6 +1,5 @@
 """Co-location: boosters and the network on a synthetic host with a known truth."""
 
-import json
 from dataclasses import replace
 from functools import cache
 
@@ -423,20 +422,6 @@ def test_a_program_that_waits_far_more_than_all_of_training_is_taken_as_not_slow
     assert answers.values["p_cpu"][1] < 0.95
     assert UNLIKE_ALL in answers.limits[0]
     assert UNLIKE_ALL not in answers.limits[1]
-
-
-def test_an_artifact_from_before_the_class_keeps_its_intervals(tmp_path):
-    fitted = boost()
-    fitted.save(tmp_path)
-    path = next(tmp_path.glob("*.json"))
-    content = json.loads(path.read_text())
-    known = content["parameters"]
-    for name in ("errors", "unit_power", "least_cpu_share"):
-        del known[name]
-    path.write_text(json.dumps(content))
-    again = ColocationBoost.load(tmp_path)
-    assert again.unit_power == 1.0
-    assert again.errors == {}
 
 
 @pytest.mark.parametrize(("count", "least", "most"), [(1, 0.05, 0.5), (30, 0.8, 0.99)])
