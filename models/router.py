@@ -12,6 +12,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.limit import Limit
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Column, Predictions
@@ -67,7 +68,7 @@ class Router(StoredPredictor):
     def only(self, metrics: Sequence[str]) -> Self:
         """A router with only the parts that these metrics need.
 
-        Predictions of these metrics are the same; limit lines of other parts are absent.
+        Predictions of these metrics are the same; limits of other parts are absent.
         """
         needed = {*metrics, *(("power_w", "latency_ms") if "energy_j" in metrics else ())}
         return replace(self, parts=tuple(p for p in self.parts if needed & set(p.metrics)))
@@ -187,7 +188,7 @@ class _Merge:
         self.values = {m: np.full(rows, np.nan) for m in metrics}
         self.low = {m: np.full(rows, np.nan) for m in metrics}
         self.high = {m: np.full(rows, np.nan) for m in metrics}
-        self.limits: list[tuple[str, ...]] = [()] * rows
+        self.limits: list[tuple[Limit, ...]] = [()] * rows
         self.breakdowns: list[Mapping[str, float]] = [{}] * rows
         self.memory: list[Mapping[str, float]] = [{}] * rows
         self.coverage: dict[str, float | None] = {}

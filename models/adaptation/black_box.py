@@ -11,6 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload
 from forerun.features.hardware import estimated_sheet
+from forerun.models.limit import LATENCY, Limit
 
 FEWEST_ROWS = 5
 """Fewest measured latencies from which a sheet is estimated."""
@@ -61,10 +62,13 @@ class BlackBoxes:
         sheet = self.sheets.get(query.device.name)
         return query if sheet is None else replace(query, device=sheet)
 
-    def limits(self, query: Query) -> tuple[str, ...]:
-        """A sentence for each caveat of the estimated sheet that a prediction is based on."""
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """A limit for each caveat of the estimated sheet that a prediction is based on."""
         return tuple(
-            f"{query.device.name} has no spec sheet of its own: {caveat.removeprefix(_MARKED)}"
+            Limit(
+                f"{query.device.name} has no spec sheet of its own: {caveat.removeprefix(_MARKED)}",
+                LATENCY,
+            )
             for caveat in query.device.caveats
             if caveat.startswith(_MARKED) and query.device.name in self.sheets
         )

@@ -19,6 +19,7 @@ from forerun.models.adaptation.device_error import DeviceError
 from forerun.models.adaptation.held_out_errors import NORMAL_95, HeldOutErrors
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import same_sheet, sheet
+from forerun.models.limit import LATENCY, Limit
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -183,15 +184,16 @@ class SupportGP:
         known = self.of(device)
         return None if known is None else known.held_out()
 
-    def limits(self, device: Device) -> tuple[str, ...]:
-        """A sentence where leave-one-group-out errors on a device are large, else nothing."""
+    def limits(self, device: Device) -> tuple[Limit, ...]:
+        """A limit where leave-one-group-out errors on a device are large, else nothing."""
         known = self.of(device)
         if known is None or len(known.rows) < 5 or known.left_out_error < TOO_WIDE:
             return ()
-        return (
+        message = (
             f"{len(known.rows)} measurements do not make this device predictable: left out one by "
-            f"one the error is {100 * np.expm1(known.left_out_error):.0f} %",
+            f"one the error is {100 * np.expm1(known.left_out_error):.0f} %"
         )
+        return (Limit(message, LATENCY),)
 
 
 def graph_digests(queries: Sequence[Query]) -> list[str]:

@@ -36,6 +36,7 @@ from forerun.models.gaussian_process.regression import (
     GaussianProcessRegression,
     covariances_over,
 )
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 
 Matrix = NDArray[np.float64]
@@ -195,14 +196,14 @@ class ArchitectureLatency(StoredPredictor):
         """Milliseconds with 90 % intervals; NaN for a search space without a known device."""
         n = len(queries)
         value, low, high = (np.full(n, np.nan) for _ in range(3))
-        limits: list[tuple[str, ...]] = [()] * n
+        limits: list[tuple[Limit, ...]] = [()] * n
         for (space, device), rows in _positions(queries).items():
             codes = codes_of([queries[row].workload for row in rows])  # type: ignore[misc]
-            logs, half, lines = self._answer(space, device, codes)
+            logs, half, shared = self._answer(space, device, codes)
             value[rows] = np.exp(logs)
             low[rows], high[rows] = np.exp(logs - half), np.exp(logs + half)
             for row in rows:
-                limits[row] = lines
+                limits[row] = shared
         column = "latency_ms"
         return Predictions({column: value}, {column: low}, {column: high}, COVERAGE, limits)
 
@@ -240,7 +241,7 @@ class ArchitectureLatency(StoredPredictor):
 
     def _answer(
         self, space: Space, device: str, codes: Codes
-    ) -> tuple[Vector, Vector, tuple[str, ...]]:
+    ) -> tuple[Vector, Vector, tuple[Limit, ...]]:
         """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
         own = self.adapted.get((space, device))
@@ -249,7 +250,8 @@ class ArchitectureLatency(StoredPredictor):
             return answer.mean, half, ()
         if pool is None:
             nothing = np.full(len(codes), np.nan)
-            return nothing, nothing, (f"no device is known for the search space {space}",)
+            unknown = Limit(f"no device is known for the search space {space}", LATENCY)
+            return nothing, nothing, (unknown,)
         times = pool.log_times(codes)
         if device in pool.devices:
             column = pool.devices.index(device)
@@ -260,7 +262,7 @@ class ArchitectureLatency(StoredPredictor):
             f"nothing was measured on this device: the answer is typical of {len(pool.devices)} "
             "others, twenty measured architectures would tell more"
         )
-        return times.mean(axis=1), 2.5 * deviation + 0.5, (typical,)
+        return times.mean(axis=1), 2.5 * deviation + 0.5, (Limit(typical, LATENCY),)
 
 
 def _positions(queries: Sequence[Query]) -> dict[tuple[Space, str], list[int]]:

@@ -19,6 +19,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -173,10 +174,10 @@ class BenchmarkBoost(StoredPredictor):
     def _laws_of(self, metric: str) -> Iterator[tuple[Key, PowerLaw]]:
         return ((key, law) for key, law in self.laws.items() if key[1] == metric)
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         suite = benchmark_of(query).suite
         if suite not in self.settings:
-            return (f"no test of {suite} was measured",)
+            return (Limit(f"no test of {suite} was measured"),)
         return self.settings[suite].limits(query)
 
 

@@ -23,6 +23,7 @@ from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.colocation.held_out_runs import FACTORS, fit_shrinkage
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -156,7 +157,7 @@ class NeighbourBoost(StoredPredictor):
         offsets = np.array([self.offsets.get(str(app), 0.0) for app in apps])
         values = np.exp(level + shares * change + offsets)
         low, high = self.widths.around(values, keys)
-        limits = [(UNMEASURED,) if key == NEW else () for key in keys]
+        limits = [(Limit(UNMEASURED),) if key == NEW else () for key in keys]
         return Predictions({METRIC: values}, {METRIC: low}, {METRIC: high}, 0.9, limits)
 
     def adapt(self, measurements: Measurements) -> Self:

@@ -1,4 +1,4 @@
-"""Ranges of the features and the devices of a training set, and limit lines outside them."""
+"""Ranges of the features and the devices of a training set, and limits outside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.device import Device
+from forerun.models.limit import Limit
 
 Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
@@ -33,17 +34,27 @@ class FeatureRange:
         """Features clipped to the range, because trees cannot extrapolate."""
         return np.clip(matrix, self.low, self.high)
 
-    def outside(self, row: NDArray[np.float64], tolerance: float = 0.1) -> tuple[str, ...]:
-        """One limit line for each feature of one row that is outside the range.
+    def outside(
+        self, row: NDArray[np.float64], metric: str | None = None, tolerance: float = 0.1
+    ) -> tuple[Limit, ...]:
+        """One limit for each feature of one row that is outside the range.
 
         Args:
             row: (len(names),) features.
+            metric: what the limits concern, as in `Limit`.
             tolerance: how far beyond the range still counts as inside, as a share of its width.
         """
         slack = tolerance * (self.high - self.low) + 1e-9
         far = (row < self.low - slack) | (row > self.high + slack)
         return tuple(
-            f"{self.names[i]} is {row[i]:.3g}, training saw {self.low[i]:.3g} to {self.high[i]:.3g}"
+            Limit(
+                message="",
+                metric=metric,
+                feature=self.names[i],
+                value=float(row[i]),
+                low=float(self.low[i]),
+                high=float(self.high[i]),
+            )
             for i in np.flatnonzero(far)
         )
 

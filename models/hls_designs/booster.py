@@ -44,6 +44,7 @@ from forerun.models.hls_designs.gaussian_process import (
     spread_rows,
 )
 from forerun.models.hls_designs.support_set import SupportDesigns
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -288,10 +289,10 @@ class DesignBoost(StoredPredictor):
         parts[0] = unit_rows(parts[0])
         return spread_rows(np.hstack(parts), count, seed)
 
-    def _limits(self, key: Key, row: Column) -> tuple[str, ...]:
+    def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:
         if key in self.support or key in self.programs:
             return ()
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"
         unseen = f"no design of this program was measured; {others}"
-        return (unseen, *self.ranges.outside(row))
+        return (Limit(unseen), *self.ranges.outside(row))

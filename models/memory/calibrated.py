@@ -19,11 +19,10 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.memory.domain import concerning
+from forerun.models.limit import Limit
+from forerun.models.memory.domain import assumptions, concerning, inert_notes
 from forerun.models.memory.peak_memory import (
-    ENGINEERING,
     PEAK,
-    REFUSAL,
     RESERVED,
     Memory,
     plan_of,
@@ -102,7 +101,7 @@ class CalibratedMemory(StoredPredictor):
                 elif metric in self._measured(query):
                     share[metric][row] = COVERAGE
                 low[metric][row], high[metric][row] = least, most
-            limits[row] = self._limits(query, why, low[PEAK][row], base.limits[row])
+            limits[row] = (*self._limits(query, why, low[PEAK][row]), *inert_notes(queries[row]))
         coverage = {name: None if np.isnan(own).any() else COVERAGE for name, own in share.items()}
         return replace(
             base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
@@ -129,12 +128,11 @@ class CalibratedMemory(StoredPredictor):
             ranges[PEAK] = (least, max(most, reserved * factor + own_most))
         return ranges
 
-    def _limits(
-        self, query: Query, why: str | None, least_mib: float, base: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Limit lines: those of `base`, with the line about its range replaced."""
-        line = self.ranges.line(query, why)
-        if why is None and PEAK not in self._measured(query):
-            line += CONTEXT
-        kept = [other for other in base if not other.startswith((ENGINEERING, REFUSAL))]
-        return (*refusals(query, least_mib), line, *kept)
+    def _limits(self, query: Query, why: str | None, least_mib: float) -> tuple[Limit, ...]:
+        """Limits as those of `base`, with what the interval was calibrated on."""
+        calibrated_on = self.ranges.calibrated_on(query, why)
+        calibrated = why is None and PEAK in self._measured(query)
+        if why is None and not calibrated:
+            calibrated_on += CONTEXT
+        own = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
+        return (*refusals(query, least_mib), own, *assumptions(query))

@@ -25,9 +25,10 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.boosters import FittedPeaks, booster_features
-from forerun.models.memory.domain import MemoryDomain, concerning, inert_notes, set_up_notes
+from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -65,13 +66,11 @@ it needs. That of the timm jobs in GPUMemNet varies by -150 to +270 MiB about it
 FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
-ENGINEERING = "memory: an engineering range"
-NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
-NO_TRAINING_PEAKS = f"{ENGINEERING}, this predictor was fitted on no training peaks"
-OUTSIDE = f"{ENGINEERING}, {{why}}"
-REFUSAL = "memory: at least"
-"""First words of the limit line for a run that cannot fit."""
-ELSEWHERE = "memory: training was measured on another device; a few rows of this one would tell"
+NO_INFERENCE_PEAKS = "no inference memory was measured for it"
+NO_TRAINING_PEAKS = "this predictor was fitted on no training peaks"
+ELSEWHERE = Limit(
+    "training was measured on another device; a few rows of this one would tell", PEAK
+)
 
 
 @dataclass(frozen=True)
@@ -223,13 +222,12 @@ class Memory(StoredPredictor):
         return mapped
 
     def _why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
-        """Limit line for an interval that is not calibrated; None for a calibrated one."""
+        """Why the interval is not calibrated; None for a calibrated one."""
         if _phase(query) == "inference":
-            return NOT_CALIBRATED
+            return NO_INFERENCE_PEAKS
         if self.quantiles is None:
             return NO_TRAINING_PEAKS
-        why = self.domain.why_outside(query, plan, booster_features([plan])[0])
-        return None if why is None else OUTSIDE.format(why=why)
+        return self.domain.why_outside(query, plan, booster_features([plan])[0])
 
     def _range(
         self,
@@ -277,19 +275,19 @@ class Memory(StoredPredictor):
         parts["slack"] = peak - sum(parts.values())
         return parts
 
-    def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[str, ...]:
-        lines = list(refusals(query, least_mib))
+    def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[Limit, ...]:
+        limits = list(refusals(query, least_mib))
         if outside is not None:
-            lines.append(outside)
+            limits.append(Limit(f"an engineering range, {outside}", PEAK))
         elif not self.shares.rows(query.device):
             own = sheet(query.device) if query.device.has_sheet else None
             if own is None or not any(same_sheet(known, own) for known in self.sheets):
-                lines.append(ELSEWHERE)
-        return (*lines, *set_up_notes(query))
+                limits.append(ELSEWHERE)
+        return (*limits, *assumptions(query))
 
 
-def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
-    """The limit line for a run that cannot fit in the device's memory; nothing if it may fit.
+def refusals(query: Query, least_mib: float) -> tuple[Limit, ...]:
+    """The refusal of a run that cannot fit in the device's memory; nothing if it may fit.
 
     Args:
         query: a query on that device.
@@ -298,7 +296,8 @@ def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
     memory_gib = query.device.memory_gib
     if memory_gib is None or least_mib <= memory_gib * 1024.0:
         return ()
-    return (f"{REFUSAL} {least_mib:,.0f} MiB, the device has {memory_gib:g} GiB",)
+    message = f"at least {least_mib:,.0f} MiB, the device has {memory_gib:g} GiB"
+    return (Limit(message, PEAK, "refusal"),)
 
 
 def _stratum(plan: MemoryPlan) -> str:

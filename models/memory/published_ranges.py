@@ -122,12 +122,12 @@ class PublishedRanges:
         unseen = sorted(options_of(query) - seen.options)
         return f"none of this kind with {unseen[0]}" if unseen else None
 
-    def line(self, query: Query, why_silent: str | None) -> str:
-        """The limit line that says what the interval of a query was calibrated on."""
+    def calibrated_on(self, query: Query, why_silent: str | None) -> str:
+        """The sentence that says what the interval of a query was calibrated on."""
         stratum = stratum_of(query)
         which = f"{stratum} " if stratum in self.metrics and stratum != SEVERAL else ""
         rows, sources = self.rows[stratum], self.sources[stratum]
-        text = f"memory: the range was calibrated on {rows} published {which}set-ups"
+        text = f"the range was calibrated on {rows} published {which}set-ups"
         text += f" of {sources} sources"
         return text if why_silent is None else f"{text}, {why_silent}"
 

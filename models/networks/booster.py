@@ -24,6 +24,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
 from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
@@ -285,19 +286,19 @@ class NetworkBoost(StoredPredictor):
 
     def _limits(
         self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
-    ) -> list[tuple[str, ...]]:
+    ) -> list[tuple[Limit, ...]]:
         assert self.mixes is not None
         checked, fused = rows.features[:, RANGED], _fused(rows)
         limits = []
         for row, query in enumerate(queries):
             adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
-            lines = self.domain.limits(query, checked[row], adapted)
+            own = self.domain.limits(query, checked[row], adapted)
             if query.device.kind == "gpu" and answer.novelty[row] > self.domain.farthest:
                 differs = self.mixes.nearest_difference(
                     rows.features[row], answer.terms[row], bool(fused[row])
                 )
-                lines = (*lines, self.domain.far_line(float(answer.novelty[row]), differs))
-            limits.append((*lines, *self.support_gp.limits(query.device)))
+                own = (*own, self.domain.far_limit(float(answer.novelty[row]), differs))
+            limits.append((*own, *self.support_gp.limits(query.device)))
         return limits
 
 

@@ -18,6 +18,7 @@ from forerun.data.query import Query
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
+from forerun.models.limit import Limit
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
     NETWORKS,
@@ -174,7 +175,7 @@ class NetworkLatency(StoredPredictor):
         """
         n = len(queries)
         values, low, high = np.zeros(n), np.full(n, np.nan), np.full(n, np.nan)
-        limits: list[tuple[str, ...]] = [()] * n
+        limits: list[tuple[Limit, ...]] = [()] * n
         breakdowns: list[Mapping[str, float]] = [{}] * n
         joined = np.array([_runs_on_gpu(q) for q in queries], dtype=np.bool_)
         for rows, answer in self._plain(queries, np.flatnonzero(~joined).tolist()):

@@ -35,8 +35,9 @@ from forerun.features.operators.table import OperatorTable
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.domain.device_novelty import device_position, novel_lines, novelty_of
+from forerun.models.domain.device_novelty import device_position, novelty_limits, novelty_of
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.operators.family_boosters import (
     DeviceBoosters,
     family_ms,
@@ -287,24 +288,28 @@ class OperatorBoost(StoredPredictor):
             errors += held_out_errors(rows, on_device, str(device), list(experts.values()), 0.0)
         return errors
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         precision, device = query.run.precision, query.device
-        lines = []
+        limits = []
         if self.precisions and precision not in self.precisions:
-            lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
+            saw = ", ".join(self.precisions)
+            limits.append(Limit(f"precision is {precision}, training saw {saw}", LATENCY))
         enough = max(self.kernels.rows(device), self.networks.rows(device)) >= ENOUGH_ROWS
         if device not in self.known and not enough and self.domain is not None:
             if device.kind == "gpu":
-                lines.extend(novel_lines(device, [np.array(e.position) for e in self.experts]))
+                limits.extend(novelty_limits(device, [np.array(e.position) for e in self.experts]))
             else:
-                lines.extend(self.domain.outside(device_ratios(device, precision)))
-        lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
-        lines.extend((*self.kernels.limits(device), *self.networks.limits(device)))
+                ratios = device_ratios(device, precision)
+                limits.extend(self.domain.outside(ratios, LATENCY))
+        missing = (f"{name} is not on the device's sheet" for name in assumed(device))
+        limits.extend(Limit(line, LATENCY) for line in missing)
+        limits.extend((*self.kernels.limits(device), *self.networks.limits(device)))
         unknown = query.run.graph.unknown if query.run.kind == "network" else {}
         if unknown:
             names = ", ".join(sorted(unknown))
-            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
-        return tuple(lines)
+            line = f"{sum(unknown.values())} operators are of no known kind: {names}"
+            limits.append(Limit(line, LATENCY))
+        return tuple(limits)
 
 
 def _domain(queries: Sequence[Query]) -> FeatureRange:

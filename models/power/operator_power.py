@@ -22,6 +22,7 @@ from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import POWER, Limit
 from forerun.models.power.held_out_errors import (
     adapted_chips,
     held_out_chips,
@@ -199,26 +200,24 @@ class OperatorPower(StoredPredictor):
         same = query.run.precision in self.measured.precisions and is_network(query)
         return "seen" if same and query.device in self.measured.networks else "unseen"
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         measured, lines = self.measured, []
         trained = measured.networks if is_network(query) else measured.operators
         if self.scalars.rows(query.device) < ENOUGH_ROWS and query.device not in trained:
             what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
-            lines.append(
-                f"power: {known} measured on this device; a law of {others} others answers"
-            )
+            lines.append(f"{known} measured on this device; a law of {others} others answers")
         if query.run.precision not in measured.precisions:
             saw = ", ".join(measured.precisions)
-            lines.append(f"power: precision is {query.run.precision}, training saw {saw}")
+            lines.append(f"precision is {query.run.precision}, training saw {saw}")
         if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
-            lines.append(f"power: no network was measured in {phase_of(query)}")
+            lines.append(f"no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):
             op_class = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
             if op_class not in measured.classes:
-                lines.append(f"power: no {op_class} operator was measured")
-        return tuple(lines)
+                lines.append(f"no {op_class} operator was measured")
+        return tuple(Limit(line, POWER) for line in lines)
 
 
 def _within_board(features: PowerFeatures, low: Column, high: Column) -> tuple[Column, Column]:

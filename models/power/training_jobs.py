@@ -18,6 +18,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.limit import Limit
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
 from forerun.models.power.training_jobs_errors import calibrate
@@ -211,23 +212,25 @@ class PowerCap(StoredPredictor):
     def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
-        lines = []
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
+        limits = []
         if self._gpu(sheet(query.device)) is None:
-            lines += [f"power: {NEW_DEVICE}", NEW_DEVICE]
+            limits += [Limit(NEW_DEVICE, POWER), Limit(NEW_DEVICE, TIME)]
         job, batch = job_of(query), float(np.log(batch_of(query)))
         if job not in self.jobs:
-            lines += [f"power: the job {job} was not measured", f"the job {job} was not measured"]
+            limits += [Limit(f"the job {job} was not measured", own) for own in (POWER, TIME)]
         else:
             low, high = self.batches[self.jobs.index(job)]
             if not low - 1e-9 <= batch <= high + 1e-9:
                 seen = f"{np.exp(low):.0f} to {np.exp(high):.0f}"
-                lines.append(f"batch size is {np.exp(batch):.0f}, training saw {seen}")
+                line = f"batch size is {np.exp(batch):.0f}, training saw {seen}"
+                ends = (float(np.exp(end)) for end in (batch, low, high))
+                limits.append(Limit(line, TIME, "outside", "batch size", *ends))
         limit, tdp = query.operation.power_limit_w, query.device.tdp_w
         if limit is not None and tdp is not None and limit < LOWEST * tdp:
             share = f"power limit is {limit / tdp:.0%} of the design power"
-            lines.append(f"{share}, training saw {LOWEST:.0%} and more")
-        return tuple(lines)
+            limits.append(Limit(f"{share}, training saw {LOWEST:.0%} and more", TIME))
+        return tuple(limits)
 
 
 def _rows_by_job(runs: MeasuredJobs, jobs: int) -> tuple[int, ...]:

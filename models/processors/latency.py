@@ -16,6 +16,7 @@ from forerun.data.query import Query
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
 from forerun.models.processors.memory import CpuMemory
@@ -120,7 +121,7 @@ class CpuLatency(StoredPredictor):
         assert self.prior is not None
         count = len(queries)
         values, low, high, covered = (np.full(count, np.nan) for _ in range(4))
-        limits: list[tuple[str, ...]] = [()] * count
+        limits: list[tuple[Limit, ...]] = [()] * count
         breakdowns: list[Mapping[str, float]] = [{}] * count
         groups: dict[str, list[int]] = {}
         for index, query in enumerate(queries):
@@ -205,7 +206,7 @@ class CpuLatency(StoredPredictor):
         ]
         return max(self.factor, conformal_quantile(ratios, COVERAGE)), float(np.mean(inside))
 
-    def _limits(self, query: Query, share: Column) -> tuple[str, ...]:
+    def _limits(self, query: Query, share: Column) -> tuple[Limit, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
         lines = []
         networks = len(set(rows.structures[rows.whole]))
@@ -224,7 +225,7 @@ class CpuLatency(StoredPredictor):
             for kind, part in unknown.items()
             if part > _RARE
         ]
-        return tuple(lines)
+        return tuple(Limit(line, LATENCY) for line in lines)
 
 
 MEASURING = 0.03

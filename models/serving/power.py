@@ -22,6 +22,7 @@ from forerun.features.serving_features import GIB, WEIGHT_BYTES
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.serving.features import (
     ENERGY_OF_ONE,
@@ -164,7 +165,7 @@ class ServingPower(StoredPredictor):
         """
         missing = np.full(len(queries), np.nan)
         values, low, high = ({m: missing.copy() for m in self.metrics} for _ in range(3))
-        limits: list[tuple[str, ...]] = [()] * len(queries)
+        limits: list[tuple[Limit, ...]] = [()] * len(queries)
         names = [fit_name(query) for query in queries]
         for name in self.fits:
             rows = [row for row, other in enumerate(names) if other == name]
@@ -231,13 +232,13 @@ class ServingPower(StoredPredictor):
         support = self.support.get(fit_name(query))
         return 0 if support is None else support.rows(query.device)
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         kind, workload, device = query.workload.kind, generative(query), query.device
         ranges, names = self.fits[fit_name(query)].ranges, FEATURES[kind]
         features = ServingRows.of(kind, [query]).features[0]
         checked = [names.index(name) for name in CHECKED[kind]]
         given = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
-        lines = list(given.outside(features[checked]))
+        lines = []
         unknown = [choice for choice in _choices(query) if choice not in self.choices]
         lines += [f"no {choice} was in the training set" for choice in unknown]
         if not self._seen(query):
@@ -249,7 +250,7 @@ class ServingPower(StoredPredictor):
             need = workload.total_parameters * WEIGHT_BYTES[workload.weights] / GIB
             if need > held:
                 lines.append(f"memory: weights take {need:,.0f} GiB, the devices have {held:,.0f}")
-        return tuple(lines)
+        return (*given.outside(features[checked]), *map(Limit, lines))
 
 
 def _ends(

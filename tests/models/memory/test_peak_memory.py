@@ -110,7 +110,7 @@ def test_half_precision_halves_and_autocast_keeps_both_copies():
 
 def test_what_cannot_fit_says_so():
     answer = Memory().predict([ask(batch=10_000)])[0]
-    assert any("the device has 24 GiB" in line for line in answer.limits)
+    assert any("the device has 24 GiB" in str(line) for line in answer.limits)
     assert answer.estimates["peak_memory_mib"].coverage is None
 
 

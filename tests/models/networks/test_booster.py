@@ -166,7 +166,7 @@ def test_an_unseen_device_gets_a_wider_interval() -> None:
 
 def test_limits_name_what_left_the_training_range() -> None:
     def lines(query: Query) -> str:
-        return "\n".join(once().predict([query])[0].limits)
+        return "\n".join(map(str, once().predict([query])[0].limits))
 
     inside = ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])
     assert lines(inside) == ""
