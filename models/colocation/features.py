@@ -17,6 +17,7 @@ from forerun.features.host_windows import (
     statistics,
     window_values,
 )
+from forerun.models.conformal import weighted_quantile
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -318,13 +319,8 @@ def _shares(
         return None
     middle, spread = np.array(list(effects.values()))[usable].T
     size = np.abs(values[usable])
-    return _weighted_median(middle / values[usable], size), _weighted_median(spread / size, size)
-
-
-def _weighted_median(values: Column, weights: Column) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order]) >= 0.5 * weights.sum()
-    return float(values[order][int(np.argmax(reached))])
+    ratios = middle / values[usable], spread / size
+    return weighted_quantile(ratios[0], size, 0.5), weighted_quantile(ratios[1], size, 0.5)
 
 
 def _spread(values: Column) -> float:

@@ -10,7 +10,6 @@ the members' geometric mean.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import Intervals, held_out_folds
+from forerun.models.conformal import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
 from forerun.models.graph_network.batching import GraphBatches, RunGraphs
@@ -187,11 +186,11 @@ class GraphNetwork(StoredPredictor):
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
-            below, above = self.intervals.around(np.ones(len(queries)), modes, seen)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
-            width = np.where(seen, _spread(answer.log_seconds, answer.log_base), 1.0)
-            low["latency_ms"] = values * below**width
-            high["latency_ms"] = values * above**width
+            scale = _spread(answer.log_seconds, answer.log_base)
+            low["latency_ms"], high["latency_ms"] = self.intervals.around(
+                values, modes, seen, scale
+            )
         shares = answer.by_class / (answer.by_class.sum(axis=1, keepdims=True) + _TINY)
         return Predictions(
             {"latency_ms": values},
@@ -206,8 +205,9 @@ class GraphNetwork(StoredPredictor):
         training = training_set.rows
         errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
         parts = []
-        folds = held_out_folds(training.family, self.folds, self.seed)
-        for number, held in enumerate(islice(folds, self.members)):
+        every = np.ones(len(training), dtype=np.bool_)
+        folds = list(held_out_folds(training.family, self.folds, self.seed)) or [every]
+        for number, held in enumerate(folds[: self.members]):
             self.progress(f"member {number + 1} of {self.members}")
             used = held if held.all() else ~held
             part, errors[held], spreads[held] = self._member(training_set, used, held, number)
@@ -215,7 +215,7 @@ class GraphNetwork(StoredPredictor):
         encoder, head = export([p[0] for p in parts], [p[1] for p in parts], self.shape)
         fitted = replace(
             self,
-            kernel_times=_times(training, np.ones(len(training), dtype=np.bool_)),
+            kernel_times=_times(training, every),
             encoder=encoder,
             head=head,
             intervals=None,
@@ -328,8 +328,6 @@ def _unseen_bases(
     bases = [times] * len(training)
     rows = np.flatnonzero(used)
     for fold in held_out_folds(training.family[rows], _BASE_FOLDS, seed):
-        if fold.all():
-            continue
         others = np.zeros(len(training), dtype=np.bool_)
         others[rows[~fold]] = True
         without = _times(training, others)

@@ -22,7 +22,7 @@ from forerun.features.memory.library_workspaces import cublas_workspace_mib
 from forerun.features.memory.plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -131,7 +131,7 @@ class Memory(StoredPredictor):
         known = np.flatnonzero(~np.isnan(measured))
         families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
 
-        def predict_held_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
+        def predict_held_out(held: NDArray[np.bool_]) -> Column:
             held_families = np.isin(families, families[known[held]])
             training = np.flatnonzero(~held_families).tolist()
             fitted = FittedPeaks.of(
@@ -143,11 +143,7 @@ class Memory(StoredPredictor):
             )
             return np.log(fitted.peaks([plans[i] for i in known[held].tolist()]))
 
-        residuals = held_out_residuals(
-            np.log(measured[known]),
-            held_out_folds(families[known], FOLDS, self.seed),
-            predict_held_out,
-        )
+        [predicted] = out_of_fold(families[known], predict_held_out, folds=FOLDS, seed=self.seed)
         strata = np.array([_stratum(plans[i]) for i in known.tolist()])
         fit = FittedPeaks.of(rows.queries, plans, measured, at_least, self.seed)
         return replace(
@@ -155,7 +151,7 @@ class Memory(StoredPredictor):
             training=fit.map,
             residuals=fit.residuals,
             domain=fit.domain,
-            quantiles=LogQuantiles.of(residuals, strata),
+            quantiles=LogQuantiles.of(np.log(measured[known]) - predicted, strata),
             sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
             shares=ShrunkScalars(),
         )

@@ -21,7 +21,7 @@ from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import Intervals, held_out_folds
+from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -145,12 +145,15 @@ class NetworkBoost(StoredPredictor):
 
     def _held_out(self, training: TrainingRows) -> tuple[Column, Column, Column]:
         """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
-        errors, spreads, novelty = (np.full(len(training), np.nan) for _ in range(3))
-        for held in held_out_folds(training.family, FOLDS, self.seed):
-            if not held.all():
-                answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
-                errors[held] = training.log_measured[held] - answer.log_seconds
-                spreads[held], novelty[held] = answer.spread, answer.novelty
+
+        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column]:
+            answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
+            return answer.log_seconds, answer.spread, answer.novelty
+
+        predicted, spreads, novelty = out_of_fold(
+            training.family, predict, folds=FOLDS, seed=self.seed, columns=3
+        )
+        errors = training.log_measured - predicted
         return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -199,12 +202,11 @@ class NetworkBoost(StoredPredictor):
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
-            ones = np.ones(len(queries))
-            below, above = self.intervals.around(ones, rows.modes.tolist(), seen)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
-            width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
+            scale = self.width_law.scale(answer.spread, answer.novelty)
+            ends = self.intervals.around(values, rows.modes, seen, scale)
             low["latency_ms"], high["latency_ms"] = self.support_gp.intervals(
-                values, deviation, values * below**width, values * above**width
+                values, deviation, *ends
             )
         shares = rows.class_shares(answer.terms)
         return Predictions(
@@ -319,11 +321,7 @@ def _farthest(novelty: Column, training: TrainingRows) -> float:
     known = np.isfinite(novelty) & (training.rows.modes != "cpu")
     if not known.any():
         return float("inf")
-    _, family, counts = np.unique(training.family[known], return_inverse=True, return_counts=True)
-    order = np.argsort(novelty[known])
-    cumulative = np.cumsum((1.0 / counts)[family][order]) / len(counts)
-    index = int(np.searchsorted(cumulative, WITHIN))
-    return float(novelty[known][order][min(index, len(order) - 1)])
+    return weighted_quantile(novelty[known], group_weights(training.family[known]), WITHIN)
 
 
 def _usual(rows: NetworkRows) -> NDArray[np.bool_]:

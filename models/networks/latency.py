@@ -17,6 +17,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.networks.booster import NetworkBoost
@@ -139,8 +140,8 @@ class NetworkLatency(StoredPredictor):
         family = measurements.groups.get("family", devices)
         device_bound = times.device.seconds >= times.host
         return (
-            _grouped_quantile(scores[device_bound], family[device_bound]),
-            _grouped_quantile(scores[~device_bound], family[~device_bound]),
+            _at_least_one(scores[device_bound], family[device_bound]),
+            _at_least_one(scores[~device_bound], family[~device_bound]),
         )
 
     def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
@@ -334,15 +335,11 @@ def _concatenated(parts: Sequence[Measurements]) -> Measurements:
     return total
 
 
-def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
+def _at_least_one(scores: Column, groups: NDArray[np.str_]) -> float:
     """The `COVERAGE` quantile of scores with equal weight for every group, at least 1."""
     if not len(scores):
         return 1.0
-    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(scores)
-    weights = (1.0 / counts)[group][order]
-    index = int(np.searchsorted(np.cumsum(weights), COVERAGE * weights.sum()))
-    return max(1.0, float(scores[order][min(index, len(scores) - 1)]))
+    return max(1.0, weighted_quantile(scores, group_weights(groups), COVERAGE))
 
 
 def _joined(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import sheet
 from forerun.models.power.limit_response import LAW, POWER, TIME, LimitResponse, binds, depth
 
@@ -84,7 +84,8 @@ class CappedRuns:
 def fit_response(rows: Measurements) -> LimitResponse:
     """Coefficients fitted to all devices; error quantiles from held-out devices.
 
-    With fewer than two devices the default error is kept.
+    With fewer than two devices the default error is kept. The finite-sample correction counts runs,
+    because devices are a handful: bounds that count those would be the largest residual.
 
     Args:
         rows: runs with `power_w` and `latency_ms`, each job at several limits.
@@ -96,15 +97,15 @@ def fit_response(rows: Measurements) -> LimitResponse:
     response = replace(_coefficients(runs), sheets=tuple(sorted(set(sheets))))
     if len(response.sheets) < 2:
         return response
-    residuals = {metric: np.full(len(sheets), np.nan) for metric in (POWER, TIME)}
-    for device in response.sheets:
-        held = np.array([other == device for other in sheets], dtype=np.bool_)
-        without = _coefficients(runs.take(~held))
-        residuals[POWER][held], residuals[TIME][held] = runs.take(held).residuals(without)
+
+    def residuals(held: NDArray[np.bool_]) -> tuple[Column, Column]:
+        return runs.take(held).residuals(_coefficients(runs.take(~held)))
+
+    columns = out_of_fold(np.array([str(own) for own in sheets]), residuals, columns=2)
     ratios = zip(runs.limit_w, runs.free_w, strict=True)
     strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
-    errors = {metric: LogQuantiles.of(column, strata) for metric, column in residuals.items()}
-    return replace(response, errors=errors)
+    power, time = (LogQuantiles.of(column, strata) for column in columns)
+    return replace(response, errors={POWER: power, TIME: time})
 
 
 def _coefficients(runs: CappedRuns) -> LimitResponse:

@@ -20,7 +20,7 @@ from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatures, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit

@@ -16,7 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit

@@ -16,6 +16,7 @@ from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import conformal_quantile
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
@@ -106,7 +107,8 @@ class CpuLatency(StoredPredictor):
             RatePosterior(prior, device, np.zeros(2 * COUNT)).held_out() for device in rows.values()
         ]
         ratios = np.concatenate([np.abs(error) / deviation for error, deviation in errors])
-        return replace(fitted, measured_kinds=kinds, factor=_quantile(ratios))
+        factor = conformal_quantile(ratios, COVERAGE)
+        return replace(fitted, measured_kinds=kinds, factor=factor)
 
     def adapt(self, measurements: Measurements) -> Self:
         """Add rows to the support sets of their devices; identical rows count once."""
@@ -200,10 +202,10 @@ class CpuLatency(StoredPredictor):
         errors, deviations = posterior.held_out()
         ratios = np.abs(errors) / deviations
         inside = [
-            ratio <= max(self.factor, _quantile(np.delete(ratios, index)))
+            ratio <= max(self.factor, conformal_quantile(np.delete(ratios, index), COVERAGE))
             for index, ratio in enumerate(ratios)
         ]
-        return max(self.factor, _quantile(ratios)), float(np.mean(inside))
+        return max(self.factor, conformal_quantile(ratios, COVERAGE)), float(np.mean(inside))
 
     def _limits(self, query: Query, share: Column) -> tuple[Limit, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
@@ -286,12 +288,6 @@ def _as_measured(repeats: RateRows) -> tuple[float, float, float]:
         deviation = max(deviation, 1.48 * float(np.median(np.abs(repeats.log_ms - median))))
     reach = _NORMAL * deviation
     return float(np.exp(median)), float(np.exp(median - reach)), float(np.exp(median + reach))
-
-
-def _quantile(ratios: Column) -> float:
-    """Split-conformal quantile of the ratios at `COVERAGE`, with the finite-sample correction."""
-    rank = int(np.ceil((len(ratios) + 1) * COVERAGE)) - 1
-    return float(np.sort(ratios)[min(rank, len(ratios) - 1)])
 
 
 def _breakdown(share: Column, value: float) -> dict[str, float]:
