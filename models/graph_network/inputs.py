@@ -6,6 +6,7 @@ traffic, activations over the shared cache, tiles over compute units.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +74,17 @@ class Runs:
     pairs: Matrix
     runs: Matrix
 
-    def part(self, start: int, end: int) -> dict[str, NDArray[np.float64]]:
-        """The runs from `start` to `end` (exclusive), by the names of the head's inputs."""
-        return {name: column[start:end] for name, column in vars(self).items()}
+    def inputs(self, part: slice) -> dict[str, NDArray[Any]]:
+        """Inputs of the head for q runs, by name; the p = q n pairs of a kernel and a run flat."""
+        busy_launch = np.stack([self.busy[part], self.launch[part]], axis=2)
+        q, n = busy_launch.shape[:2]
+        return {
+            "node_index": np.tile(np.arange(n), q),
+            "run_batch": np.repeat(np.arange(q), n),
+            "pairs": self.pairs[part].reshape(q * n, -1),
+            "seconds": busy_launch.reshape(q * n, 2),
+            "runs": self.runs[part],
+        }
 
     @property
     def log_base(self) -> Column:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,11 @@ from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.graph_network.batching import GraphBatches, RunGraphs
+from forerun.models.graph_network.batching import RunGraphs, graph_data
 from forerun.models.graph_network.encoder import GraphShape, export
 from forerun.models.graph_network.inference import GraphAnswers
 from forerun.models.graph_network.inputs import DOMAIN_FEATURES, PAIR_FEATURES, RUN_FEATURES
-from forerun.models.graph_network.training import torch_threads, train
+from forerun.models.graph_network.training import train
 from forerun.models.networks.additive_model import (
     AdditiveLatencyModel,
     execution_mode,
@@ -40,6 +40,7 @@ from forerun.models.networks.additive_model import (
 from forerun.models.networks.domain import NetworkDomain
 from forerun.models.networks.features import TrainingRows
 from forerun.models.networks.intervals import intervals_of
+from forerun.models.neural import seeded_torch
 from forerun.models.prediction import Predictions
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class _TrainingSet(NamedTuple):
     queries: Sequence[Query]
     graphs: RunGraphs
     weights: Column
+
+    def data(self, rows: NDArray[np.intp], times: Sequence[AdditiveLatencyModel]) -> list[Any]:
+        """Graphs with the runs at these positions, by the additive model of each row."""
+        runs = self.graphs.runs(self.queries, rows, times)
+        return [graph_data(*one, self.rows.log_measured, self.weights) for one in runs]
 
 
 class _Answer(NamedTuple):
@@ -156,8 +162,7 @@ class GraphNetwork:
         usual = np.array([_usual(query) for query in kept.queries], dtype=np.bool_)
         weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
-        with torch_threads(self.threads):
-            return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
+        return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
 
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt to devices by shrunken factors of execution modes, from a few measured networks.
@@ -211,7 +216,7 @@ class GraphNetwork:
             used = held if held.all() else ~held
             part, errors[held], spreads[held] = self._member(training_set, used, held, number)
             parts.append(part)
-        encoder, head = export([p[0] for p in parts], [p[1] for p in parts], self.shape)
+        encoder, head = export(parts, self.shape)
         fitted = replace(
             self,
             kernel_times=_times(training, np.ones(len(training), dtype=np.bool_)),
@@ -230,34 +235,31 @@ class GraphNetwork:
 
     def _member(
         self, training_set: _TrainingSet, used: Mask, held: Mask, number: int
-    ) -> "tuple[nn.ModuleList, Column, Column]":
+    ) -> "tuple[nn.Module, Column, Column]":
         """Train a member on the rows `used`, and choose its best epoch on the rows `held`.
 
         Returns:
-            Encoder and head; log errors and their scales on the held rows.
+            The member; log errors and their scales on the held rows.
         """
         training, rows = training_set.rows, training_set.rows.rows
         times = _times(training, used)
         bases = _unseen_bases(training, used, times, self.seed)
-        needed = np.flatnonzero(used | held)
-        batches = GraphBatches(
-            [training_set.queries[row] for row in needed.tolist()],
-            training_set.graphs.take(needed),
-            [bases[row] for row in needed.tolist()],
+        training_data, held_data = (
+            training_set.data(np.flatnonzero(mask), bases) for mask in (used, held)
         )
-        parts, log_seconds = train(
-            batches,
-            training.log_measured[needed],
-            training_set.weights[needed],
-            np.flatnonzero(used[needed]),
-            np.flatnonzero(held[needed]),
-            shape=self.shape,
-            seed=self.seed * _SEEDS_APART + number,
-            progress=lambda epoch, error: self.progress(f"  pass {epoch + 1}: {error:.4f}"),
-        )
+        with seeded_torch(self.seed * _SEEDS_APART + number, self.threads):
+            part, predicted = train(
+                training_data,
+                held_data,
+                shape=self.shape,
+                progress=lambda epoch, error: self.progress(f"  pass {epoch + 1}: {error:.4f}"),
+            )
+        log_seconds = np.full(len(training), np.nan)
+        log_seconds[np.concatenate([data.rows for data in held_data])] = predicted
+        log_seconds = log_seconds[held]
         terms = times.terms(rows.design_matrix[held], rows.modes[held].tolist())
         spread = _spread(log_seconds, log_seconds_of(terms))
-        return parts, training.log_measured[held] - log_seconds, spread
+        return part, training.log_measured[held] - log_seconds, spread
 
     def _refit_errors(
         self, training_set: _TrainingSet, used: Mask, held: Mask
@@ -271,7 +273,8 @@ class GraphNetwork:
         kinds = np.array([query.device.kind for query in training_set.queries])
         features = np.empty((len(kinds), len(DOMAIN_FEATURES)))
         times = [self.kernel_times] * len(kinds)
-        for rows, runs in training_set.graphs.runs(training_set.queries, times):
+        everything = np.arange(len(kinds))
+        for rows, _, runs in training_set.graphs.runs(training_set.queries, everything, times):
             features[rows] = runs.domain
         return {
             str(kind): FeatureRange.of(DOMAIN_FEATURES, features[kinds == kind])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -215,19 +216,29 @@ class TrainingRows:
         )
 
 
-def _by_kernels(queries: Sequence[Query]) -> Iterator[tuple[list[int], Kernels]]:
-    """Positions of the queries that share a lowering, and its kernels; grouped by graph."""
-    by_graph: dict[int, dict[LoweringMode, list[int]]] = {}
+def rows_by_lowering(
+    queries: Sequence[Query],
+) -> list[tuple[OperatorGraph, dict[LoweringMode, list[int]]]]:
+    """Graphs of networks, with the positions of the queries that lower each in each mode.
+
+    Raises:
+        TypeError: a workload is no network.
+    """
+    by_graph: dict[int, tuple[OperatorGraph, dict[LoweringMode, list[int]]]] = {}
     for row, query in enumerate(queries):
         network = query.workload
         if not isinstance(network, Network):
             raise TypeError(f"a {network.kind} workload has no network to lower")
         mode = lowering_mode(network.graph, network.precision, query.software)
-        by_graph.setdefault(id(network.graph), {}).setdefault(mode, []).append(row)
+        _, modes = by_graph.setdefault(id(network.graph), (network.graph, {}))
+        modes.setdefault(mode, []).append(row)
+    return list(by_graph.values())
+
+
+def _by_kernels(queries: Sequence[Query]) -> Iterator[tuple[list[int], Kernels]]:
+    """Positions of the queries that share a lowering, and its kernels; grouped by graph."""
+    by_graph = rows_by_lowering(queries)
     keep = len(by_graph) <= FEW_GRAPHS
-    for modes in by_graph.values():
-        network = queries[next(iter(modes.values()))[0]].workload
-        assert isinstance(network, Network)
-        graph = network.graph
+    for graph, modes in by_graph:
         kernels = (lowered(graph, m) for m in modes) if keep else lower(graph, tuple(modes))
         yield from zip(modes.values(), kernels, strict=True)
