@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from forerun.data.device import Device
 from forerun.data.software import Software
-from forerun.data.workload import OperatorWorkload, Workload
+from forerun.data.workload import Network, OperatorWorkload, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +45,14 @@ class Query:
         if isinstance(self.workload, OperatorWorkload):
             return self.workload
         raise TypeError(f"a workload of kind {self.workload.kind!r} has no operators")
+
+    @property
+    def network(self) -> Network:
+        """The workload, which must be a network.
+
+        Raises:
+            TypeError: it is of another kind; check `workload.kind` first.
+        """
+        if isinstance(self.workload, Network):
+            return self.workload
+        raise TypeError(f"a workload of kind {self.workload.kind!r} is no network")

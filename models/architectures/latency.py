@@ -153,11 +153,7 @@ class ArchitectureLatency:
     pools: Mapping[Space, DevicePool] = field(default_factory=dict)
     adapted: Mapping[tuple[Space, str], AdaptedDevice] = field(default_factory=dict)
     name: ClassVar[str] = "architecture_latency"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Latency in milliseconds is the only metric."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about an architecture with as many choices as its space has."""

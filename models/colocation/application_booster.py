@@ -76,17 +76,13 @@ class NeighbourBoost:
     """
 
     name: ClassVar[str] = "neighbour_boost"
+    metrics: ClassVar[tuple[str, ...]] = (METRIC,)
     seed: int = 0
     levels: Mapping[str, float] = field(default_factory=dict)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     offsets: Mapping[str, float] = field(default_factory=dict)
     widths: LogQuantiles = field(default_factory=lambda: LogQuantiles({"all": (-1.0, 1.0)}))
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Relative speed in wall time."""
-        return (METRIC,)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a run of this suite; none is answered before `fit`."""

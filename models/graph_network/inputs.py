@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
-from forerun.data.workload import Network
 from forerun.features.lowering.kernels import TILE
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.features import LAUNCH_S, Chip
@@ -116,7 +115,7 @@ def runs_of(
     """
     kernels, kind = graph.kernels, graph.kernels.kind
     modes = [execution_mode(query) for query in queries]
-    batch = np.array([_network(query).batch_size for query in queries], dtype=np.float64)[:, None]
+    batch = np.array([query.network.batch_size for query in queries], dtype=np.float64)[:, None]
     matrix, vector, bandwidth, units, l2 = (
         np.array([getattr(chip, name) for chip in chips])[:, None]
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
@@ -154,7 +153,7 @@ def runs_of(
 
 def _run(query: Query, mode: str, log_over_launches: float, launches: float) -> list[float]:
     """Values of `RUN_FEATURES` for one query."""
-    network = _network(query)
+    network = query.network
     casts = casts_of(network.precision)
     return [
         np.log(network.batch_size) / 5.0,
@@ -165,11 +164,6 @@ def _run(query: Query, mode: str, log_over_launches: float, launches: float) -> 
         float(casts == "half"),
         *(float(mode == known) for known in MODES),
     ]
-
-
-def _network(query: Query) -> Network:
-    assert isinstance(query.workload, Network)
-    return query.workload
 
 
 def _log(values: Matrix, low: float, high: float) -> Matrix:

@@ -137,11 +137,7 @@ class GraphNetwork:
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     progress: Callable[[str], None] = silent
     name: ClassVar[str] = "graph_network"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is a network whose device kind, phase and precision were trained on."""

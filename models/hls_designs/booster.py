@@ -123,11 +123,7 @@ class DesignBoost:
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     support: Mapping[Key, SupportDesigns] = field(default_factory=dict)
     name: ClassVar[str] = "design_boost"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Cycles, and the shares of four resources of the chip."""
-        return METRICS
+    metrics: ClassVar[tuple[str, ...]] = METRICS
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a design; no query is answered before `fit`."""

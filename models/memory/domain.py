@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
-from forerun.data.workload import Network, TrainingSetup
+from forerun.data.workload import TrainingSetup
 from forerun.features.graphs.dropout import says_of_dropout
 from forerun.features.memory.attention import is_causal
 from forerun.features.memory.inert_options import without_inert
@@ -87,8 +87,7 @@ class MemoryDomain:
             plan: the plan of its network.
             features: (len(names),) features of the booster.
         """
-        network = query.workload
-        assert isinstance(network, Network)
+        network = query.network
         kind = kind_of(plan)
         if kind not in self.largest_mib:
             what = {"text": "with embeddings, or with attention and no convolution"}
@@ -133,16 +132,14 @@ class MemoryDomain:
 
 def concerning(query: Query) -> Query:
     """The query without the options that have no effect on its network."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     bare, _ = without_inert(network)
     return query if bare is network else replace(query, workload=bare)
 
 
 def inert_notes(query: Query) -> tuple[str, ...]:
     """Notes about options without effect on the network, one line per reason."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     lacks = without_inert(network)[1]
     return tuple(
         f"memory: {', '.join(f'`{name}`' for name in names)} {NO_EFFECT}, which {why}"
@@ -152,8 +149,7 @@ def inert_notes(query: Query) -> tuple[str, ...]:
 
 def set_up_notes(query: Query) -> tuple[str, ...]:
     """Notes about assumptions of the plan where the set-up gives nothing, one line each."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     if network.phase == "inference":
         generates = network.inference is None and is_causal(network.graph)
         return (GENERATES,) if generates else ()

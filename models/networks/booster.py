@@ -106,11 +106,7 @@ class NetworkBoost:
     support_gp: SupportGP = field(default_factory=SupportGP)
     scale: Standardizer | None = None
     name: ClassVar[str] = "network_boost"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is a network whose device kind, phase and precision were trained on."""

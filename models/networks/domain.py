@@ -81,8 +81,7 @@ class NetworkDomain:
             features: its feature values, in the order of the ranges.
             adapted: whether enough rows were measured on the device.
         """
-        network, device = query.workload, query.device
-        assert isinstance(network, Network)
+        network, device = query.network, query.device
         lines = []
         precisions = self.precisions.get(device.kind, ())
         if network.precision not in precisions:
@@ -153,8 +152,7 @@ class NetworkDomain:
 
 
 def _training_condition(query: Query) -> tuple[str, str, str]:
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
     return query.device.kind, network.phase, casts
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
 from forerun.features.lowering import Kernels, LoweringMode, lower, lowered, lowering_mode
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.features import (
@@ -144,8 +143,7 @@ class NetworkRows:
         return np.asarray(by_class / (by_class.sum(axis=1, keepdims=True) + _TINY))
 
     def _fill(self, row: int, query: Query, kernels: Kernels) -> None:
-        network = query.workload
-        assert isinstance(network, Network)
+        network = query.network
         chip = chip_of(query.device, network.precision)
         features, roofline = network_features(kernels, chip, network, query.software)
         self.features[row] = features
@@ -226,9 +224,7 @@ def rows_by_lowering(
     """
     by_graph: dict[int, tuple[OperatorGraph, dict[LoweringMode, list[int]]]] = {}
     for row, query in enumerate(queries):
-        network = query.workload
-        if not isinstance(network, Network):
-            raise TypeError(f"a {network.kind} workload has no network to lower")
+        network = query.network
         mode = lowering_mode(network.graph, network.precision, query.software)
         _, modes = by_graph.setdefault(id(network.graph), (network.graph, {}))
         modes.setdefault(mode, []).append(row)

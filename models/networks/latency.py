@@ -75,11 +75,7 @@ class NetworkLatency:
     host: HostTime = field(default_factory=HostTime)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     @property
     def parts(self) -> tuple[Predictor, ...]:

@@ -93,11 +93,7 @@ class OperatorBoost:
     kernels: SupportGP = field(default_factory=SupportGP)
     networks: SupportGP = field(default_factory=SupportGP)
     name: ClassVar[str] = "operator_boost"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the predictor is fitted and the query has a roofline bound."""

@@ -83,11 +83,7 @@ class OperatorPower:
     measured: MeasuredRuns = field(default_factory=MeasuredRuns)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     name: ClassVar[str] = "operator_power"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: average power of one device, W."""
-        return ("power_w",)
+    metrics: ClassVar[tuple[str, ...]] = ("power_w",)
 
     def answers(self, query: Query) -> bool:
         """Operators and networks on GPUs with a known design power, after `fit`."""

@@ -91,11 +91,7 @@ class PowerCap:
     errors: Mapping[str, LogQuantiles] = field(default_factory=dict)
     response: LimitResponse = field(default_factory=LimitResponse)
     name: ClassVar[str] = "power_cap"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Time per epoch and the average power of one GPU."""
-        return METRICS
+    metrics: ClassVar[tuple[str, ...]] = METRICS
 
     def answers(self, query: Query) -> bool:
         """Jobs of the suite `SUITE` on a GPU with a spec sheet and a known design power."""

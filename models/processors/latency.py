@@ -62,16 +62,12 @@ class CpuLatency:
     measured_kinds: tuple[str, ...] = ()
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms", "peak_memory_mib")
     needs_no_sheet: ClassVar[bool] = True
     """Predictions do not depend on an estimated spec sheet, so such a sheet is no limit of them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_posteriors", {})
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics `latency_ms` and `peak_memory_mib`."""
-        return ("latency_ms", "peak_memory_mib")
 
     def answers(self, query: Query) -> bool:
         """Whether the query is inference in fp32 by onnxruntime on a CPU."""
