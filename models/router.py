@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -12,6 +11,7 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
+from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
@@ -118,8 +118,7 @@ class Router:
                 order = part.suggest([queries[row] for row in own], count, seed)
                 own = [own[index] for index in order]
             chosen.append(own)
-        turns = chain.from_iterable(zip_longest(*chosen))
-        return [row for row in turns if row is not None][:count]
+        return in_turns(chosen)[:count]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Each metric from the first part that answers the query.

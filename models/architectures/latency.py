@@ -11,7 +11,6 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -24,7 +23,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
 from forerun.features.nas_cells import COARSE, PLACES, Codes, codes_of
 from forerun.models.adaptation.stacking import Stacking
-from forerun.models.adaptation.suggestions import suggest
+from forerun.models.adaptation.suggestions import in_turns, suggest
 from forerun.models.architectures.known_devices import (
     DevicePool,
     log_times,
@@ -224,8 +223,7 @@ class ArchitectureLatency:
             [rows[i] for i in self._suggested([queries[row] for row in rows], space, count, seed)]
             for space, rows in rows_of.items()
         ]
-        turns = chain.from_iterable(zip_longest(*chosen))
-        return [row for row in turns if row is not None][:count]
+        return in_turns(chosen)[:count]
 
     def _suggested(
         self, queries: Sequence[Query], space: Space, count: int, seed: int

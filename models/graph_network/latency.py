@@ -22,7 +22,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
-from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
+from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, by_class
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import Intervals, held_out_folds
@@ -38,8 +38,8 @@ from forerun.models.networks.additive_model import (
     log_seconds_of,
 )
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import TrainingRows
-from forerun.models.networks.intervals import intervals_of
+from forerun.models.networks.features import TrainingRows, with_latency
+from forerun.models.networks.intervals import interval_around, intervals_of, spread_of
 from forerun.models.neural import seeded_torch
 from forerun.models.prediction import Predictions
 
@@ -55,8 +55,6 @@ OTHER_MODES_WEIGHT = 0.25
 _SEEDS_APART = 100
 _BASE_FOLDS = 8
 _TINY = 1e-12
-_SPREAD_FLOOR, _MOST_SPREAD = 0.06, 0.5
-_USUAL = ("eager", "compiled")
 _FEATURES = [*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES]
 _CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
 _IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
@@ -150,13 +148,9 @@ class GraphNetwork:
             measurements: networks with `latency_ms`, and the groups `device` and `family`. Rows
                 without a latency or with a weight of zero are left out.
         """
-        latency = measurements.values["latency_ms"]
-        weights = np.ones(len(latency)) if measurements.weights is None else measurements.weights
-        # NaN compares false: rows without a latency are left out.
-        kept = measurements.take((latency > 0) & (weights > 0))
+        kept = with_latency(measurements)
         training = TrainingRows.of(kept)
-        usual = np.array([_usual(query) for query in kept.queries], dtype=np.bool_)
-        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(training.rows.usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
         return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
 
@@ -187,11 +181,9 @@ class GraphNetwork:
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
-            below, above = self.intervals.around(np.ones(len(queries)), modes, seen)
-            # On an unseen device the shift of the whole device dominates; it has a constant width.
-            width = np.where(seen, _spread(answer.log_seconds, answer.log_base), 1.0)
-            low["latency_ms"] = values * below**width
-            high["latency_ms"] = values * above**width
+            low["latency_ms"], high["latency_ms"] = interval_around(
+                values, self.intervals, modes, seen, spread_of(answer.log_seconds, answer.log_base)
+            )
         shares = answer.by_class / (answer.by_class.sum(axis=1, keepdims=True) + _TINY)
         return Predictions(
             {"latency_ms": values},
@@ -199,7 +191,7 @@ class GraphNetwork:
             high,
             self.intervals.seen.coverage if self.intervals else None,
             [self.domain.limits(q, row) for q, row in zip(queries, answer.features, strict=True)],
-            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+            [by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training_set: _TrainingSet) -> Self:
@@ -254,7 +246,7 @@ class GraphNetwork:
         log_seconds[np.concatenate([data.rows for data in held_data])] = predicted
         log_seconds = log_seconds[held]
         terms = times.terms(rows.design_matrix[held], rows.modes[held].tolist())
-        spread = _spread(log_seconds, log_seconds_of(terms))
+        spread = spread_of(log_seconds, log_seconds_of(terms))
         return part, training.log_measured[held] - log_seconds, spread
 
     def _refit_errors(
@@ -374,20 +366,6 @@ def _unseen_bases(
         for row in rows[fold].tolist():
             bases[row] = without
     return bases
-
-
-def _spread(log_seconds: Column, log_base: Column) -> Column:
-    """Scale of the log error, from the network's correction of the additive time; (n,)."""
-    return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(log_seconds - log_base), _MOST_SPREAD))
-
-
-def _usual(query: Query) -> bool:
-    mixed = query.run.precision in ("amp", "amp_bf16")
-    return mixed and execution_mode(query) in _USUAL
-
-
-def _breakdown(shares: Column, value: float) -> dict[str, float]:
-    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}
 
 
 def _part(file: Path) -> bytes:

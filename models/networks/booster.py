@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.kinds import by_class
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.sealed_folder import read_content, write_content
@@ -27,7 +27,13 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
 from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
-from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
+from forerun.models.networks.intervals import (
+    FOLDS,
+    WidthLaw,
+    interval_around,
+    intervals_of,
+    spread_of,
+)
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
 from forerun.models.prediction import Predictions
@@ -50,8 +56,6 @@ OTHER_MODES_WEIGHT = 0.5
 
 WITHIN = 0.9
 """Share of the held-out families that count as within the training domain."""
-_MOST_SPREAD = 0.5
-_SPREAD_FLOOR = 0.06
 
 
 class _Answer(NamedTuple):
@@ -192,12 +196,10 @@ class NetworkBoost:
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
-            ones = np.ones(len(queries))
-            below, above = self.intervals.around(ones, rows.modes.tolist(), seen)
-            # On an unseen device the shift of the whole device dominates; it has a constant width.
-            width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
+            scale = self.width_law.scale(answer.spread, answer.novelty)
+            unadapted = interval_around(values, self.intervals, rows.modes.tolist(), seen, scale)
             low["latency_ms"], high["latency_ms"] = self.support_gp.intervals(
-                values, deviation, values * below**width, values * above**width
+                values, deviation, *unadapted
             )
         shares = rows.class_shares(answer.terms)
         return Predictions(
@@ -206,7 +208,7 @@ class NetworkBoost:
             high,
             self.intervals.seen.coverage if self.intervals else None,
             self._limits(queries, rows, answer),
-            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+            [by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training: TrainingRows) -> Self:
@@ -215,8 +217,7 @@ class NetworkBoost:
             rows.design_matrix, training.log_measured, rows.modes.tolist()
         )
         matrix, log_seconds = rows.matrix(times.terms(rows.design_matrix, rows.modes.tolist()))
-        usual = _usual(rows)
-        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(rows.usual, 1.0, OTHER_MODES_WEIGHT)
         targets = {
             RESIDUAL: (matrix, training.log_measured - log_seconds, 2 * self.seed),
             WHOLE: (rows.features, training.log_measured - rows.log_roofline, 2 * self.seed + 1),
@@ -234,7 +235,7 @@ class NetworkBoost:
             for name, (features, target, seed) in targets.items()
         }
         terms = times.terms(rows.design_matrix, rows.modes.tolist())
-        mixes = KernelMixes.of(rows.features, terms, _fused(rows))
+        mixes = KernelMixes.of(rows.features, terms, rows.fused)
         fitted = replace(
             self,
             kernel_times=times,
@@ -260,8 +261,8 @@ class NetworkBoost:
         residual = self.residuals.at(self.mixes.positions(rows.features, terms), rows.modes)
         return _Answer(
             (additive + direct) / 2 + residual,
-            _SPREAD_FLOOR + np.minimum(np.abs(additive - direct), _MOST_SPREAD),
-            self.mixes.novelty(rows.features, terms, _fused(rows)),
+            spread_of(additive, direct),
+            self.mixes.novelty(rows.features, terms, rows.fused),
             terms,
         )
 
@@ -280,7 +281,7 @@ class NetworkBoost:
         self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
     ) -> list[tuple[str, ...]]:
         assert self.mixes is not None
-        checked, fused = rows.features[:, RANGED], _fused(rows)
+        checked, fused = rows.features[:, RANGED], rows.fused
         limits = []
         for row, query in enumerate(queries):
             adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
@@ -351,10 +352,6 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     }
 
 
-def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
-    return np.isin(rows.modes, ("compiled", "cpu"))
-
-
 def _farthest(novelty: Column, training: TrainingRows) -> float:
     """Distance within which `WITHIN` of the held-out families on GPUs lie, weighted equally."""
     known = np.isfinite(novelty) & (training.rows.modes != "cpu")
@@ -365,12 +362,3 @@ def _farthest(novelty: Column, training: TrainingRows) -> float:
     cumulative = np.cumsum((1.0 / counts)[family][order]) / len(counts)
     index = int(np.searchsorted(cumulative, WITHIN))
     return float(novelty[known][order][min(index, len(order) - 1)])
-
-
-def _usual(rows: NetworkRows) -> NDArray[np.bool_]:
-    autocast = rows.features[:, FEATURES.index("autocast")] > 0
-    return autocast & np.isin(rows.modes, ("eager", "compiled"))
-
-
-def _breakdown(shares: Column, value: float) -> dict[str, float]:
-    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}

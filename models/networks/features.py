@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -61,7 +62,7 @@ _COLUMN_IN_CLASS = np.array(
 
 
 @dataclass(frozen=True)
-class NetworkRows:
+class NetworkRows(Columns):
     """Features of n network queries.
 
     Attributes:
@@ -71,7 +72,6 @@ class NetworkRows:
             coefficient 1.
         modes: (n,) execution modes.
         launches: (n, len(OPERATOR_CLASSES)) share of each class in the launches.
-        unknown: (n,) number of operators of no known kind.
     """
 
     features: Matrix
@@ -79,7 +79,6 @@ class NetworkRows:
     design_matrix: Matrix
     modes: NDArray[np.str_]
     launches: Matrix
-    unknown: NDArray[np.intp]
 
     def __len__(self) -> int:
         return len(self.features)
@@ -99,23 +98,22 @@ class NetworkRows:
             np.empty((n, len(COLUMNS))),
             np.array([execution_mode(query) for query in queries], dtype=np.str_),
             np.empty((n, len(OPERATOR_CLASSES))),
-            np.empty(n, dtype=np.intp),
         )
         for indices, kernels in _by_kernels(queries):
             for row in indices:
                 rows._fill(row, queries[row], kernels)
         return rows
 
-    def take(self, chosen: NDArray[np.bool_]) -> "NetworkRows":
-        """The rows where the mask is True."""
-        return NetworkRows(
-            self.features[chosen],
-            self.log_roofline[chosen],
-            self.design_matrix[chosen],
-            self.modes[chosen],
-            self.launches[chosen],
-            self.unknown[chosen],
-        )
+    @property
+    def usual(self) -> NDArray[np.bool_]:
+        """Rows of mixed-precision inference on a GPU in nchw, shape (n,)."""
+        autocast = self.features[:, FEATURES.index("autocast")] > 0
+        return np.asarray(autocast & np.isin(self.modes, ("eager", "compiled")))
+
+    @property
+    def fused(self) -> NDArray[np.bool_]:
+        """Rows whose runtime fuses operators, shape (n,)."""
+        return np.isin(self.modes, ("compiled", "cpu"))
 
     def matrix(self, terms: Matrix) -> tuple[Matrix, Column]:
         """Features of the residual booster, (n, len(FEATURES)), and log seconds, (n,).
@@ -154,11 +152,10 @@ class NetworkRows:
             _CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
         )
         self.launches[row] = launches / max(1.0, launches.sum())
-        self.unknown[row] = kernels.unknown
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class TrainingRows(Columns):
     """n training rows: features, measured times and groups.
 
     Attributes:
@@ -183,11 +180,7 @@ class TrainingRows:
         Args:
             measurements: networks with `latency_ms` and the groups `device` and `family`.
         """
-        latency = measurements.values["latency_ms"]
-        weights = measurements.weights
-        weights = np.ones(len(latency)) if weights is None else weights
-        # NaN compares false: rows without a latency are left out.
-        kept = measurements.take((latency > 0) & (weights > 0))
+        kept = with_latency(measurements)
         device = kept.groups["device"]
         pairs = [f"{d} {g}" for d, g in zip(device, graph_digests(kept.queries), strict=True)]
         return cls(
@@ -202,16 +195,13 @@ class TrainingRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, chosen: NDArray[np.bool_]) -> "TrainingRows":
-        """The rows where the mask is True."""
-        return TrainingRows(
-            self.rows.take(chosen),
-            self.log_measured[chosen],
-            self.weights[chosen],
-            self.device[chosen],
-            self.family[chosen],
-            self.same[chosen],
-        )
+
+def with_latency(measurements: Measurements) -> Measurements:
+    """The rows with a latency and a positive weight."""
+    latency, weights = measurements.values["latency_ms"], measurements.weights
+    # NaN compares false: rows without a latency are left out.
+    counted = True if weights is None else weights > 0
+    return measurements.take((latency > 0) & counted)
 
 
 def rows_by_lowering(

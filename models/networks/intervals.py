@@ -10,7 +10,7 @@ both convolved with the distribution of a device's common error. The sign of tha
 so these intervals are symmetric; it is common to all execution modes, so these share one interval.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -35,6 +35,8 @@ DEVICE_SHIFT = 0.117
 """Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs without a
 timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
 
+_MOST_SPREAD = 0.5
+_SPREAD_FLOOR = 0.06
 _REFOLDINGS = 10
 _THIRDS = 3
 _LEVELS = np.arange(0.9, 0.971, 0.01)
@@ -96,6 +98,34 @@ class WidthLaw(NamedTuple):
         start = np.array([float(np.log(absolute.mean() + 1e-6)), 0.0, 0.0])
         solution = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000})
         return cls(max(0.0, float(solution.x[1])), max(0.0, float(solution.x[2])))
+
+
+def spread_of(one: Column, other: Column) -> Column:
+    """Absolute difference of two estimates in log units, clipped, plus a floor; shape (n,)."""
+    return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD))
+
+
+def interval_around(
+    values: Column,
+    intervals: Intervals,
+    modes: Sequence[str],
+    seen: NDArray[np.bool_],
+    scale: Column,
+) -> tuple[Column, Column]:
+    """Lower and upper bounds around n values, (n,) each.
+
+    On an unseen device the shift of the whole device dominates; it has a constant width.
+
+    Args:
+        values: (n,) predictions.
+        intervals: quantiles of scaled log errors.
+        modes: n execution modes.
+        seen: (n,) whether the device counts as seen.
+        scale: (n,) scale of the log error on a seen device.
+    """
+    below, above = intervals.around(np.ones(len(values)), modes, seen)
+    width = np.where(seen, scale, 1.0)
+    return values * below**width, values * above**width
 
 
 def intervals_of(

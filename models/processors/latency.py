@@ -104,7 +104,8 @@ class CpuLatency:
         """Add rows to the support sets of their devices; identical rows count once."""
         devices = dict(self.devices)
         for name, rows in _by_device(measurements).items():
-            devices[name] = (devices[name] + rows if name in devices else rows).unique()
+            known = devices.get(name, NO_ROWS)
+            devices[name] = RateRows.concatenate([known, rows]).unique()
         return replace(self, devices=devices, memory=self.memory.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 
 Column = NDArray[np.float64]
@@ -78,7 +79,7 @@ class StandardDeviations:
 
 
 @dataclass(frozen=True)
-class RateRows:
+class RateRows(Columns):
     """n runs on one CPU.
 
     Attributes:
@@ -101,14 +102,6 @@ class RateRows:
 
     def __len__(self) -> int:
         return len(self.log_ms)
-
-    def take(self, rows: NDArray[Any]) -> "RateRows":
-        """The rows at these positions, or where the mask is True."""
-        return RateRows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-    def __add__(self, other: "RateRows") -> "RateRows":
-        names = self.__dataclass_fields__
-        return RateRows(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
 
     def unique(self) -> "RateRows":
         """The rows without duplicates in graph, batch size, threads and latency."""
