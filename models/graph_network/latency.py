@@ -28,7 +28,7 @@ from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.graph_network.batching import RunGraphs, graph_data
-from forerun.models.graph_network.encoder import GraphShape, export
+from forerun.models.graph_network.encoder import GRAPH_INPUTS, RUN_INPUTS, GraphShape, export
 from forerun.models.graph_network.inference import GraphAnswers
 from forerun.models.graph_network.inputs import DOMAIN_FEATURES, PAIR_FEATURES, RUN_FEATURES
 from forerun.models.graph_network.training import train
@@ -55,7 +55,11 @@ OTHER_MODES_WEIGHT = 0.25
 _SEEDS_APART = 100
 _BASE_FOLDS = 8
 _TINY = 1e-12
-_FEATURES = [*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES]
+_FEATURES = [
+    *(*GRAPH_INPUTS, *RUN_INPUTS),
+    *(*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES),
+]
+"""Names of the inputs of the two ONNX files, and of their columns."""
 _CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
 _IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
 
