@@ -6,11 +6,12 @@ import pytest
 from forerun.data.device import Device, DeviceCatalog
 from forerun.models.domain.device_novelty import (
     MEMORY_SCALES,
+    NOVEL,
     RATIOS,
     device_novelty,
     device_position,
     distance,
-    novel_lines,
+    novelty_limits,
     similarity,
 )
 
@@ -59,6 +60,7 @@ def test_distance_is_a_metric_and_similarity_falls_with_it():
 
 def test_a_gpu_with_other_matrix_units_is_novel():
     known = [device_position(CATALOG.get("p100-pcie-16gb"))]
-    (line,) = novel_lines(CATALOG.get("t4"), known)
-    assert "unlike those of the training rows" in line
-    assert novel_lines(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()
+    (line,) = novelty_limits(CATALOG.get("t4"), known)
+    assert "unlike those of the training rows" in line.message
+    assert line.value > line.high == NOVEL
+    assert novelty_limits(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()

@@ -13,19 +13,15 @@ def test_a_row_inside_has_no_limits():
 
 
 def test_each_feature_that_leaves_the_range_is_named_with_both_ends():
-    (line,) = RANGE.outside(np.array([1.0, 40.0]))
-    assert line == "batch is 40, training saw 1 to 11"
+    (limit,) = RANGE.outside(np.array([1.0, 40.0]), "latency_ms")
+    assert str(limit) == "batch is 40, training saw 1 to 11"
+    assert (limit.feature, limit.value, limit.low, limit.high) == ("batch", 40.0, 1.0, 11.0)
+    assert (limit.metric, limit.severity) == ("latency_ms", "outside")
 
 
 def test_clipping_moves_only_what_is_outside():
     clipped = RANGE.clip(np.array([[-5.0, 5.0], [1.0, 99.0]]))
     np.testing.assert_array_equal(clipped, [[0.0, 5.0], [1.0, 11.0]])
-
-
-def test_range_survives_json():
-    again = FeatureRange.from_json(RANGE.to_json())
-    assert again.names == RANGE.names
-    np.testing.assert_array_equal(again.low, RANGE.low)
 
 
 def test_a_renamed_device_is_still_known():
