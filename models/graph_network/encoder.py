@@ -178,16 +178,7 @@ def heads(members: "Sequence[nn.Module]") -> "nn.Module":
             super().__init__()
             self.members = nn.ModuleList(members)
 
-        def forward(
-            self,
-            states: "Tensor",
-            node_index: "Tensor",
-            run_batch: "Tensor",
-            pairs: "Tensor",
-            seconds: "Tensor",
-            runs: "Tensor",
-        ) -> "tuple[Tensor, Tensor]":
-            rest = (node_index, run_batch, pairs, seconds, runs)
+        def forward(self, states: "Tensor", *rest: "Tensor") -> "tuple[Tensor, Tensor]":
             outputs = [one(states[i], *rest) for i, one in enumerate(self.members)]
             log_seconds, terms = zip(*outputs, strict=True)
             return torch.stack(log_seconds).mean(0), torch.stack(terms).mean(0)
@@ -225,7 +216,7 @@ def export(members: "Sequence[Any]", shape: GraphShape) -> tuple[bytes, bytes]:
     encode = stacked([one.encoder for one in members])
     answer = heads([one.head for one in members]).double()
     of_graph = (({0: n}, {0: n}, {1: b}, {1: a}),)
-    of_run = ({1: n}, {0: p}, {0: p}, {0: p}, {0: p}, {0: q})
+    of_run = ({1: n}, ({0: p}, {0: p}, {0: p}, {0: p}, {0: q}))
     return (
         onnx_bytes(encode, graph, of_graph, GRAPH_INPUTS, ("states",)),
         onnx_bytes(answer, run, of_run, RUN_INPUTS, RUN_OUTPUTS),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def onnx_bytes(
     module: "nn.Module",
     example: "tuple[Tensor, ...]",
-    free: tuple[dict[int, Any], ...],
+    free: tuple[Any, ...],
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> bytes:

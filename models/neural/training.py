@@ -1,12 +1,13 @@
 """Training of torch modules with fixed seeds: AdamW on a one-cycle schedule, and ensembles."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.utils.data import DataLoader
 
 
 class Hyperparameters(Protocol):
@@ -42,7 +43,7 @@ def seeded_torch(seed: int, threads: int = 1) -> Iterator[None]:
 
 def minimise(
     module: "nn.Module",
-    batches: Collection[Any],
+    batches: "DataLoader[Any]",
     loss: "Callable[[Any], Tensor]",
     shape: Hyperparameters,
     *,
