@@ -29,9 +29,9 @@ from forerun.models.architectures.known_devices import (
     usual_codes,
 )
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
     Answer,
-    Covariance,
     GaussianProcessRegression,
     covariances_over,
 )

@@ -18,6 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import coordinates
+from forerun.models.adaptation.suggestions import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
@@ -38,11 +39,7 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import (
-    DesignGaussianProcess,
-    DesignInputs,
-    spread_rows,
-)
+from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -283,7 +280,8 @@ class DesignBoost(StoredPredictor):
             0.7 * unit_rows(self.boosters[f"within/{m}"].tree_outputs(matrix)) for m in METRICS
         ]
         parts[0] = unit_rows(parts[0])
-        return spread_rows(np.hstack(parts), count, seed)
+        random, points = np.random.default_rng(seed), np.hstack(parts)
+        return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
     def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:
         if key in self.support or key in self.programs:
