@@ -75,17 +75,13 @@ class NeighbourBoost(StoredPredictor):
     """
 
     name: ClassVar[str] = "neighbour_boost"
+    metrics: ClassVar[tuple[str, ...]] = (METRIC,)
     seed: int = field(default=0, metadata=SETTING)
     levels: Mapping[str, float] = field(default_factory=dict)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     offsets: Mapping[str, float] = field(default_factory=dict)
     widths: LogQuantiles = field(default_factory=LogQuantiles)
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Relative speed in wall time."""
-        return (METRIC,)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a run of this suite; none is answered before `fit`."""

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import (
@@ -54,7 +55,7 @@ def colocation_of(query: Query) -> Colocation:
 
 
 @dataclass(frozen=True)
-class ColocationRows:
+class ColocationRows(Columns):
     """n co-located programs, of m = len(NAMES) host metrics each.
 
     Attributes:
@@ -149,16 +150,6 @@ class ColocationRows:
         """CPU time over wall time of each program alone, shape (n,); NaN where unknown."""
         share: Column = self.facts[:, FACTS.index("cpu_share")]
         return share
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
-        """The rows at these positions, or where the mask is True."""
-        index = np.flatnonzero(rows) if rows.dtype == bool else rows
-        windows = [self.windows[int(row)] for row in index]
-        rest = (
-            *(self.window_statistics, self.alone, self.facts, self.log_p_with_load),
-            *(self.granted, self.reference),
-        )
-        return type(self)(self.programs[index], windows, *(column[index] for column in rest))
 
     def unprofiled(self) -> Self:
         """The same rows as if no program had been measured next to a load."""

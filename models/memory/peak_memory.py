@@ -98,11 +98,7 @@ class Memory(StoredPredictor):
     seed: int = field(default=0, metadata=SETTING)
     domain: MemoryDomain = field(default_factory=MemoryDomain)
     name: ClassVar[str] = "memory"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Device-level peak, memory reserved by the allocator, and memory it has allocated."""
-        return (PEAK, RESERVED, ALLOCATED)
+    metrics: ClassVar[tuple[str, ...]] = (PEAK, RESERVED, ALLOCATED)
 
     def answers(self, query: Query) -> bool:
         """Networks given by their forward graph, in inference or training, on GPUs."""
@@ -308,15 +304,13 @@ def _stratum(plan: MemoryPlan) -> str:
 
 def plan_of(query: Query) -> MemoryPlan:
     """The memory plan of a query about a network."""
-    network = concerning(query).workload
-    assert isinstance(network, Network)
+    network = concerning(query).network
     return memory_plan(network, execution=execution(query.software))
 
 
 def _libraries_mib(query: Query) -> float:
     """Library workspaces inside the allocator, MiB; the affine map does not use them."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     return cublas_workspace_mib(network)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import InferenceSetup, Network, TrainingSetup
+from forerun.data.workload import InferenceSetup, TrainingSetup
 from forerun.features.memory.plan import MemoryPlan
 from forerun.models.conformal import conformal_quantile
 from forerun.models.memory.domain import BEYOND, MEASURED_OPTIMIZERS, concerning, kind_of
@@ -134,8 +134,7 @@ class PublishedRanges:
 
 def stratum_of(query: Query) -> str:
     """Stratum of a query: `several` for runs on several devices, otherwise the phase."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     setup = network.training
     if network.phase == "training" and setup is not None:
         shared = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
@@ -152,8 +151,7 @@ def kind_of_published(plan: MemoryPlan) -> str:
 
 def options_of(query: Query) -> frozenset[str]:
     """Precision, runtime, and the options of the set-up that differ from their defaults."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     setup: TrainingSetup | InferenceSetup = network.inference or InferenceSetup()
     if network.phase == "training":
         setup = network.training or TrainingSetup()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.kinds import by_class
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.codec import NOT_STORED
@@ -29,7 +29,12 @@ from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
 from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
-from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
+from forerun.models.networks.intervals import (
+    FOLDS,
+    WidthLaw,
+    intervals_of,
+    spread_of,
+)
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
 from forerun.models.prediction import Predictions
@@ -52,8 +57,6 @@ OTHER_MODES_WEIGHT = 0.5
 
 WITHIN = 0.9
 """Share of the held-out families that count as within the training domain."""
-_MOST_SPREAD = 0.5
-_SPREAD_FLOOR = 0.06
 
 
 class _Answer(NamedTuple):
@@ -108,12 +111,8 @@ class NetworkBoost(StoredPredictor):
     support_gp: SupportGP = field(default_factory=SupportGP)
     scale: Standardizer | None = None
     name: ClassVar[str] = "network_boost"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES, "terms": COLUMNS}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is a network whose device kind, phase and precision were trained on."""
@@ -215,7 +214,7 @@ class NetworkBoost(StoredPredictor):
             high,
             self.intervals.seen.coverage if self.intervals else None,
             self._limits(queries, rows, answer),
-            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+            [by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training: TrainingRows) -> Self:
@@ -224,8 +223,7 @@ class NetworkBoost(StoredPredictor):
             rows.design_matrix, training.log_measured, rows.modes.tolist()
         )
         matrix, log_seconds = rows.matrix(times.terms(rows.design_matrix, rows.modes.tolist()))
-        usual = _usual(rows)
-        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(rows.usual, 1.0, OTHER_MODES_WEIGHT)
         targets = {
             RESIDUAL: (matrix, training.log_measured - log_seconds, 2 * self.seed),
             WHOLE: (rows.features, training.log_measured - rows.log_roofline, 2 * self.seed + 1),
@@ -243,7 +241,7 @@ class NetworkBoost(StoredPredictor):
             for name, (features, target, seed) in targets.items()
         }
         terms = times.terms(rows.design_matrix, rows.modes.tolist())
-        mixes = KernelMixes.of(rows.features, terms, _fused(rows))
+        mixes = KernelMixes.of(rows.features, terms, rows.fused)
         fitted = replace(
             self,
             kernel_times=times,
@@ -269,8 +267,8 @@ class NetworkBoost(StoredPredictor):
         residual = self.residuals.at(self.mixes.positions(rows.features, terms), rows.modes)
         return _Answer(
             (additive + direct) / 2 + residual,
-            _SPREAD_FLOOR + np.minimum(np.abs(additive - direct), _MOST_SPREAD),
-            self.mixes.novelty(rows.features, terms, _fused(rows)),
+            spread_of(additive, direct),
+            self.mixes.novelty(rows.features, terms, rows.fused),
             terms,
         )
 
@@ -289,7 +287,7 @@ class NetworkBoost(StoredPredictor):
         self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
     ) -> list[tuple[Limit, ...]]:
         assert self.mixes is not None
-        checked, fused = rows.features[:, RANGED], _fused(rows)
+        checked, fused = rows.features[:, RANGED], rows.fused
         limits = []
         for row, query in enumerate(queries):
             adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
@@ -312,22 +310,9 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     }
 
 
-def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
-    return np.isin(rows.modes, ("compiled", "cpu"))
-
-
 def _farthest(novelty: Column, training: TrainingRows) -> float:
     """Distance within which `WITHIN` of the held-out families on GPUs lie, weighted equally."""
     known = np.isfinite(novelty) & (training.rows.modes != "cpu")
     if not known.any():
         return float("inf")
     return weighted_quantile(novelty[known], group_weights(training.family[known]), WITHIN)
-
-
-def _usual(rows: NetworkRows) -> NDArray[np.bool_]:
-    autocast = rows.features[:, FEATURES.index("autocast")] > 0
-    return autocast & np.isin(rows.modes, ("eager", "compiled"))
-
-
-def _breakdown(shares: Column, value: float) -> dict[str, float]:
-    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}

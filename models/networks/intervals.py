@@ -43,6 +43,8 @@ DEVICE_SHIFT = 0.117
 """Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs without a
 timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
 
+_MOST_SPREAD = 0.5
+_SPREAD_FLOOR = 0.06
 _REFOLDINGS = 10
 _THIRDS = 3
 _LEVELS = np.arange(0.9, 0.971, 0.01)
@@ -103,6 +105,11 @@ class WidthLaw(NamedTuple):
         start = np.array([float(np.log(absolute.mean() + 1e-6)), 0.0, 0.0])
         solution = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 2000})
         return cls(max(0.0, float(solution.x[1])), max(0.0, float(solution.x[2])))
+
+
+def spread_of(one: Column, other: Column) -> Column:
+    """Absolute difference of two estimates in log units, clipped, plus a floor; shape (n,)."""
+    return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD))
 
 
 def intervals_of(

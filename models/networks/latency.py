@@ -7,7 +7,8 @@ little more than the longer of the two.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from functools import reduce
+from operator import add
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
@@ -77,12 +79,8 @@ class NetworkLatency(StoredPredictor):
     host: HostTime = field(default_factory=HostTime)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"terms of the host's time": tuple(TERMS)}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
 
     @property
     def parts(self) -> tuple[Predictor, ...]:
@@ -223,8 +221,7 @@ class NetworkLatency(StoredPredictor):
             )
             own = part.suggest([queries[row] for row in rows], count, seed)
             chosen.append([rows[index] for index in own])
-        turns = chain.from_iterable(zip_longest(*chosen))
-        return [row for row in turns if row is not None][:count]
+        return in_turns(chosen)[:count]
 
     def _by_part(self, queries: Sequence[Query], rows: Iterable[int]) -> dict[int, list[int]]:
         """Position in `parts` -> rows that this part answers; parts without rows are left out."""
@@ -286,9 +283,9 @@ class NetworkLatency(StoredPredictor):
                     own[source].append(rows)
         adapted = self
         if own[NETWORKS]:
-            adapted = replace(adapted, networks=self.networks.adapt(_concatenated(own[NETWORKS])))
+            adapted = replace(adapted, networks=self.networks.adapt(reduce(add, own[NETWORKS])))
         if own[OPERATORS]:
-            rows = _concatenated(own[OPERATORS])
+            rows = reduce(add, own[OPERATORS])
             adapted = replace(adapted, operators=self.operators.adapt(rows))
         return adapted
 
@@ -326,13 +323,6 @@ def _measured_networks(measurements: Measurements) -> Measurements:
         for q, ms in zip(measurements.queries, latency.tolist(), strict=True)
     ]
     return measurements.take(np.array(kept, dtype=np.bool_))
-
-
-def _concatenated(parts: Sequence[Measurements]) -> Measurements:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def _at_least_one(scores: Column, groups: NDArray[np.str_]) -> float:

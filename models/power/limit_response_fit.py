@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -23,7 +24,7 @@ MOST: Final = (1.0, 1.9, 0.33, 1.0, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class CappedRuns:
+class CappedRuns(Columns):
     """n runs below the highest limit of their job, relative to the run at that limit.
 
     Attributes:
@@ -68,12 +69,6 @@ class CappedRuns:
             np.log(watts[low] / watts[high]),
             np.log(times[low] / times[high]),
         )
-
-    def take(self, mask: NDArray[np.bool_]) -> "CappedRuns":
-        """The runs where the mask is True."""
-        queries = [self.queries[int(row)] for row in np.flatnonzero(mask)]
-        columns = (self.limit_w, self.tdp_w, self.free_w, self.power, self.time)
-        return CappedRuns(queries, *(column[mask] for column in columns))
 
     def residuals(self, response: LimitResponse) -> tuple[Column, Column]:
         """log(measured / predicted) of the ratios of power and of time, shapes (n,)."""

@@ -83,15 +83,11 @@ class OperatorPower(StoredPredictor):
     measured: MeasuredRuns = field(default_factory=MeasuredRuns)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     name: ClassVar[str] = "operator_power"
+    metrics: ClassVar[tuple[str, ...]] = ("power_w",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features": POWER_FEATURES,
         "terms": tuple(TERMS),
     }
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: average power of one device, W."""
-        return ("power_w",)
 
     def answers(self, query: Query) -> bool:
         """Operators and networks on GPUs with a known design power, after `fit`."""

@@ -64,6 +64,7 @@ class CpuLatency(StoredPredictor):
     measured_kinds: tuple[str, ...] = ()
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms", "peak_memory_mib")
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "columns": [f"{kind} {term}" for kind, term in COLUMNS]
     }
@@ -72,11 +73,6 @@ class CpuLatency(StoredPredictor):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_posteriors", {})
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics `latency_ms` and `peak_memory_mib`."""
-        return ("latency_ms", "peak_memory_mib")
 
     def answers(self, query: Query) -> bool:
         """Whether the query is inference in fp32 by onnxruntime on a CPU."""
@@ -114,7 +110,8 @@ class CpuLatency(StoredPredictor):
         """Add rows to the support sets of their devices; identical rows count once."""
         devices = dict(self.devices)
         for name, rows in _by_device(measurements).items():
-            devices[name] = (devices[name] + rows if name in devices else rows).unique()
+            known = devices.get(name, NO_ROWS)
+            devices[name] = RateRows.concatenate([known, rows]).unique()
         return replace(self, devices=devices, memory=self.memory.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
