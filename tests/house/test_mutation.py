@@ -73,6 +73,12 @@ def test_the_nearest_tests_are_the_mirror_and_direct_importers_of_the_same_floor
     assert nearest_tests(tree, "models/user.py") == ["tests/models/test_toy.py"]
 
 
+def test_a_name_that_a_package_passes_on_is_imported_from_its_module(tree):
+    (tree / "models/__init__.py").write_text("from forerun.models.toy import share")
+    (tree / "tests/models/test_other.py").write_text("from forerun.models import share")
+    assert "tests/models/test_other.py" in nearest_tests(tree, "models/toy.py")
+
+
 def test_every_file_of_numerical_code_has_a_nearest_test():
     assert not [path for path in files(REPOSITORY) if not nearest_tests(REPOSITORY, path)]
 

@@ -52,14 +52,28 @@ def _is_test(module):
 
 @cache
 def _importers(root):
-    """For each module the modules that import it, inside functions too."""
+    """For each module the modules that import it, inside functions too.
+
+    Who imports a name from a package imports the module that the package has it from.
+    """
+    paths = [path for folder in FOLDERS for path in sorted((Path(root) / folder).rglob("*.py"))]
+    trees = {path.relative_to(root): ast.parse(path.read_text()) for path in paths}
+    origins = {}
+    for path, tree in trees.items():
+        if path.name == "__init__.py":
+            origins |= {f"{_module(path)}.{name}": module for module, name in _names(tree)}
     found = {}
-    for folder in FOLDERS:
-        for path in sorted((Path(root) / folder).rglob("*.py")):
-            importer = _module(path.relative_to(root))
-            for name in _imported(ast.parse(path.read_text())):
-                found.setdefault(name, set()).add(importer)
+    for path, tree in trees.items():
+        for name in _imported(tree):
+            found.setdefault(origins.get(name, name), set()).add(_module(path))
     return found
+
+
+def _names(tree):
+    """Modules, and the names that are imported from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.asname or alias.name) for alias in node.names)
 
 
 def _imported(tree):
