@@ -64,7 +64,7 @@ def product_features(m: int, n: int, k: int, family: str = "linear") -> dict[str
 
 
 def test_features_of_a_product_by_hand() -> None:
-    """200 x 96 x 320 in tiles of 128 x 64: 2 x 2 of them on 108 units, of which 200 x 96 is used."""
+    """200 x 96 x 320 in tiles of 128 x 64: 2 x 2 of them on 108 units, a part of it idle."""
     found = product_features(200, 96, 320)
     moved, flops = 2 * (200 * 320 + 200 * 96 + 320 * 96), 2 * 200 * 96 * 320
     expected = {
