@@ -107,7 +107,7 @@ def test_an_optimizer_keeps_as_many_bytes_as_published(optimizer, bytes_per_elem
 
 
 def test_small_and_shared_and_frozen_tensors_are_exceptions():
-    """bitsandbytes keeps 32 bits below 4,096 elements; Adafactor does not factor vectors."""
+    """Of bitsandbytes: it keeps 32 bits below 4,096 elements; Adafactor does not factor vectors."""
     assert sum(slot_bytes(Weight(4095), "adam8bit")) == 8 * 4095
     assert sum(slot_bytes(Weight(4096), "adam8bit")) == 2 * (4096 + 16 * 4)
     assert sum(slot_bytes(Weight(4097), "adam8bit")) == 2 * (4097 + 17 * 4)
