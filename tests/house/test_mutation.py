@@ -73,6 +73,14 @@ def test_the_nearest_tests_are_the_mirror_and_direct_importers_of_the_same_floor
     assert nearest_tests(tree, "models/user.py") == ["tests/models/test_toy.py"]
 
 
+def test_where_only_the_mirror_tests_a_file_those_of_its_room_that_come_next_do_too(tree):
+    (tree / "tests/models/test_user.py").write_text("from forerun.models import user")
+    for name in ("test_toy.py", "test_other.py"):
+        (tree / "tests/models" / name).write_text("")
+    expected = ["tests/models/test_toy.py", "tests/models/test_user.py"]
+    assert nearest_tests(tree, "models/toy.py") == expected
+
+
 def test_a_name_that_a_package_passes_on_is_imported_from_its_module(tree):
     (tree / "models/__init__.py").write_text("from forerun.models.toy import share")
     (tree / "tests/models/test_other.py").write_text("from forerun.models import share")

@@ -54,10 +54,10 @@ def try_all(mutants, journal, given):
     """Try those mutants of which the journal knows no outcome."""
 
     def try_one(mutant):
-        tests = [*nearest_tests(REPOSITORY, mutant.path), *given.also]
         free = queue.get()
         try:
             # The texts that are tried are those of the copy: the tree may be edited meanwhile.
+            tests = [*nearest_tests(free.tree, mutant.path), *given.also]
             key = key_of(free.tree, mutant, tests)
             if journal.get(key) is not None:
                 return
