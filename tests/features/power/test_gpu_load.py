@@ -125,3 +125,12 @@ def test_rates_of_one_product_by_hand():
     assert load.memory[0] * load.device_s[0] == pytest.approx(memory_s)
     few = gpu_load([Query(Kernel(relu(1, 1)), V100)]).device_s[0]
     assert 2e-6 < few < 5e-6, "a launch"
+
+
+def test_without_an_fp32_peak_the_largest_one_stands_in():
+    """14 TFLOP/s of whatever arithmetic: 64 lanes, each a multiply-add a cycle."""
+    bare = V100.model_copy(
+        update={"compute_units": None, "peak_tflops": {"fp64": 7.0, "tf32": 14.0}}
+    )
+    assert issue_rate(bare) == pytest.approx(14.0 * 10 / 128)
+    assert not is_graphics(bare)

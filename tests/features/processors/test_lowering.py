@@ -104,3 +104,29 @@ def test_input_channels_fill_blocks_unless_they_are_fewer_than_one(inputs, compu
     shapes = ((1, inputs, 8, 8),), ((1, 16, 8, 8),)
     conv = Operator("conv", "Conv", *shapes, 16 * inputs, {"kernel": (1, 1)})
     assert node_of(conv, "conv_point").flops == 2 * 64 * 16 * computed
+
+
+@pytest.mark.parametrize("square", ["pow", "mul"])
+@pytest.mark.parametrize(("operands", "scaled"), [(1, True), (2, False)])
+def test_scale_and_shift_of_a_written_out_norm_belong_to_it(square, operands, scaled):
+    """A square may be a product with itself; a product with another tensor is no scale."""
+    shape = ((1, 64, 128),)
+    ops = []
+
+    def add(kind, name, inputs, weights=0, **attributes):
+        reads = shape * max(1, len(inputs))
+        ops.append(Operator(kind, name, reads, shape, weights, attributes, inputs))
+        return len(ops) - 1
+
+    x = add("elementwise", "Relu", (), function="relu")
+    mean = add("reduce", "ReduceMean", (x,))
+    centred = add("elementwise", "Sub", (x, mean), function="sub")
+    squared = add("elementwise", "Pow", (centred,), function=square)
+    variance = add("reduce", "ReduceMean", (squared,))
+    shifted = add("elementwise", "Add", (variance,), function="add")
+    root = add("elementwise", "Sqrt", (shifted,), function="sqrt")
+    quotient = add("elementwise", "Div", (centred, root), function="div")
+    scale = add("elementwise", "Mul", (quotient, x)[:operands], 128, function="mul")
+    add("elementwise", "Add", (scale,), 128, function="add")
+    kinds = Counter(node.kind for node in cpu_nodes(OperatorGraph(tuple(ops))))
+    assert kinds == Counter(cheap=1, layer_norm=1) + (Counter() if scaled else Counter(add=2))
