@@ -130,3 +130,10 @@ def test_typical_units_and_cache_stand_in_for_what_a_sheet_lacks():
     bare = v100.model_copy(update={"compute_units": None, "l2_mib": None})
     one, other = (gather_power([Query(Kernel(linear(64)), d)]).matrix for d in (v100, bare))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 2048 * 56])
+def test_a_share_of_the_resident_threads_from_a_single_one_on(elements):
+    """An A30 holds 56 x 2,048 threads, one for each output element."""
+    found = column(gather_power([Query(Kernel(relu(elements)), A30)]), "log_outputs_over_threads")
+    assert np.exp(found[0]) == pytest.approx(elements / (56 * 2048))
