@@ -67,6 +67,17 @@ def test_large_numbers_change_by_half_and_functions_become_their_opposite(tree):
     assert "return min(100 * part / whole, least or 0)" in found
 
 
+def test_a_default_seed_promises_nothing(tree):
+    (tree / "models/toy.py").write_text(
+        "seed: int = 7\n\ndef f(seed=8, at=9):\n    return seed + 1"
+    )
+    found = {mutant.after((tree / "models/toy.py").read_text())
+             for mutant in mutants_of(tree, "models/toy.py")}  # fmt: skip
+    assert "def f(seed=8, at= 10):" in found
+    assert not {"seed: int =  8", "def f(seed= 9, at=9):"} & {one.strip() for one in found}
+    assert not any(one.startswith("seed: int") for one in found)
+
+
 def test_the_nearest_tests_are_the_mirror_and_direct_importers_of_the_same_floor(tree):
     expected = ["tests/models/test_toy.py", "tests/models/test_other.py"]
     assert nearest_tests(tree, "models/toy.py") == expected

@@ -76,6 +76,12 @@ def test_groups_divide_the_terms_of_a_sum():
     assert node_of(conv(64, 64, window=1, groups=8), "conv_plain").read == 4 * 2 * 64 * 64
 
 
+def test_without_a_window_nothing_is_copied():
+    bare = Operator("conv", "Conv", ((2, 64, 8, 8),), ((2, 64, 8, 8),), 64 * 8, {"groups": 8})
+    node = node_of(bare, "conv_plain")
+    assert (node.read, node.depth) == (4 * 2 * 64 * 64, 8)
+
+
 def test_a_transposed_convolution_multiplies_each_of_its_inputs():
     grown = Operator(
         "conv_transpose", "ConvTranspose", ((1, 32, 8, 8),), ((1, 16, 16, 16),), 32 * 16 * 4,

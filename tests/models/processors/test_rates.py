@@ -158,7 +158,13 @@ def test_the_most_informative_row_is_the_least_noisy_of_equal_ones_and_none_is_c
     chosen = posterior(rows([])).most_informative(noisy, 5)
     assert chosen[0] == 1
     assert sorted(chosen) == [0, 1, 2]
-    assert posterior(rows([10.0], [0.0])).most_informative(noisy, 1) == [1]
+
+
+def test_what_was_measured_already_is_not_informative():
+    """Of a known and an unknown network with equal noise, the unknown one is to be measured."""
+    known = rows([10.0], [0.0], ["seen"], noise=0.01)
+    queried = rows([10.0, 20.0], structures=["seen", "unseen"])
+    assert posterior(known).most_informative(queried, 1) == [1]
 
 
 def test_duplicates_are_left_out_and_rows_come_back_from_json():
