@@ -76,3 +76,20 @@ def test_other_kernels_fill_units_by_threads_of_one_output_each():
     assert activity_of([relu(2048 * 80)]).filled == pytest.approx(1 - np.exp(-1.0))
     depthwise = activity_of([convolution(80, 2048, 2048)]).filled
     assert depthwise == pytest.approx(1 - np.exp(-784.0)), "one output element a thread"
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("product", 0.75, 0.79),
+        ("depthwise", 0.31, 0.41),
+        ("normalization", 0.49, 0.69),
+        ("row_normalization", 0.61, 0.83),
+        ("pooling", 0.42, 0.67),
+        ("streaming", 1.0, 1.1),
+        ("reduction", 1.0, 1.4),
+    ],
+)
+def test_efficiencies_lie_between_those_of_two_gpus(name, least, most):
+    """Operators of torch_op_energy on A30 and RTX 2080 Ti; none is faster than its bound."""
+    assert least <= EFFICIENCY[name] <= min(most, 1.0)
