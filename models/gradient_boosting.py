@@ -1,17 +1,13 @@
 """LightGBM boosters fitted with several seeds and averaged; stored in LightGBM's text format."""
 
-import gzip
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from forerun.data.errors import BadArtifact
 
 Matrix = NDArray[np.float64]
 Column = NDArray[np.float64]
@@ -26,6 +22,7 @@ class BoosterBag:
     """
 
     texts: tuple[str, ...]
+    suffix: ClassVar[str] = ".txt.xz"
 
     @classmethod
     def fit(
@@ -83,23 +80,21 @@ class BoosterBag:
         outputs = [table[leaves[:, tree]] for tree, table in enumerate(self._leaf_tables)]
         return np.column_stack(outputs)
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write one compressed text file per booster: `NAME-0.txt.xz`, `NAME-1.txt.xz`, ..."""
-        for number, text in enumerate(self.texts):
-            (folder / f"{name}-{number}.txt.xz").write_bytes(lzma.compress(text.encode()))
+    def to_files(self) -> tuple[bytes, ...]:
+        """The texts, compressed."""
+        return tuple(lzma.compress(text.encode()) for text in self.texts)
 
     @classmethod
-    def load(cls, folder: Path, name: str, count: int) -> "BoosterBag":
-        """The bag that `save` wrote.
+    def from_files(cls, contents: tuple[bytes, ...]) -> Self:
+        """The bag from compressed texts.
 
         Raises:
-            BadArtifact: a file is missing.
+            ValueError: they are damaged.
         """
         try:
-            texts = [_unpacked(folder / f"{name}-{number}") for number in range(count)]
-        except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
-            raise BadArtifact(f"{folder} lacks a booster: {error}") from None
-        return cls(tuple(texts))
+            return cls(tuple(lzma.decompress(content).decode() for content in contents))
+        except (EOFError, lzma.LZMAError) as error:
+            raise ValueError(f"a booster is damaged: {error}") from error
 
     @cached_property
     def _boosters(self) -> tuple[Any, ...]:
@@ -116,11 +111,3 @@ class BoosterBag:
             np.array([first.get_leaf_output(number, leaf) for leaf in range(tree["num_leaves"])])
             for number, tree in enumerate(trees)
         )
-
-
-def _unpacked(stem: Path) -> str:
-    """Text of a booster, from `.txt.xz` or, in artifacts of earlier versions, from `.txt.gz`."""
-    former = stem.with_name(f"{stem.name}.txt.gz")
-    if former.is_file():
-        return gzip.decompress(former.read_bytes()).decode()
-    return lzma.decompress(stem.with_name(f"{stem.name}.txt.xz").read_bytes()).decode()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.metrics import SHARES
+from forerun.models.limit import Limit
 
 Column = NDArray[np.float64]
 WIDEST_RATIO: Final = 10.0
@@ -15,15 +16,6 @@ WIDEST_RATIO: Final = 10.0
 interval does not even determine the order of magnitude, so the estimate is withheld, with a reason.
 Chosen, not fitted. In the stored evaluations it concerns mostly designs of programs without any
 measured design, and results in MLPerf Inference without earlier rounds."""
-
-
-NO_EFFECT: Final = "without effect on this network"
-"""Words that mark a limit line as a note: an option of the query changes nothing."""
-
-
-def is_note(line: str) -> bool:
-    """Whether a limit line is a note, which does not put the query outside the domain."""
-    return NO_EFFECT in line
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +60,7 @@ class Prediction:
     Attributes:
         estimates: metric name -> estimate; without those that are withheld.
         in_domain: whether the query is inside the domain of the training set.
-        limits: one line for each input outside the domain, which says how far outside, and notes
-            (`is_note`).
+        limits: what lies outside the domain and how far, and notes.
         breakdown_ms: operator class -> milliseconds; empty if the predictor gives none.
         breakdown_mib: weights, activations, context, ... -> MiB; empty if the predictor gives none.
         withheld: metric name -> reason why its estimate is withheld: its calibrated interval is
@@ -78,7 +69,7 @@ class Prediction:
 
     estimates: Mapping[str, Estimate]
     in_domain: bool = True
-    limits: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
     breakdown_ms: Mapping[str, float] = field(default_factory=dict)
     breakdown_mib: Mapping[str, float] = field(default_factory=dict)
     withheld: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +88,7 @@ class Predictions:
         low, high: metric name -> (n,) ends of the intervals, for metrics with intervals.
         coverage: nominal coverage of the intervals, for all metrics or by metric; None for
             intervals without a nominal coverage.
-        limits: n tuples of lines, empty for queries inside the domain.
+        limits: n tuples, empty for queries inside the domain.
         breakdowns_ms: n mappings operator class -> milliseconds, or empty.
         breakdowns_mib: n mappings component of memory -> MiB, or empty.
         row_coverage: metric name -> (n,) coverages that replace `coverage`, estimated on held-out
@@ -108,7 +99,7 @@ class Predictions:
     low: Mapping[str, Column] = field(default_factory=dict)
     high: Mapping[str, Column] = field(default_factory=dict)
     coverage: float | Mapping[str, float | None] | None = None
-    limits: Sequence[tuple[str, ...]] = ()
+    limits: Sequence[tuple[Limit, ...]] = ()
     breakdowns_ms: Sequence[Mapping[str, float]] = ()
     breakdowns_mib: Sequence[Mapping[str, float]] = ()
     row_coverage: Mapping[str, Column] = field(default_factory=dict)
@@ -134,7 +125,7 @@ class Predictions:
         limits = self.limits[row] if self.limits else ()
         return Prediction(
             estimates={name: own for name, own in estimates.items() if name not in withheld},
-            in_domain=all(map(is_note, limits)),
+            in_domain=all(limit.in_domain for limit in limits),
             limits=limits,
             breakdown_ms=self.breakdowns_ms[row] if self.breakdowns_ms else {},
             breakdown_mib=self.breakdowns_mib[row] if self.breakdowns_mib else {},

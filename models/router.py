@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -12,7 +11,8 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
-from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.limit import Limit
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import Column, Predictions
@@ -28,7 +28,7 @@ FREE = Operation()
 
 
 @dataclass(frozen=True)
-class Router:
+class Router(StoredPredictor):
     """For each metric, the first of several predictors that answers the query.
 
     Energy is not predicted where power and latency are: it is their product, so that the three are
@@ -68,7 +68,7 @@ class Router:
     def only(self, metrics: Sequence[str]) -> Self:
         """A router with only the parts that these metrics need.
 
-        Predictions of these metrics are the same; limit lines of other parts are absent.
+        Predictions of these metrics are the same; limits of other parts are absent.
         """
         needed = {*metrics, *(("power_w", "latency_ms") if "energy_j" in metrics else ())}
         return replace(self, parts=tuple(p for p in self.parts if needed & set(p.metrics)))
@@ -154,20 +154,6 @@ class Router:
             return answers
         return self.response.capped(plain, answers)
 
-    def save(self, folder: Path) -> None:
-        """Write each part to a folder of its own."""
-        names = [f"{index:02d}-{part.name}" for index, part in enumerate(self.parts)]
-        write_content(folder, self.name, {"parts": names, "boxes": self.boxes.to_json()})
-        for name, part in zip(names, self.parts, strict=True):
-            part.save(folder / name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote."""
-        content = read_content(folder, cls.name)
-        parts = tuple(load_part(folder / Path(name).name) for name in content["parts"])
-        return cls(parts, BlackBoxes.from_json(content.get("boxes", {})))
-
 
 def _unanswerable(query: Query) -> UnanswerableQuery:
     kind, device = query.workload.kind, query.device
@@ -202,7 +188,7 @@ class _Merge:
         self.values = {m: np.full(rows, np.nan) for m in metrics}
         self.low = {m: np.full(rows, np.nan) for m in metrics}
         self.high = {m: np.full(rows, np.nan) for m in metrics}
-        self.limits: list[tuple[str, ...]] = [()] * rows
+        self.limits: list[tuple[Limit, ...]] = [()] * rows
         self.breakdowns: list[Mapping[str, float]] = [{}] * rows
         self.memory: list[Mapping[str, float]] = [{}] * rows
         self.coverage: dict[str, float | None] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload
 from forerun.features.hardware import estimated_sheet
+from forerun.models.limit import LATENCY, Limit
 
 FEWEST_ROWS = 5
 """Fewest measured latencies from which a sheet is estimated."""
@@ -61,19 +62,13 @@ class BlackBoxes:
         sheet = self.sheets.get(query.device.name)
         return query if sheet is None else replace(query, device=sheet)
 
-    def limits(self, query: Query) -> tuple[str, ...]:
-        """A sentence for each caveat of the estimated sheet that a prediction is based on."""
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """A limit for each caveat of the estimated sheet that a prediction is based on."""
         return tuple(
-            f"{query.device.name} has no spec sheet of its own: {caveat.removeprefix(_MARKED)}"
+            Limit(
+                f"{query.device.name} has no spec sheet of its own: {caveat.removeprefix(_MARKED)}",
+                LATENCY,
+            )
             for caveat in query.device.caveats
             if caveat.startswith(_MARKED) and query.device.name in self.sheets
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries."""
-        return {name: device.model_dump(mode="json") for name, device in self.sheets.items()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The sheets that `to_json` wrote."""
-        return cls({name: Device.model_validate(sheet) for name, sheet in content.items()})

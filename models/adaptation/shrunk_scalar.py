@@ -8,7 +8,6 @@ products increased.
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,28 +98,6 @@ class ShrunkScalars:
     def _correction(self, device: Device, stratum: str) -> float:
         scale = self._of(device)
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Plain dictionaries and lists."""
-        return [
-            {"sheet": d.sheet, "rows": d.rows, "level": d.level, "classes": dict(d.classes)}
-            for d in self.devices
-        ]
-
-    @classmethod
-    def from_json(cls, content: Sequence[Mapping[str, Any]]) -> "ShrunkScalars":
-        """The corrections that `to_json` wrote."""
-        return cls(
-            tuple(
-                DeviceScale(
-                    tuple(d["sheet"]),
-                    int(d["rows"]),
-                    float(d["level"]),
-                    {k: float(v) for k, v in d["classes"].items()},
-                )
-                for d in content
-            )
-        )
 
 
 def _scale(

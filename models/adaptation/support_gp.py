@@ -5,9 +5,9 @@ offset for each stratum (operator family, execution mode), or by a Gaussian proc
 features where that predicts held-out groups better (`forerun.models.adaptation.device_error`).
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from forerun.models.adaptation.device_error import DeviceError
 from forerun.models.adaptation.held_out_errors import NORMAL_95, HeldOutErrors
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import same_sheet, sheet
+from forerun.models.limit import LATENCY, Limit
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -64,17 +65,6 @@ class Standardizer:
         padded = np.zeros((len(matrix), width))
         padded[:, : matrix.shape[1]] = scaled * np.sqrt(width / varying)
         return padded
-
-    def to_json(self) -> dict[str, list[float | None]]:
-        """Plain lists; None for an infinite standard deviation."""
-        spread = [s if np.isfinite(s) else None for s in self.spread.tolist()]
-        return {"centre": self.centre.tolist(), "spread": spread}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Sequence[float | None]]) -> Self:
-        """The standardizer that `to_json` wrote."""
-        spread = [np.inf if s is None else s for s in content["spread"]]
-        return cls(np.array(content["centre"], dtype=np.float64), np.array(spread))
 
 
 @dataclass(frozen=True)
@@ -194,29 +184,16 @@ class SupportGP:
         known = self.of(device)
         return None if known is None else known.held_out()
 
-    def limits(self, device: Device) -> tuple[str, ...]:
-        """A sentence where leave-one-group-out errors on a device are large, else nothing."""
+    def limits(self, device: Device) -> tuple[Limit, ...]:
+        """A limit where leave-one-group-out errors on a device are large, else nothing."""
         known = self.of(device)
         if known is None or len(known.rows) < 5 or known.left_out_error < TOO_WIDE:
             return ()
-        return (
+        message = (
             f"{len(known.rows)} measurements do not make this device predictable: left out one by "
-            f"one the error is {100 * np.expm1(known.left_out_error):.0f} %",
+            f"one the error is {100 * np.expm1(known.left_out_error):.0f} %"
         )
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Plain dictionaries and lists."""
-        return [{"sheet": d.sheet, "known": d.known, **d.rows.to_json()} for d in self.devices]
-
-    @classmethod
-    def from_json(cls, content: Sequence[Mapping[str, Any]]) -> Self:
-        """The errors that `to_json` wrote."""
-        return cls(
-            tuple(
-                DeviceError(tuple(d["sheet"]), SupportSet.from_json(d), bool(d["known"]))
-                for d in content
-            )
-        )
+        return (Limit(message, LATENCY),)
 
 
 def graph_digests(queries: Sequence[Query]) -> list[str]:

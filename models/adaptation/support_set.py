@@ -1,8 +1,8 @@
 """Support sets: the errors of a predictor on a few rows measured on a device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,27 +89,6 @@ class SupportSet:
             self.groups[chosen],
             self.keys[chosen],
             self.comparable,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
-        return {
-            "errors": self.errors.tolist(),
-            "strata": self.strata.tolist(),
-            "features": self.features.tolist(),
-            "keys": self.keys.tolist() if self.named else None,
-            "comparable": self.comparable,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The rows that `to_json` wrote."""
-        return cls.of(
-            np.array(content["errors"], dtype=np.float64),
-            content["strata"],
-            np.array(content["features"], dtype=np.float64),
-            content["keys"],
-            bool(content["comparable"]),
         )
 
     @property

@@ -8,7 +8,7 @@ is compared with the smoothed times of all devices.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,31 +169,6 @@ class DevicePool:
             Shape (n, rank + 1).
         """
         return _comparisons(self, codes.shape, codes.tobytes())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "space": self.space,
-            "devices": list(self.devices),
-            "codes": self.codes.tolist(),
-            "centres": self.centres.tolist(),
-            "weights": self.weights.tolist(),
-            "solved": self.solved.tolist(),
-            "deviations": self.deviations.tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "DevicePool":
-        """The pool that `to_json` wrote."""
-        return cls(
-            content["space"],
-            tuple(content["devices"]),
-            np.array(content["codes"], dtype=np.int64),
-            np.array(content["centres"], dtype=np.float64),
-            np.array(content["weights"], dtype=np.float64),
-            np.array(content["solved"], dtype=np.float64),
-            np.array(content["deviations"], dtype=np.float64),
-        )
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,15 @@ device, the processes over structure gain weight; where it is alike, twenty rows
 resolve the device's own detail.
 """
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact, InputError
+from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
@@ -32,13 +29,14 @@ from forerun.models.architectures.known_devices import (
     structure,
     usual_codes,
 )
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.gaussian_process.regression import (
     Answer,
     Covariance,
     GaussianProcessRegression,
     covariances_over,
 )
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 
 Matrix = NDArray[np.float64]
@@ -137,7 +135,7 @@ def _covariances(
 
 
 @dataclass(frozen=True)
-class ArchitectureLatency:
+class ArchitectureLatency(StoredPredictor):
     """Latency of NAS-Bench-201, FBNet and OFA networks, by device.
 
     A device is identified by its name alone, which stands for runtime, batch and precision as well;
@@ -198,14 +196,14 @@ class ArchitectureLatency:
         """Milliseconds with 90 % intervals; NaN for a search space without a known device."""
         n = len(queries)
         value, low, high = (np.full(n, np.nan) for _ in range(3))
-        limits: list[tuple[str, ...]] = [()] * n
+        limits: list[tuple[Limit, ...]] = [()] * n
         for (space, device), rows in _positions(queries).items():
             codes = codes_of([queries[row].workload for row in rows])  # type: ignore[misc]
-            logs, half, lines = self._answer(space, device, codes)
+            logs, half, shared = self._answer(space, device, codes)
             value[rows] = np.exp(logs)
             low[rows], high[rows] = np.exp(logs - half), np.exp(logs + half)
             for row in rows:
-                limits[row] = lines
+                limits[row] = shared
         column = "latency_ms"
         return Predictions({column: value}, {column: low}, {column: high}, COVERAGE, limits)
 
@@ -243,7 +241,7 @@ class ArchitectureLatency:
 
     def _answer(
         self, space: Space, device: str, codes: Codes
-    ) -> tuple[Vector, Vector, tuple[str, ...]]:
+    ) -> tuple[Vector, Vector, tuple[Limit, ...]]:
         """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
         own = self.adapted.get((space, device))
@@ -252,7 +250,8 @@ class ArchitectureLatency:
             return answer.mean, half, ()
         if pool is None:
             nothing = np.full(len(codes), np.nan)
-            return nothing, nothing, (f"no device is known for the search space {space}",)
+            unknown = Limit(f"no device is known for the search space {space}", LATENCY)
+            return nothing, nothing, (unknown,)
         times = pool.log_times(codes)
         if device in pool.devices:
             column = pool.devices.index(device)
@@ -263,59 +262,7 @@ class ArchitectureLatency:
             f"nothing was measured on this device: the answer is typical of {len(pool.devices)} "
             "others, twenty measured architectures would tell more"
         )
-        return times.mean(axis=1), 2.5 * deviation + 0.5, (typical,)
-
-    def save(self, folder: Path) -> None:
-        """Write JSON, compressed for pools; adapted devices are fitted again by `load`."""
-        parameters = {
-            "seed": self.seed,
-            "pools": list(self.pools),
-            "adapted": [
-                {
-                    "space": space,
-                    "device": device,
-                    "codes": adapted.codes.tolist(),
-                    "latency_ms": adapted.latency_ms.tolist(),
-                }
-                for (space, device), adapted in self.adapted.items()
-            ],
-        }
-        write_content(folder, self.name, parameters)
-        for space, pool in self.pools.items():
-            text = json.dumps(pool.to_json(), sort_keys=True)
-            (folder / f"{space}.txt.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content = read_content(folder, cls.name)
-        pools = {space: _pool(folder / f"{space}.txt.gz") for space in content["pools"]}
-        adapted = {
-            (entry["space"], entry["device"]): _adapted(pools.get(entry["space"]), entry)
-            for entry in content["adapted"]
-        }
-        return cls(content["seed"], pools, adapted)
-
-
-def _pool(path: Path) -> DevicePool:
-    try:
-        return DevicePool.from_json(json.loads(gzip.decompress(path.read_bytes())))
-    except (OSError, EOFError, ValueError, KeyError) as error:
-        raise BadArtifact(f"{path} is damaged: {error}") from None
-
-
-def _adapted(pool: DevicePool | None, entry: Mapping[str, Any]) -> AdaptedDevice:
-    """A device fitted again from the support set that `save` wrote."""
-    return AdaptedDevice.of(
-        entry["space"],
-        pool,
-        np.array(entry["codes"], dtype=np.int64),
-        np.array(entry["latency_ms"], dtype=np.float64),
-    )
+        return times.mean(axis=1), 2.5 * deviation + 0.5, (Limit(typical, LATENCY),)
 
 
 def _positions(queries: Sequence[Query]) -> dict[tuple[Space, str], list[int]]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from forerun.models.artifact.sealed_folder import check, load_part
+from forerun.models.artifact.sealed_folder import check
+from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.predictor import Predictor
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,12 +9,12 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.prediction import Predictions
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(StoredPredictor):
     """Predicts the geometric mean of the training values for every query.
 
     Attributes:
@@ -51,15 +50,6 @@ class Constant:
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """The same values for every query."""
         return Predictions({m: np.full(len(queries), mean) for m, mean in self.means.items()})
-
-    def save(self, folder: Path) -> None:
-        """Write the means."""
-        write_content(folder, self.name, {"means": dict(self.means)})
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote."""
-        return cls(dict(read_content(folder, cls.name)["means"]))
 
 
 def _mean(measured: NDArray[np.float64]) -> float:

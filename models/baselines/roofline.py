@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -12,12 +11,12 @@ from forerun.data.query import Query
 from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import roofline_ms
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.prediction import Predictions
 
 
 @dataclass(frozen=True)
-class Roofline:
+class Roofline(StoredPredictor):
     """Latency as a sum over operators of the longer of arithmetic and memory traffic at peak."""
 
     name: ClassVar[str] = "roofline"
@@ -52,20 +51,6 @@ class Roofline:
             breakdowns.append(by_class)
             values[row] = sum(by_class.values())
         return Predictions({"latency_ms": values}, breakdowns_ms=breakdowns)
-
-    def save(self, folder: Path) -> None:
-        """Write the name of the predictor; it has no parameters."""
-        write_content(folder, self.name, {})
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The same predictor.
-
-        Raises:
-            BadArtifact: the folder holds another predictor.
-        """
-        read_content(folder, cls.name)
-        return cls()
 
 
 def bound_by_class_ms(query: Query) -> Mapping[str, float]:

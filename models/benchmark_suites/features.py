@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.limit import Limit
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -70,8 +71,8 @@ class Settings:
             logs = np.log(numbers)
         return np.where(np.isfinite(logs), logs, np.nan)
 
-    def limits(self, query: Query) -> tuple[str, ...]:
-        """One sentence per setting that is missing, unknown, or outside the training set."""
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """One limit per setting that is missing, unknown, or outside the training set."""
         given = dict(benchmark_of(query).settings)
         names = (*self.ranges.names, *self.choices)
         missing = [f"{name} is not given" for name in names if name not in given]
@@ -82,17 +83,7 @@ class Settings:
             if name in given and str(given[name]) not in values
         ]
         row = _numbers(self.ranges.names, [query])[0]
-        return (*missing, *unknown, *new, *self.ranges.outside(row))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {"ranges": self.ranges.to_json(), "choices": dict(self.choices)}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The settings that `to_json` wrote."""
-        choices = {name: tuple(values) for name, values in content["choices"].items()}
-        return cls(FeatureRange.from_json(content["ranges"]), choices)
+        return (*map(Limit, (*missing, *unknown, *new)), *self.ranges.outside(row))
 
     def _codes(self, queries: Sequence[Query]) -> list[Column]:
         """Codes of each categorical setting, shape (n,); NaN for a value without a code."""

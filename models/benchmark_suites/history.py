@@ -9,7 +9,6 @@ relative to the first; a third one predicts power at the wall. Energy is power o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.history_coverage import HistoryCoverage
 from forerun.models.benchmark_suites.history_features import (
     SPEED,
@@ -58,7 +57,7 @@ KINDS: Mapping[str, tuple[Term, ...]] = {"speed": SPEED, "stream": STREAM, "powe
 
 
 @dataclass(frozen=True)
-class BenchmarkHistory:
+class BenchmarkHistory(StoredPredictor):
     """Throughput, latency, and power at the wall of systems under a suite of benchmarks.
 
     Attributes:
@@ -196,37 +195,6 @@ class BenchmarkHistory:
         mean = self.processes[kind].predict(rows)
         shift = self.shifts.get(kind)
         return mean if shift is None else mean + shift.predict(rows)
-
-    def save(self, folder: Path) -> None:
-        """Write everything as JSON."""
-        parameters = {
-            "seed": self.seed,
-            "seen": self.seen.to_json(),
-            "processes": {kind: p.to_json() for kind, p in self.processes.items()},
-            "shifts": {kind: p.to_json() for kind, p in self.shifts.items()},
-            "widths": {metric: width.to_json() for metric, width in self.widths.items()},
-        }
-        write_content(folder, self.name, parameters)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content = read_content(folder, cls.name)
-        return cls(
-            seed=content["seed"],
-            processes={
-                k: AdditiveCategoricalProcess.from_json(p) for k, p in content["processes"].items()
-            },
-            shifts={
-                k: AdditiveCategoricalProcess.from_json(p) for k, p in content["shifts"].items()
-            },
-            seen=HistoryCoverage.from_json(content["seen"]),
-            widths={m: LogQuantiles.from_json(w) for m, w in content["widths"].items()},
-        )
 
 
 @dataclass(frozen=True)

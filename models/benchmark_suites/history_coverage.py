@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
+from forerun.models.limit import Limit
 
 HISTORIES = (
     ("system", ("submitter", "part", "model", "scenario", "stack")),
@@ -65,8 +66,8 @@ class HistoryCoverage:
             levels[np.array(known, dtype=np.bool_)] = level
         return levels
 
-    def limits(self, queries: Sequence[Query], rows: KeyedRows) -> list[tuple[str, ...]]:
-        """Sentences about what in each of n queries lies outside the training set."""
+    def limits(self, queries: Sequence[Query], rows: KeyedRows) -> list[tuple[Limit, ...]]:
+        """Limits: what in each of n queries lies outside the training set."""
         limits = []
         for row, query in enumerate(queries):
             model, scenario = rows.keys["base"][row], rows.keys["scenario"][row]
@@ -83,29 +84,8 @@ class HistoryCoverage:
                 lines.append(f"{count} devices are more than any system seen had")
             if rows.numbers["time"][row] > self.years[1] + YEARS_AHEAD:
                 lines.append("the round is more than a year after the last one seen")
-            limits.append(tuple(lines))
+            limits.append(tuple(map(Limit, lines)))
         return limits
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "suites": list(self.suites),
-            "known": {level: sorted(texts) for level, texts in self.known.items()},
-            "values": {key: sorted(texts) for key, texts in self.values.items()},
-            "years": list(self.years),
-            "scale": self.scale,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The coverage that `to_json` wrote."""
-        return cls(
-            tuple(content["suites"]),
-            {level: frozenset(texts) for level, texts in content["known"].items()},
-            {key: frozenset(texts) for key, texts in content["values"].items()},
-            (content["years"][0], content["years"][1]),
-            content["scale"],
-        )
 
 
 def _joined(rows: KeyedRows, keys: Sequence[str]) -> list[str]:

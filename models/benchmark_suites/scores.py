@@ -6,7 +6,6 @@ suites. Trees alone are constant outside the range of the training set; a power 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -49,7 +49,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class BenchmarkBoost:
+class BenchmarkBoost(StoredPredictor):
     """Several metrics of tests with numeric and categorical settings.
 
     Attributes:
@@ -175,53 +175,11 @@ class BenchmarkBoost:
     def _laws_of(self, metric: str) -> Iterator[tuple[Key, PowerLaw]]:
         return ((key, law) for key, law in self.laws.items() if key[1] == metric)
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         suite = benchmark_of(query).suite
         if suite not in self.settings:
-            return (f"no test of {suite} was measured",)
+            return (Limit(f"no test of {suite} was measured"),)
         return self.settings[suite].limits(query)
-
-    def save(self, folder: Path) -> None:
-        """Write the boosters as LightGBM text files and everything else as JSON."""
-        keys = sorted(self.laws)
-        parameters = {
-            "seed": self.seed,
-            "trees": self.trees,
-            "settings": {suite: known.to_json() for suite, known in self.settings.items()},
-            "keys": keys,
-            "laws": [[*_law(self.laws[key])] for key in keys],
-            "levels": [self.levels.get(key) for key in keys],
-            "widths": {metric: width.to_json() for metric, width in self.widths.items()},
-        }
-        write_content(folder, self.name, parameters)
-        for number, key in enumerate(keys):
-            self.boosters[key].save(folder, f"boosters-{number}")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content = read_content(folder, cls.name)
-        keys: list[Key] = [(suite, metric) for suite, metric in content["keys"]]
-        laws = [PowerLaw(lv, tuple(mid), tuple(exps)) for lv, mid, exps in content["laws"]]
-        boosters = [BoosterBag.load(folder, f"boosters-{n}", 1) for n in range(len(keys))]
-        levels = zip(keys, content["levels"], strict=True)
-        return cls(
-            seed=content["seed"],
-            trees=content["trees"],
-            settings={s: Settings.from_json(known) for s, known in content["settings"].items()},
-            laws=dict(zip(keys, laws, strict=True)),
-            boosters=dict(zip(keys, boosters, strict=True)),
-            levels={key: level for key, level in levels if level is not None},
-            widths={m: LogQuantiles.from_json(w) for m, w in content["widths"].items()},
-        )
-
-
-def _law(law: PowerLaw) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    return law.level, law.middle, law.exponents
 
 
 def _suites(queries: Sequence[Query]) -> NDArray[np.str_]:

@@ -9,7 +9,6 @@ name of an application is a key to its own rows, never a feature.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -18,10 +17,11 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -62,7 +62,7 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class NeighbourBoost:
+class NeighbourBoost(StoredPredictor):
     """Medians of applications, and boosters on the fractions of time that neighbours ran.
 
     Attributes:
@@ -176,7 +176,7 @@ class NeighbourBoost:
         offsets = np.array([self.offsets.get(str(app), 0.0) for app in apps])
         values = np.exp(level + shares * change + offsets)
         low, high = self.widths.around(values, keys)
-        limits = [(UNMEASURED,) if key == NEW else () for key in keys]
+        limits = [(Limit(UNMEASURED),) if key == NEW else () for key in keys]
         return Predictions({METRIC: values}, {METRIC: low}, {METRIC: high}, 0.9, limits)
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -191,36 +191,6 @@ class NeighbourBoost:
             shrunk = len(own) / (len(own) + PRIOR_ROWS)
             offsets[str(app)] = shrunk * float(np.median(own))
         return replace(self, offsets=offsets)
-
-    def save(self, folder: Path) -> None:
-        """Write the boosters as LightGBM text files and everything else as JSON."""
-        keys = sorted(self.boosters)
-        content = {
-            "seed": self.seed,
-            "keys": keys,
-            "levels": dict(self.levels),
-            "shares": dict(self.shares),
-            "offsets": dict(self.offsets),
-            "widths": self.widths.to_json(),
-        }
-        write_content(folder, self.name, content)
-        for number, key in enumerate(keys):
-            self.boosters[key].save(folder, f"booster-{number}")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content = read_content(folder, cls.name)
-        boosters = {
-            key: BoosterBag.load(folder, f"booster-{number}", 1)
-            for number, key in enumerate(content["keys"])
-        }
-        numbers = (content["levels"], boosters, content["shares"], content["offsets"])
-        return cls(content["seed"], *numbers, LogQuantiles.from_json(content["widths"]))
 
 
 def _applications(queries: Sequence[Query]) -> NDArray[np.str_]:

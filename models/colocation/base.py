@@ -14,7 +14,6 @@ rates.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -24,9 +23,10 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import NAMES, natural
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.calibration import calibrated, calibrated_forecasts
 from forerun.models.colocation.features import (
+    FACTS,
     METRICS,
     ColocationRows,
     Column,
@@ -43,7 +43,6 @@ from forerun.models.colocation.held_out_runs import (
 )
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
-from forerun.models.colocation.serialization import base_from_json, base_to_json
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal.intervals import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
@@ -73,13 +72,9 @@ class Engine(Protocol):
         """Predictions for n rows, shape (n,)."""
         ...
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write the engine to files of that name."""
-        ...
-
 
 @dataclass(frozen=True)
-class ColocationBase(ABC):
+class ColocationBase(StoredPredictor, ABC):
     """Relative speed in CPU time and in wall time of a program co-located with neighbours.
 
     Attributes:
@@ -100,10 +95,11 @@ class ColocationBase(ABC):
             `ahead` where the host's metrics are a forecast.
         least_cpu_share: smallest CPU time over wall time of an isolated program in the training
             set.
-        unit_power: as UNIT_POWER; 1 in artifacts of an earlier version.
+        unit_power: as UNIT_POWER.
     """
 
     name: ClassVar[str]
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"host metrics": NAMES, "facts": FACTS}
     folds: ClassVar[int] = 10
     looks_ahead: ClassVar[bool] = True
     """Whether `fit` calibrates intervals of forecasts, which takes another round of fits."""
@@ -144,11 +140,6 @@ class ColocationBase(ABC):
     @abstractmethod
     def lighter(self) -> Self:
         """The same predictor with fewer ensemble members, for the many fits of calibration."""
-
-    @classmethod
-    @abstractmethod
-    def load_engine(cls, folder: Path, name: str) -> Engine:
-        """The engine that was saved under that name."""
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit program effects and engines, and calibrate on held-out neighbours and families.
@@ -327,24 +318,6 @@ class ColocationBase(ABC):
             rates = [self.errors.get((metric, case)) for case in cases]
             slowed[metric] = classes(answers.values[metric], answers.low[metric], rates)
         return slowed
-
-    def save(self, folder: Path) -> None:
-        """Write each engine to files of its own, and everything else as JSON."""
-        write_content(folder, self.name, base_to_json(self))
-        for metric, engine in self.engines.items():
-            engine.save(folder, metric)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or an earlier version of forerun wrote it.
-        """
-        content = read_content(folder, cls.name)
-        known = base_from_json(content)
-        engines = {metric: cls.load_engine(folder, metric) for metric in content["engines"]}
-        return cls(**known, engines=engines)
 
 
 def _cases(modes: Names, forecast: NDArray[np.bool_]) -> list[str]:

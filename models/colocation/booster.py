@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +10,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation
 from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.features import METRICS, ColocationRows, Column, colocation_of
 from forerun.models.gradient_boosting import BoosterBag
@@ -75,23 +74,6 @@ class BoostEngine:
         median: Column = np.median(predictions, axis=0)
         return median
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write one file per booster."""
-        for number, bag in enumerate(self.views):
-            bag.save(folder, f"{name}-{number}")
-
-    @classmethod
-    def load(cls, folder: Path, name: str) -> Self:
-        """The engine that `save` wrote.
-
-        Raises:
-            BadArtifact: a file is missing.
-        """
-        numbers = range(len(VIEWS[name]))
-        counts = [len(list(folder.glob(f"{name}-{v}-*.txt.*"))) for v in numbers]
-        bags = [BoosterBag.load(folder, f"{name}-{v}", max(n, 1)) for v, n in enumerate(counts)]
-        return cls(name, tuple(bags))
-
 
 @dataclass(frozen=True)
 class ColocationBoost(ColocationBase):
@@ -102,6 +84,7 @@ class ColocationBoost(ColocationBase):
     """
 
     name: ClassVar[str] = "colocation_boost"
+    engines: Mapping[str, BoostEngine] = field(default_factory=dict)
     bags: int = 2
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
@@ -112,14 +95,9 @@ class ColocationBoost(ColocationBase):
         """The same predictor with one booster per view."""
         return replace(self, bags=1)
 
-    @classmethod
-    def load_engine(cls, folder: Path, name: str) -> Engine:
-        """The ensemble that was saved under that name."""
-        return BoostEngine.load(folder, name)
-
 
 @dataclass(frozen=True)
-class ProgramMean:
+class ProgramMean(StoredPredictor):
     """Baseline: a program's mean relative speed over all neighbours, or the mean over programs.
 
     Attributes:
@@ -170,22 +148,6 @@ class ProgramMean:
             for m in self.metrics
         }
         return Predictions(values)
-
-    def save(self, folder: Path) -> None:
-        """Write all means as JSON."""
-        means = [[*key, value] for key, value in sorted(self.means.items())]
-        write_content(folder, self.name, {"means": means, "common": self.common})
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content = read_content(folder, cls.name)
-        means = {(metric, name): value for metric, name, value in content["means"]}
-        return cls(means, content["common"])
 
 
 def _columns(view: Sequence[Resource]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,20 +263,6 @@ class ProgramEffects:
         by_proxy, count = count > 0, np.maximum(count, 1.0)
         middle = np.where(by_proxy, levels / count, middle)
         return middle, np.where(by_proxy, np.exp(spreads / count), spread), mode
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        programs = {k: list(v) for k, v in self.programs.items()}
-        shares = {name: list(share) for name, share in self.shares.items()}
-        return {"programs": programs, "common": self.common, "shares": shares}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The effects that `to_json` wrote."""
-        programs = {k: (float(v[0]), float(v[1])) for k, v in content["programs"].items()}
-        shares = {k: (float(v[0]), float(v[1])) for k, v in content["shares"].items()}
-        median, spread = content["common"]
-        return cls(programs, (float(median), float(spread)), shares)
 
 
 def idle_window(queries: Sequence[Query]) -> HostWindow:

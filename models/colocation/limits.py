@@ -15,6 +15,7 @@ from forerun.models.colocation.features import (
 )
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.limit import Limit
 
 NEW = "this program was not measured with co-runners: the answer is from all other programs"
 SCATTERED = (
@@ -39,8 +40,8 @@ def limits_of(
     training_metrics: Sequence[str],
     ranges: FeatureRange | None,
     unlike: NDArray[np.bool_],
-) -> list[tuple[str, ...]]:
-    """Sentences about the limits of each prediction; none for one without limits.
+) -> list[tuple[Limit, ...]]:
+    """The limits of each prediction; none for one without limits.
 
     Args:
         queries: n queries.
@@ -59,7 +60,7 @@ def limits_of(
         if unlike[row]:
             lines.append(UNLIKE_ALL)
         if not rows.has_window[row]:
-            limits.append((*lines, NO_WINDOW))
+            limits.append((*map(Limit, lines), Limit(NO_WINDOW)))
             continue
         median = rows.window_statistics[row, 0]
         missing = [name for name in training_metrics if np.isnan(median[NAMES.index(name)])]
@@ -69,8 +70,9 @@ def limits_of(
         missing = [name for name in missing if not name.startswith(PINNED)]
         if missing:
             lines.append(f"metrics of the host that training had are missing: {len(missing)}")
+        outside: tuple[Limit, ...] = ()
         if ranges is not None:
             given = natural(median)[[NAMES.index(name) for name in ranges.names]]
-            lines += ranges.outside(given)
-        limits.append(tuple(lines))
+            outside = ranges.outside(given)
+        limits.append((*map(Limit, lines), *outside))
     return limits

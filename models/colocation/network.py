@@ -1,6 +1,6 @@
 """Relative speed of co-located programs by the dual-branch network, run with onnxruntime."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact
-from forerun.features.host_windows import NAMES
-from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.dual_branch_network import (
     INPUTS,
@@ -78,17 +75,6 @@ class Scaled:
             positions = index.astype(np.float64)
             yield {"values": values, "mask": mask, "context": context[index], "rows": positions}
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists; metrics by name."""
-        names = [NAMES[column] for column in self.columns]
-        return {"metrics": names, "middle": self.middle, "scale": self.scale}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        """The standardisation that `to_json` wrote."""
-        columns = tuple(NAMES.index(name) for name in content["metrics"])
-        return cls(columns, tuple(content["middle"]), tuple(content["scale"]))
-
 
 @dataclass(frozen=True)
 class TrainedEngine:
@@ -113,10 +99,10 @@ class TrainedEngine:
         with torch_threads(1), torch.no_grad():
             return _medians(self.scaled, rows, answers)
 
-    def save(self, folder: Path, name: str) -> None:
-        """Export the ensemble to ONNX and write it as `NetworkEngine.save` does."""
+    def exported(self) -> "NetworkEngine":
+        """The ensemble as ONNX."""
         onnx = export(self.module, len(self.scaled.columns), len(FACTS))
-        NetworkEngine(self.scaled, onnx).save(folder, name)
+        return NetworkEngine(self.scaled, onnx)
 
 
 @dataclass(frozen=True)
@@ -141,24 +127,6 @@ class NetworkEngine:
 
         return _medians(self.scaled, rows, answers)
 
-    def save(self, folder: Path, name: str) -> None:
-        """Write the network as ONNX and the standardisation as JSON."""
-        write_content(folder / name, name, self.scaled.to_json())
-        (folder / name / "network.onnx").write_bytes(self.onnx)
-
-    @classmethod
-    def load(cls, folder: Path, name: str) -> Self:
-        """The engine that `save` wrote.
-
-        Raises:
-            BadArtifact: a file is missing.
-        """
-        scaled = Scaled.from_json(read_content(folder / name, name))
-        try:
-            return cls(scaled, (folder / name / "network.onnx").read_bytes())
-        except OSError as error:
-            raise BadArtifact(f"{folder} lacks a network: {error}") from None
-
     @cached_property
     def _session(self) -> Any:
         import onnxruntime
@@ -180,6 +148,7 @@ class ColocationNetwork(ColocationBase):
     name: ClassVar[str] = "colocation_network"
     looks_ahead: ClassVar[bool] = False
     folds: ClassVar[int] = 3
+    engines: Mapping[str, NetworkEngine] = field(default_factory=dict)
     shape: WindowShape = field(default_factory=WindowShape)
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
@@ -189,14 +158,17 @@ class ColocationNetwork(ColocationBase):
             module = train(list(scaled.batches(rows)), target, self.shape, self.seed)
         return TrainedEngine(scaled, module)
 
+    def save(self, folder: Path) -> None:
+        """Write the ensembles as ONNX, to which networks that were just trained are exported."""
+        engines = {
+            metric: engine.exported() if isinstance(engine, TrainedEngine) else engine
+            for metric, engine in self.engines.items()
+        }
+        super(ColocationNetwork, replace(self, engines=engines)).save(folder)
+
     def lighter(self) -> Self:
         """The same predictor with one network."""
         return replace(self, shape=replace(self.shape, members=1))
-
-    @classmethod
-    def load_engine(cls, folder: Path, name: str) -> Engine:
-        """The ensemble that was saved under that name."""
-        return NetworkEngine.load(folder, name)
 
 
 def _medians(scaled: Scaled, rows: ColocationRows, answers: Callable[..., Matrix]) -> Column:

@@ -4,9 +4,9 @@ An interval whose upper end is several times its lower end holds "not slowed" an
 long" at once. There the answer is a class with the error rates that it had on held-out groups.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,16 +61,6 @@ class ClassErrors:
         """
         wide = ratio > WIDEST_RATIO
         return cls.of(measured[wide], predicted[wide]) or cls.of(measured, predicted)
-
-    def to_json(self) -> dict[str, Any]:
-        """A plain dictionary."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The rates that `to_json` wrote."""
-        rates = float(content["false_alarms"]), float(content["misses"])
-        return cls(*rates, int(content["rows"]))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ device outside the training set the quantiles come from held-out devices.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,16 +63,6 @@ class LogQuantiles:
         high = values * np.exp(np.maximum(pairs[:, 1], 0.0))
         return low, high
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {"coverage": self.coverage, "bounds": {k: list(v) for k, v in self.bounds.items()}}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "LogQuantiles":
-        """The quantiles that `to_json` wrote."""
-        bounds = {k: (float(v[0]), float(v[1])) for k, v in content["bounds"].items()}
-        return cls(bounds, float(content["coverage"]))
-
 
 @dataclass(frozen=True)
 class Intervals:
@@ -100,17 +89,6 @@ class Intervals:
         low, high = self.seen.around(values, strata)
         unseen_low, unseen_high = self.unseen.around(values, strata)
         return np.where(seen_device, low, unseen_low), np.where(seen_device, high, unseen_high)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {"seen": self.seen.to_json(), "unseen": self.unseen.to_json()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Intervals":
-        """The intervals that `to_json` wrote."""
-        return cls(
-            LogQuantiles.from_json(content["seen"]), LogQuantiles.from_json(content["unseen"])
-        )
 
 
 def held_out_folds(

@@ -1,6 +1,6 @@
 """Domain of a training set: ranges of its features, and distance of a device from its devices.
 
-For a query outside the domain, predictors add a line to the limits (`Predictions.limits`).
+For a query outside the domain, predictors add a limit (`Predictions.limits`).
 """
 
 from forerun.models.domain.feature_range import FeatureRange

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.features.operators.roofline import power_capped_tflops
+from forerun.models.limit import LATENCY, Limit
 
 Vector = NDArray[np.float64]
 
@@ -79,8 +80,8 @@ def novelty_of(position: Vector, known: Iterable[Vector]) -> float:
     return min((distance(position, other) for other in known), default=float("inf"))
 
 
-def novel_lines(device: Device, known: Iterable[Vector]) -> tuple[str, ...]:
-    """A limit line for a GPU that is unlike every GPU in the training set; otherwise nothing.
+def novelty_limits(device: Device, known: Iterable[Vector]) -> tuple[Limit, ...]:
+    """A limit for a GPU that is unlike every GPU in the training set; otherwise nothing.
 
     Args:
         device: a device with a spec sheet.
@@ -89,7 +90,8 @@ def novel_lines(device: Device, known: Iterable[Vector]) -> tuple[str, ...]:
     novelty = novelty_of(device_position(device), known)
     if not NOVEL < novelty < float("inf"):
         return ()
-    return (
+    message = (
         f"the GPU is unlike those of the training rows: its matrix units, sustained clocks and "
-        f"ridge point lie {novelty:.1f} away from the nearest, up to {NOVEL:g} is in domain",
+        f"ridge point lie {novelty:.1f} away from the nearest, up to {NOVEL:g} is in domain"
     )
+    return (Limit(message, LATENCY, "outside", "device_novelty", novelty, 0.0, NOVEL),)

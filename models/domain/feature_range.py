@@ -1,15 +1,14 @@
-"""Ranges of the features and the devices of a training set, and limit lines outside them."""
+"""Ranges of the features and the devices of a training set, and limits outside them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.device import Device
-from forerun.data.errors import BadArtifact
+from forerun.models.limit import Limit
 
 Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
@@ -35,38 +34,29 @@ class FeatureRange:
         """Features clipped to the range, because trees cannot extrapolate."""
         return np.clip(matrix, self.low, self.high)
 
-    def outside(self, row: NDArray[np.float64], tolerance: float = 0.1) -> tuple[str, ...]:
-        """One limit line for each feature of one row that is outside the range.
+    def outside(
+        self, row: NDArray[np.float64], metric: str | None = None, tolerance: float = 0.1
+    ) -> tuple[Limit, ...]:
+        """One limit for each feature of one row that is outside the range.
 
         Args:
             row: (len(names),) features.
+            metric: what the limits concern, as in `Limit`.
             tolerance: how far beyond the range still counts as inside, as a share of its width.
         """
         slack = tolerance * (self.high - self.low) + 1e-9
         far = (row < self.low - slack) | (row > self.high + slack)
         return tuple(
-            f"{self.names[i]} is {row[i]:.3g}, training saw {self.low[i]:.3g} to {self.high[i]:.3g}"
+            Limit(
+                message="",
+                metric=metric,
+                feature=self.names[i],
+                value=float(row[i]),
+                low=float(self.low[i]),
+                high=float(self.high[i]),
+            )
             for i in np.flatnonzero(far)
         )
-
-    @staticmethod
-    def check_names(folder: Path, wanted: Sequence[str], saved: Sequence[str]) -> None:
-        """Refuse a predictor that was fitted to other features than this version computes.
-
-        Raises:
-            BadArtifact: the names or their order differ.
-        """
-        if list(wanted) != list(saved):
-            raise BadArtifact(f"{folder} was fitted on other features; fit it again.")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
-        return {"names": self.names, "low": self.low.tolist(), "high": self.high.tolist()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The range that `to_json` wrote."""
-        return cls(tuple(content["names"]), np.array(content["low"]), np.array(content["high"]))
 
 
 @dataclass(frozen=True)

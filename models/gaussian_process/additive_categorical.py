@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Shape = Literal["one", "linear", "near", "recent", "scale", "host", "work"]
-SHEET_FIGURES = 6
 DEGREES_OF_FREEDOM = 3.0
 """Degrees of freedom of the Student t distribution of the errors."""
 
@@ -76,32 +75,6 @@ class KeyedRows:
             self.sheet[rows],
             {k: v[rows] for k, v in self.numbers.items()},
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Dictionaries and lists; keys are stored as indices into a list of distinct texts."""
-        keys = {}
-        for name, column in self.keys.items():
-            texts, codes = np.unique(column, return_inverse=True)
-            keys[name] = {"texts": texts.tolist(), "codes": codes.tolist()}
-        numbers = {k: v.tolist() for k, v in self.numbers.items()}
-        sheets, index = np.unique(self.sheet, axis=0, return_inverse=True)
-        plain = [None if np.isnan(row).any() else row.tolist() for row in sheets]
-        sheet = {"sheets": plain, "places": index.ravel().tolist()}
-        return {"keys": keys, "sheet": sheet, "numbers": numbers}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "KeyedRows":
-        """The rows that `to_json` wrote."""
-        keys = {
-            name: np.array(column["texts"], dtype=np.str_)[np.array(column["codes"], dtype=np.intp)]
-            for name, column in content["keys"].items()
-        }
-        numbers = {k: np.array(v, dtype=np.float64) for k, v in content["numbers"].items()}
-        known = [row for row in content["sheet"]["sheets"] if row is not None]
-        missing = [float("nan")] * (len(known[0]) if known else SHEET_FIGURES)
-        sheets = [missing if row is None else row for row in content["sheet"]["sheets"]]
-        table = np.array(sheets, dtype=np.float64).reshape(-1, len(missing))
-        return cls(keys, table[np.array(content["sheet"]["places"], dtype=np.intp)], numbers)
 
 
 @dataclass(frozen=True)
@@ -184,29 +157,6 @@ class AdditiveCategoricalProcess:
         equal = np.ones(len(rows))
         return replace(
             self, terms=terms, rows=rows, centre=0.0, weights=weights, robust_weights=equal
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "terms": [[list(t.keys), t.shape, t.deviation] for t in self.terms],
-            "noise": self.noise,
-            "rows": self.rows.to_json(),
-            "level": self.centre,
-            "weights": self.weights.tolist(),
-            "trust": self.robust_weights.tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The process that `to_json` wrote."""
-        return cls(
-            tuple(Term(tuple(keys), shape, size) for keys, shape, size in content["terms"]),
-            content["noise"],
-            KeyedRows.from_json(content["rows"]),
-            content["level"],
-            np.array(content["weights"], dtype=np.float64),
-            np.array(content["trust"], dtype=np.float64),
         )
 
 

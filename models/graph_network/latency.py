@@ -7,24 +7,23 @@ without one fold of the families. Errors on these folds calibrate the intervals;
 the members' geometric mean.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
 from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.codec import NOT_STORED
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.graph_network.batching import GraphBatches, RunGraphs
@@ -33,6 +32,7 @@ from forerun.models.graph_network.inference import GraphAnswers
 from forerun.models.graph_network.inputs import DOMAIN_FEATURES, PAIR_FEATURES, RUN_FEATURES
 from forerun.models.graph_network.training import torch_threads, train
 from forerun.models.networks.additive_model import (
+    COLUMNS,
     AdditiveLatencyModel,
     execution_mode,
     log_seconds_of,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-ENCODER, HEAD = "encoder.onnx", "head.onnx"
 OTHER_MODES_WEIGHT = 0.25
 """Weight of rows other than mixed-precision inference on a GPU in nchw."""
 _SEEDS_APART = 100
@@ -98,7 +97,7 @@ def silent(line: str) -> None:
 
 
 @dataclass(frozen=True)
-class GraphNetwork:
+class GraphNetwork(StoredPredictor):
     """Latency of networks on the kinds of devices, precisions and phases that were measured.
 
     Attributes:
@@ -121,7 +120,7 @@ class GraphNetwork:
     members: int = 3
     folds: int = 5
     shape: GraphShape = field(default_factory=GraphShape)
-    threads: int = 1
+    threads: int = field(default=1, metadata=NOT_STORED)
     calibrated: bool = True
     kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     encoder: bytes = b""
@@ -129,8 +128,9 @@ class GraphNetwork:
     intervals: Intervals | None = None
     domain: NetworkDomain = field(default_factory=NetworkDomain)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
-    progress: Callable[[str], None] = silent
+    progress: Callable[[str], None] = field(default=silent, metadata=NOT_STORED)
     name: ClassVar[str] = "graph_network"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": _FEATURES, "terms": COLUMNS}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -300,46 +300,6 @@ class GraphNetwork:
     def _has_seen(self, query: Query) -> bool:
         return query.device in self.domain.known or self.scalars.rows(query.device) >= ENOUGH_ROWS
 
-    def save(self, folder: Path) -> None:
-        """Write the predictor to a folder: two ONNX files, the rest as JSON."""
-        parameters = {
-            "seed": self.seed,
-            "members": self.members,
-            "folds": self.folds,
-            "shape": asdict(self.shape),
-            "features": _FEATURES,
-            "kernel_times": self.kernel_times.to_json(),
-            "intervals": self.intervals.to_json() if self.intervals else None,
-            "scalars": self.scalars.to_json(),
-            **self.domain.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-        (folder / ENCODER).write_bytes(self.encoder)
-        (folder / HEAD).write_bytes(self.head)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content = read_content(folder, cls.name)
-        FeatureRange.check_names(folder, _FEATURES, content["features"])
-        intervals = content["intervals"]
-        return cls(
-            seed=content["seed"],
-            members=content["members"],
-            folds=content["folds"],
-            shape=GraphShape(**content["shape"]),
-            kernel_times=AdditiveLatencyModel.from_json(content["kernel_times"]),
-            encoder=_part(folder / ENCODER),
-            head=_part(folder / HEAD),
-            intervals=Intervals.from_json(intervals) if intervals else None,
-            domain=NetworkDomain.from_json(content),
-            scalars=ShrunkScalars.from_json(content["scalars"]),
-        )
-
 
 def _times(training: TrainingRows, used: Mask) -> AdditiveLatencyModel:
     """The additive model fitted to the rows `used`."""
@@ -389,10 +349,3 @@ def _usual(query: Query) -> bool:
 
 def _breakdown(shares: Column, value: float) -> dict[str, float]:
     return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}
-
-
-def _part(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise BadArtifact(f"{file.parent} lacks {file.name}: {error}") from None

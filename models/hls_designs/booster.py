@@ -9,7 +9,6 @@ two designs are by the tree outputs of `within`, among others.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import coordinates
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
@@ -45,6 +44,7 @@ from forerun.models.hls_designs.gaussian_process import (
     spread_rows,
 )
 from forerun.models.hls_designs.support_set import SupportDesigns
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -97,7 +97,7 @@ BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
 
 
 @dataclass(frozen=True)
-class DesignBoost:
+class DesignBoost(StoredPredictor):
     """Predicts designs of programs in the training set, of unseen programs, and after adaptation.
 
     Attributes:
@@ -123,6 +123,7 @@ class DesignBoost:
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     support: Mapping[Key, SupportDesigns] = field(default_factory=dict)
     name: ClassVar[str] = "design_boost"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -185,8 +186,8 @@ class DesignBoost:
         support = dict(self.support)
         for key in sorted(set(keys)):
             rows = [row for row, other in enumerate(keys) if other == key]
-            support[key] = SupportDesigns(
-                tuple(measurements.queries[row] for row in rows),
+            support[key] = SupportDesigns.of(
+                [measurements.queries[row] for row in rows],
                 {m: v[rows] for m, v in measurements.values.items() if m in METRICS},
             )
         return replace(self, support=support)
@@ -288,54 +289,10 @@ class DesignBoost:
         parts[0] = unit_rows(parts[0])
         return spread_rows(np.hstack(parts), count, seed)
 
-    def _limits(self, key: Key, row: Column) -> tuple[str, ...]:
+    def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:
         if key in self.support or key in self.programs:
             return ()
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"
         unseen = f"no design of this program was measured; {others}"
-        return (unseen, *self.ranges.outside(row))
-
-    def save(self, folder: Path) -> None:
-        """Write the boosters as LightGBM text files and everything else as JSON."""
-        ranges = None if self.ranges is None else self.ranges.to_json()
-        parameters = {
-            "seed": self.seed,
-            "trees": dict(self.trees),
-            "calibrated": self.calibrated,
-            "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
-            "scales": self.scales,
-            "features": FEATURES,
-            "ranges": ranges,
-            "programs": self.programs,
-            "widths": {kind: dict(metrics) for kind, metrics in self.widths.items()},
-            "support": [designs.to_json() for designs in self.support.values()],
-        }
-        write_content(folder, self.name, parameters)
-        for name, bag in self.boosters.items():
-            bag.save(folder, name.replace("/", "-"))
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content = read_content(folder, cls.name)
-        FeatureRange.check_names(folder, FEATURES, content["features"])
-        support = [SupportDesigns.from_json(designs) for designs in content["support"]]
-        return cls(
-            seed=content["seed"],
-            trees=content["trees"],
-            calibrated=content["calibrated"],
-            boosters={
-                name: BoosterBag.load(folder, name.replace("/", "-"), count)
-                for name, count in content["boosters"].items()
-            },
-            scales=tuple(content["scales"]),
-            ranges=FeatureRange.from_json(content["ranges"]) if content["ranges"] else None,
-            programs=tuple((digest, tool) for digest, tool in content["programs"]),
-            widths=content["widths"],
-            support={program_key(designs.queries[0]): designs for designs in support},
-        )
+        return (Limit(unseen), *self.ranges.outside(row))

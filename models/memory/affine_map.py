@@ -5,7 +5,7 @@ convolution takes gigabytes for a moment, which a sampled peak contains only by 
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,10 +81,6 @@ class AffineMap:
         whole = np.zeros(matrix.shape[1])
         whole[free] = solved
         return cls(*whole.tolist())
-
-    def to_json(self) -> list[float]:
-        """Coefficients in the order of the attributes."""
-        return list(astuple(self))
 
 
 def _row(plan: MemoryPlan) -> tuple[float, ...]:

@@ -10,7 +10,6 @@ and has no nominal coverage.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -19,12 +18,11 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
-from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
-from forerun.models.memory.domain import concerning
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.limit import Limit
+from forerun.models.memory.domain import assumptions, concerning, inert_notes
 from forerun.models.memory.peak_memory import (
-    ENGINEERING,
     PEAK,
-    REFUSAL,
     RESERVED,
     Memory,
     plan_of,
@@ -38,7 +36,7 @@ CONTEXT = "; what the device takes outside the allocator is an engineering range
 
 
 @dataclass(frozen=True)
-class CalibratedMemory:
+class CalibratedMemory(StoredPredictor):
     """`Memory` with intervals from published set-ups where its own are not calibrated.
 
     Attributes:
@@ -103,28 +101,11 @@ class CalibratedMemory:
                 elif metric in self._measured(query):
                     share[metric][row] = COVERAGE
                 low[metric][row], high[metric][row] = least, most
-            limits[row] = self._limits(query, why, low[PEAK][row], base.limits[row])
+            limits[row] = (*self._limits(query, why, low[PEAK][row]), *inert_notes(queries[row]))
         coverage = {name: None if np.isnan(own).any() else COVERAGE for name, own in share.items()}
         return replace(
             base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
         )
-
-    def save(self, folder: Path) -> None:
-        """Write `base` to a folder of its own and the ranges as JSON."""
-        write_content(folder, self.name, {"ranges": self.ranges.to_json()})
-        self.base.save(folder / self.base.name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or holds another predictor.
-        """
-        ranges = PublishedRanges.from_json(read_content(folder, cls.name)["ranges"])
-        base = load_part(folder / Memory.name)
-        assert isinstance(base, Memory)
-        return cls(base, ranges)
 
     def _measured(self, query: Query) -> tuple[str, ...]:
         return self.ranges.metrics.get(stratum_of(query), ())
@@ -147,12 +128,11 @@ class CalibratedMemory:
             ranges[PEAK] = (least, max(most, reserved * factor + own_most))
         return ranges
 
-    def _limits(
-        self, query: Query, why: str | None, least_mib: float, base: Sequence[str]
-    ) -> tuple[str, ...]:
-        """Limit lines: those of `base`, with the line about its range replaced."""
-        line = self.ranges.line(query, why)
-        if why is None and PEAK not in self._measured(query):
-            line += CONTEXT
-        kept = [other for other in base if not other.startswith((ENGINEERING, REFUSAL))]
-        return (*refusals(query, least_mib), line, *kept)
+    def _limits(self, query: Query, why: str | None, least_mib: float) -> tuple[Limit, ...]:
+        """Limits as those of `base`, with what the interval was calibrated on."""
+        calibrated_on = self.ranges.calibrated_on(query, why)
+        calibrated = why is None and PEAK in self._measured(query)
+        if why is None and not calibrated:
+            calibrated_on += CONTEXT
+        own = Limit(calibrated_on, PEAK, "note" if calibrated else "outside")
+        return (*refusals(query, least_mib), own, *assumptions(query))

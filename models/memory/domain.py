@@ -7,7 +7,7 @@ but no convolution, and larger networks, other precisions and other training set
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from forerun.features.memory.attention import is_causal
 from forerun.features.memory.inert_options import without_inert
 from forerun.features.memory.plan import MemoryPlan
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.prediction import NO_EFFECT
+from forerun.models.limit import PEAK_MEMORY, Limit
 
 Matrix = NDArray[np.float64]
 BEYOND = 1.1
@@ -29,9 +29,14 @@ MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
 """Optimizers in the domain: Adam and SGD with momentum were measured, and the others have at most
 as many states."""
 
-GENERATES = (
-    "memory: of a network that generates text: logits of the last position, keys and values of the "
-    "graph's own tokens; `logits` and `cache_tokens` change that"
+GENERATES = Limit(
+    "of a network that generates text: logits of the last position, keys and values of the "
+    "graph's own tokens; `logits` and `cache_tokens` change that",
+    PEAK_MEMORY,
+    "note",
+)
+NO_DROPOUT = Limit(
+    "no dropout is counted, since the graph has none; `dropout` adds it", PEAK_MEMORY, "note"
 )
 
 
@@ -80,7 +85,7 @@ class MemoryDomain:
     def why_outside(
         self, query: Query, plan: MemoryPlan, features: NDArray[np.float64]
     ) -> str | None:
-        """Why a training query is outside the domain, for a limit line; None if it is inside.
+        """Why a training query is outside the domain, for a limit; None if it is inside.
 
         Args:
             query: a query about training.
@@ -106,30 +111,6 @@ class MemoryDomain:
         beyond = () if known is None else known.outside(features)
         return f"no network with such a share was measured: {beyond[0]}" if beyond else None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "largest_mib": dict(self.largest_mib),
-            "ranges": {
-                kind: {
-                    "names": list(span.names),
-                    "low": span.low.tolist(),
-                    "high": span.high.tolist(),
-                }
-                for kind, span in self.ranges.items()
-            },
-            "precisions": list(self.precisions),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The domain that `to_json` wrote."""
-        ranges = {
-            kind: FeatureRange(tuple(span["names"]), np.array(span["low"]), np.array(span["high"]))
-            for kind, span in content["ranges"].items()
-        }
-        return cls(dict(content["largest_mib"]), ranges, tuple(content["precisions"]))
-
 
 def concerning(query: Query) -> Query:
     """The query without the options that have no effect on its network."""
@@ -139,19 +120,24 @@ def concerning(query: Query) -> Query:
     return query if bare is network else replace(query, workload=bare)
 
 
-def inert_notes(query: Query) -> tuple[str, ...]:
-    """Notes about options without effect on the network, one line per reason."""
+def inert_notes(query: Query) -> tuple[Limit, ...]:
+    """Notes about options without effect on the network, one per reason."""
     network = query.workload
     assert isinstance(network, Network)
     lacks = without_inert(network)[1]
     return tuple(
-        f"memory: {', '.join(f'`{name}`' for name in names)} {NO_EFFECT}, which {why}"
+        Limit(
+            f"{', '.join(f'`{name}`' for name in names)} without effect on this network, "
+            f"which {why}",
+            PEAK_MEMORY,
+            "note",
+        )
         for why, names in lacks.items()
     )
 
 
-def set_up_notes(query: Query) -> tuple[str, ...]:
-    """Notes about assumptions of the plan where the set-up gives nothing, one line each."""
+def assumptions(query: Query) -> tuple[Limit, ...]:
+    """Notes that state what the plan assumes where the set-up gives nothing."""
     network = query.workload
     assert isinstance(network, Network)
     if network.phase == "inference":
@@ -161,5 +147,5 @@ def set_up_notes(query: Query) -> tuple[str, ...]:
     attends = any(op.kind == "attention" for op in network.graph.operators)
     embeds = any(op.kind == "embedding" for op in network.graph.operators)
     if setup.dropout is None and attends and embeds and not says_of_dropout(network.graph):
-        return ("memory: no dropout is counted, since the graph tells of none; `dropout` adds it",)
+        return (NO_DROPOUT,)
     return ()

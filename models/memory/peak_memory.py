@@ -9,13 +9,11 @@ and all intervals of inference, are engineering ranges without a nominal coverag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -23,13 +21,14 @@ from forerun.features.memory.execution import execution
 from forerun.features.memory.library_workspaces import cublas_workspace_mib
 from forerun.features.memory.plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.boosters import FittedPeaks, booster_features
-from forerun.models.memory.domain import MemoryDomain, concerning, inert_notes, set_up_notes
+from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
@@ -67,17 +66,15 @@ it needs. That of the timm jobs in GPUMemNet varies by -150 to +270 MiB about it
 FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
-ENGINEERING = "memory: an engineering range"
-NOT_CALIBRATED = f"{ENGINEERING}, no inference memory was measured for it"
-NO_TRAINING_PEAKS = f"{ENGINEERING}, this predictor was fitted on no training peaks"
-OUTSIDE = f"{ENGINEERING}, {{why}}"
-REFUSAL = "memory: at least"
-"""First words of the limit line for a run that cannot fit."""
-ELSEWHERE = "memory: training was measured on another device; a few rows of this one would tell"
+NO_INFERENCE_PEAKS = "no inference memory was measured for it"
+NO_TRAINING_PEAKS = "this predictor was fitted on no training peaks"
+ELSEWHERE = Limit(
+    "training was measured on another device; a few rows of this one would tell", PEAK
+)
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(StoredPredictor):
     """Device-level and allocator-level peaks on a GPU; `high` of a fitted peak is its p95.
 
     Attributes:
@@ -214,47 +211,6 @@ class Memory:
             row_coverage={PEAK: share},
         )
 
-    def save(self, folder: Path) -> None:
-        """Write coefficients, quantiles and boosters."""
-        parameters = {
-            "context_mib": self.context_mib,
-            "shares": self.shares.to_json(),
-            "training": self.training.to_json(),
-            "boosters": {kind: len(bag.texts) for kind, bag in self.residuals.items()},
-            "quantiles": None if self.quantiles is None else self.quantiles.to_json(),
-            "sheets": [list(figures) for figures in self.sheets],
-            "seed": self.seed,
-            "domain": self.domain.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-        for kind, bag in self.residuals.items():
-            bag.save(folder, f"residual-{kind}")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or holds another predictor.
-        """
-        content = read_content(folder, cls.name)
-        shares, context = ShrunkScalars.from_json(content["shares"]), content["context_mib"]
-        if "training" not in content:
-            return cls(context, shares)
-        if "domain" not in content:
-            raise BadArtifact(f"{folder} was fitted by an older version; fit it again.")
-        counts, quantiles = content["boosters"], content["quantiles"]
-        return cls(
-            context,
-            shares,
-            AffineMap(*content["training"]),
-            {kind: BoosterBag.load(folder, f"residual-{kind}", n) for kind, n in counts.items()},
-            None if quantiles is None else LogQuantiles.from_json(quantiles),
-            tuple(tuple(figures) for figures in content["sheets"]),
-            content["seed"],
-            MemoryDomain.from_json(content["domain"]),
-        )
-
     def _map(self, query: Query) -> AffineMap:
         if _phase(query) == "training":
             return self.training
@@ -270,13 +226,12 @@ class Memory:
         return mapped
 
     def _why_outside(self, query: Query, plan: MemoryPlan) -> str | None:
-        """Limit line for an interval that is not calibrated; None for a calibrated one."""
+        """Why the interval is not calibrated; None for a calibrated one."""
         if _phase(query) == "inference":
-            return NOT_CALIBRATED
+            return NO_INFERENCE_PEAKS
         if self.quantiles is None:
             return NO_TRAINING_PEAKS
-        why = self.domain.why_outside(query, plan, booster_features([plan])[0])
-        return None if why is None else OUTSIDE.format(why=why)
+        return self.domain.why_outside(query, plan, booster_features([plan])[0])
 
     def _range(
         self,
@@ -324,19 +279,19 @@ class Memory:
         parts["slack"] = peak - sum(parts.values())
         return parts
 
-    def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[str, ...]:
-        lines = list(refusals(query, least_mib))
+    def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[Limit, ...]:
+        limits = list(refusals(query, least_mib))
         if outside is not None:
-            lines.append(outside)
+            limits.append(Limit(f"an engineering range, {outside}", PEAK))
         elif not self.shares.rows(query.device):
             own = sheet(query.device) if query.device.has_sheet else None
             if own is None or not any(same_sheet(known, own) for known in self.sheets):
-                lines.append(ELSEWHERE)
-        return (*lines, *set_up_notes(query))
+                limits.append(ELSEWHERE)
+        return (*limits, *assumptions(query))
 
 
-def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
-    """The limit line for a run that cannot fit in the device's memory; nothing if it may fit.
+def refusals(query: Query, least_mib: float) -> tuple[Limit, ...]:
+    """The refusal of a run that cannot fit in the device's memory; nothing if it may fit.
 
     Args:
         query: a query on that device.
@@ -345,7 +300,8 @@ def refusals(query: Query, least_mib: float) -> tuple[str, ...]:
     memory_gib = query.device.memory_gib
     if memory_gib is None or least_mib <= memory_gib * 1024.0:
         return ()
-    return (f"{REFUSAL} {least_mib:,.0f} MiB, the device has {memory_gib:g} GiB",)
+    message = f"at least {least_mib:,.0f} MiB, the device has {memory_gib:g} GiB"
+    return (Limit(message, PEAK, "refusal"),)
 
 
 def _stratum(plan: MemoryPlan) -> str:

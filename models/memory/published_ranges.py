@@ -8,7 +8,7 @@ intervals are therefore symmetric in log space. Training and inference have sepa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,41 +119,14 @@ class PublishedRanges:
         unseen = sorted(options_of(query) - seen.options)
         return f"none of this kind with {unseen[0]}" if unseen else None
 
-    def line(self, query: Query, why_silent: str | None) -> str:
-        """The limit line that says what the interval of a query was calibrated on."""
+    def calibrated_on(self, query: Query, why_silent: str | None) -> str:
+        """The sentence that says what the interval of a query was calibrated on."""
         stratum = stratum_of(query)
         which = f"{stratum} " if stratum in self.metrics and stratum != SEVERAL else ""
         rows, sources = self.rows[stratum], self.sources[stratum]
-        text = f"memory: the range was calibrated on {rows} published {which}set-ups"
+        text = f"the range was calibrated on {rows} published {which}set-ups"
         text += f" of {sources} sources"
         return text if why_silent is None else f"{text}, {why_silent}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "widths": dict(self.widths),
-            "rows": dict(self.rows),
-            "sources": dict(self.sources),
-            "metrics": {stratum: list(names) for stratum, names in self.metrics.items()},
-            "kinds": {
-                kind: [seen.families, seen.largest_mib, sorted(seen.options)]
-                for kind, seen in self.kinds.items()
-            },
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The ranges that `to_json` wrote."""
-        return cls(
-            {stratum: float(width) for stratum, width in content["widths"].items()},
-            {stratum: int(count) for stratum, count in content["rows"].items()},
-            {stratum: int(count) for stratum, count in content["sources"].items()},
-            {stratum: tuple(names) for stratum, names in content["metrics"].items()},
-            {
-                kind: SeenKind(int(families), float(largest), frozenset(options))
-                for kind, (families, largest, options) in content["kinds"].items()
-            },
-        )
 
 
 def stratum_of(query: Query) -> str:

@@ -13,7 +13,6 @@ compiled, training, ...) has coefficients of its own, shrunk to those of its par
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,23 +222,6 @@ class AdditiveLatencyModel:
     @cached_property
     def _coefficients(self) -> Mapping[str, Column]:
         return {mode: np.exp(logs) for mode, logs in self.logs.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """Execution mode -> term -> logarithm of its coefficient."""
-        return {
-            mode: dict(zip(COLUMNS, logs.tolist(), strict=True)) for mode, logs in self.logs.items()
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Mapping[str, float]]) -> "AdditiveLatencyModel":
-        """The model that `to_json` wrote; a term that it lacks keeps its prior."""
-        known = list(zip(COLUMNS, _PRIOR.tolist(), strict=True))
-        return cls(
-            {
-                mode: np.array([float(logs.get(name, prior)) for name, prior in known])
-                for mode, logs in content.items()
-            }
-        )
 
 
 def root_shares(terms: Matrix) -> Matrix:

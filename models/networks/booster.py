@@ -9,7 +9,6 @@ adds the residuals that both leave on similar networks (`NetworkResiduals`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -20,10 +19,12 @@ from forerun.data.query import Query
 from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.codec import NOT_STORED
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
 from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
@@ -71,7 +72,7 @@ class _Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NetworkBoost:
+class NetworkBoost(StoredPredictor):
     """Latency of networks on the kinds of devices, precisions and phases that were measured.
 
     Attributes:
@@ -93,7 +94,7 @@ class NetworkBoost:
 
     seed: int = 0
     trees: int = 400
-    threads: int = 1
+    threads: int = field(default=1, metadata=NOT_STORED)
     calibrated: bool = True
     kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
@@ -106,6 +107,7 @@ class NetworkBoost:
     support_gp: SupportGP = field(default_factory=SupportGP)
     scale: Standardizer | None = None
     name: ClassVar[str] = "network_boost"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES, "terms": COLUMNS}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -282,68 +284,20 @@ class NetworkBoost:
 
     def _limits(
         self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
-    ) -> list[tuple[str, ...]]:
+    ) -> list[tuple[Limit, ...]]:
         assert self.mixes is not None
         checked, fused = rows.features[:, RANGED], _fused(rows)
         limits = []
         for row, query in enumerate(queries):
             adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
-            lines = self.domain.limits(query, checked[row], adapted)
+            own = self.domain.limits(query, checked[row], adapted)
             if query.device.kind == "gpu" and answer.novelty[row] > self.domain.farthest:
                 differs = self.mixes.nearest_difference(
                     rows.features[row], answer.terms[row], bool(fused[row])
                 )
-                lines = (*lines, self.domain.far_line(float(answer.novelty[row]), differs))
-            limits.append((*lines, *self.support_gp.limits(query.device)))
+                own = (*own, self.domain.far_limit(float(answer.novelty[row]), differs))
+            limits.append((*own, *self.support_gp.limits(query.device)))
         return limits
-
-    def save(self, folder: Path) -> None:
-        """Write the predictor to a folder: boosters as LightGBM text, the rest as JSON."""
-        assert self.ranges is not None
-        parameters = {
-            "seed": self.seed,
-            "trees": self.trees,
-            "terms": list(COLUMNS),
-            "kernel_times": self.kernel_times.to_json(),
-            "boosters": {name: len(bag.texts) for name, bag in self.boosters.items()},
-            "ranges": self.ranges.to_json(),
-            "intervals": self.intervals.to_json() if self.intervals else None,
-            "mixes": self.mixes.to_json() if self.mixes else None,
-            "residuals": self.residuals.to_json(),
-            "width_law": list(self.width_law),
-            "few_rows": self.support_gp.to_json(),
-            "scale": self.scale.to_json() if self.scale else None,
-            **self.domain.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-        for name, bag in self.boosters.items():
-            bag.save(folder, name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content = read_content(folder, cls.name)
-        FeatureRange.check_names(folder, FEATURES, content["ranges"]["names"])
-        FeatureRange.check_names(folder, COLUMNS, content["terms"])
-        intervals = content["intervals"]
-        return cls(
-            seed=content["seed"],
-            trees=content["trees"],
-            kernel_times=AdditiveLatencyModel.from_json(content["kernel_times"]),
-            boosters={n: BoosterBag.load(folder, n, c) for n, c in content["boosters"].items()},
-            intervals=Intervals.from_json(intervals) if intervals else None,
-            ranges=FeatureRange.from_json(content["ranges"]),
-            domain=NetworkDomain.from_json(content),
-            mixes=KernelMixes.from_json(content["mixes"]) if content["mixes"] else None,
-            residuals=NetworkResiduals.from_json(content.get("residuals", {})),
-            width_law=WidthLaw(*content["width_law"]),
-            support_gp=SupportGP.from_json(content["few_rows"]),
-            scale=Standardizer.from_json(content["scale"]) if content["scale"] else None,
-        )
 
 
 def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:

@@ -19,6 +19,7 @@ from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
 from forerun.models.networks.booster import NetworkBoost
@@ -44,14 +45,14 @@ class DeviceTimes(NamedTuple):
     Attributes:
         seconds: (n,) predicted device time.
         low, high: (n,) distances of the interval's bounds from the logarithm of `seconds`.
-        limits: for each network, sentences about what is outside the training range.
+        limits: what is outside the training range, for each network.
         breakdowns: for each network, operator class -> ms; these add up to `seconds`.
     """
 
     seconds: Column
     low: Column
     high: Column
-    limits: list[tuple[str, ...]]
+    limits: list[tuple[Limit, ...]]
     breakdowns: list[Mapping[str, float]]
 
 
@@ -100,7 +101,7 @@ class DeviceTime:
         """
         requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
         logs, below, above, extra = np.zeros((4, len(queries)))
-        limits: list[tuple[str, ...]] = [()] * len(queries)
+        limits: list[tuple[Limit, ...]] = [()] * len(queries)
         breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
         for source in (NETWORKS, OPERATORS):
             selected = [request for request in requests if request.source == source]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,9 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import DEVICE_RATIOS, assumed, chip_of, device_ratios
-from forerun.models.domain.device_novelty import device_position, novel_lines
+from forerun.models.domain.device_novelty import device_position, novelty_limits
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.limit import LATENCY, Limit
 
 Column = NDArray[np.float64]
 
@@ -73,8 +73,8 @@ class NetworkDomain:
             return False
         return network.precision not in _NARROW and _training_condition(query) in self.trained_on
 
-    def limits(self, query: Query, features: Column, adapted: bool = False) -> tuple[str, ...]:
-        """One sentence for each property of a query that is outside the training domain.
+    def limits(self, query: Query, features: Column, adapted: bool = False) -> tuple[Limit, ...]:
+        """One limit for each property of a query that is outside the training domain.
 
         Args:
             query: a network that `answers` accepts.
@@ -83,7 +83,8 @@ class NetworkDomain:
         """
         network, device = query.workload, query.device
         assert isinstance(network, Network)
-        lines = []
+        lines: list[str] = []
+        ranges: list[Limit] = []
         precisions = self.precisions.get(device.kind, ())
         if network.precision not in precisions:
             lines.append(f"precision is {network.precision}, training saw {', '.join(precisions)}")
@@ -94,62 +95,35 @@ class NetworkDomain:
             names = ", ".join(sorted(unknown))
             lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
         if device.kind == "gpu" and np.isfinite(self.farthest):
-            lines.extend(() if adapted else self._device_lines(device))
+            ranges.extend(() if adapted else self._device_limits(device))
         elif device.kind in self.domains:
-            lines.extend(self.domains[device.kind].outside(features))
+            ranges.extend(self.domains[device.kind].outside(features, LATENCY))
             if not adapted and device not in self.known and device.kind in self.device_ranges:
                 ratios = device_ratios(chip_of(device, network.precision))
-                lines.extend(self.device_ranges[device.kind].outside(ratios))
-        lines.extend(f"{figure} is not on the device's sheet" for figure in assumed(device))
-        return tuple(lines)
+                ranges.extend(self.device_ranges[device.kind].outside(ratios, LATENCY))
+        assumptions = [f"{figure} is not on the device's sheet" for figure in assumed(device)]
+        first, last = ([Limit(line, LATENCY) for line in part] for part in (lines, assumptions))
+        return (*first, *ranges, *last)
 
-    def _device_lines(self, device: Device) -> tuple[str, ...]:
-        """A sentence where a GPU is unlike every GPU of the training rows."""
+    def _device_limits(self, device: Device) -> tuple[Limit, ...]:
+        """A limit where a GPU is unlike every GPU of the training rows."""
         if device in self.known or not self.positions:
             return ()
-        return novel_lines(device, map(np.array, self.positions))
+        return novelty_limits(device, map(np.array, self.positions))
 
-    def far_line(self, novelty: float, differs: str) -> str:
-        """The sentence for a network whose kernels are unlike those of the training networks.
+    def far_limit(self, novelty: float, differs: str) -> Limit:
+        """The limit for a network whose kernels are unlike those of the training networks.
 
         Args:
             novelty: distance to the nearest training network.
             differs: name of the kind of kernel whose share of the time differs most.
         """
-        return (
+        message = (
             f"the network's kernels are unlike those of the training networks, most of all the "
             f"share of {differs}: {novelty:.2f} away from the nearest, up to "
             f"{self.farthest:.2f} is in domain"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "domains": {k: r.to_json() for k, r in self.domains.items()},
-            "device_ranges": {k: r.to_json() for k, r in self.device_ranges.items()},
-            "known": self.known.sheets,
-            "trained_on": sorted(self.trained_on),
-            "precisions": dict(self.precisions),
-            "positions": self.positions,
-            "farthest": self.farthest if np.isfinite(self.farthest) else None,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "NetworkDomain":
-        """The domain that `to_json` wrote."""
-        ranges = {
-            name: {k: FeatureRange.from_json(r) for k, r in content[name].items()}
-            for name in ("domains", "device_ranges")
-        }
-        return cls(
-            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
-            domains=ranges["domains"],
-            device_ranges=ranges["device_ranges"],
-            trained_on=frozenset((t[0], t[1], t[2]) for t in content["trained_on"]),
-            precisions={k: tuple(v) for k, v in content["precisions"].items()},
-            positions=tuple(tuple(p) for p in content["positions"]),
-            farthest=float("inf") if content["farthest"] is None else content["farthest"],
-        )
+        return Limit(message, LATENCY, "outside", "kernel_mix_novelty", novelty, 0.0, self.farthest)
 
 
 def _training_condition(query: Query) -> tuple[str, str, str]:

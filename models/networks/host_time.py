@@ -9,7 +9,7 @@ have normal priors (`TERMS`), and fitting is Bayesian linear regression.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,24 +186,6 @@ class HostTime:
         means = np.array([e.mean for e in known])
         variances = np.array([e.variance for e in known])
         return float(means.mean()), float(variances.mean() + means.var())
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "terms": list(TERMS),
-            "mean": self.mean.tolist(),
-            "covariance": self.covariance.tolist(),
-            "levels": [[e.sheet, e.modern, e.mean, e.variance] for e in self.effects],
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The model that `to_json` wrote."""
-        effects = tuple(
-            HostEffect(tuple(known), bool(modern), float(mean), float(variance))
-            for known, modern, mean, variance in content["levels"]
-        )
-        return cls(np.array(content["mean"]), np.array(content["covariance"]), effects)
 
 
 def _modern(query: Query) -> bool:

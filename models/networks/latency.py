@@ -8,8 +8,7 @@ little more than the longer of the two.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.support_gp import SupportGP
-from forerun.models.artifact.sealed_folder import load_part, read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.limit import Limit
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
     NETWORKS,
@@ -26,7 +26,7 @@ from forerun.models.networks.device_time import (
     DeviceTime,
     DeviceTimes,
 )
-from forerun.models.networks.host_time import HostTime
+from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
@@ -59,7 +59,7 @@ class _Times(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NetworkLatency:
+class NetworkLatency(StoredPredictor):
     """Latency of networks from device and host time; single kernels go to `OperatorBoost`.
 
     Attributes:
@@ -75,6 +75,7 @@ class NetworkLatency:
     host: HostTime = field(default_factory=HostTime)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"terms of the host's time": tuple(TERMS)}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class NetworkLatency:
         """
         n = len(queries)
         values, low, high = np.zeros(n), np.full(n, np.nan), np.full(n, np.nan)
-        limits: list[tuple[str, ...]] = [()] * n
+        limits: list[tuple[Limit, ...]] = [()] * n
         breakdowns: list[Mapping[str, float]] = [{}] * n
         joined = np.array([_runs_on_gpu(q) for q in queries], dtype=np.bool_)
         for rows, answer in self._plain(queries, np.flatnonzero(~joined).tolist()):
@@ -303,34 +304,6 @@ class NetworkLatency:
         return self.device_time.at_filling_batches(
             networks.take(kept), own[kept] ** (1.0 / OVERLAP)
         )
-
-    def save(self, folder: Path) -> None:
-        """Write each part to a folder of its own, and the host model as JSON."""
-        write_content(
-            folder,
-            self.name,
-            {
-                "parts": [part.name for part in self.parts],
-                "host": self.host.to_json(),
-                "widths": self.widths,
-            },
-        )
-        for part in self.parts:
-            part.save(folder / part.name)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content: Mapping[str, Any] = read_content(folder, cls.name)
-        networks, operators = (load_part(folder / Path(name).name) for name in content["parts"])
-        assert isinstance(networks, NetworkBoost)
-        assert isinstance(operators, OperatorBoost)
-        below, above = content["widths"]
-        return cls(networks, operators, HostTime.from_json(content["host"]), (below, above))
 
 
 def _runs_on_gpu(query: Query) -> bool:

@@ -6,9 +6,8 @@ its matrix products. Errors on held-out families of networks grow with this dist
 intervals. A network farther away than nearly all held-out families is outside the training domain.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ class KernelMixes:
         kept = []
         for candidates in (positions[fused], positions[~fused]):
             order = np.random.default_rng(0).permutation(len(candidates))[:KEPT]
-            # Rounded as in `to_json`, so that loaded mixes give the same distances.
+            # Rounded, so that artifacts are small.
             sample = candidates[np.sort(order)].astype(np.float16)
             kept.append(sample.astype(np.float64).round(4))
         return cls(plain.centre, plain.spread, kept[0], kept[1])
@@ -117,23 +116,3 @@ class KernelMixes:
         """
         figures = (features[:, _FIGURES_AT] - self.centre) / self.spread
         return np.hstack([np.sqrt(root_shares(terms)), FIGURE_WEIGHT * figures])
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists; positions rounded to four decimals."""
-        return {
-            "centre": self.centre.tolist(),
-            "spread": self.spread.tolist(),
-            "fused": self.fused.round(4).tolist(),
-            "eager": self.eager.round(4).tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The mixes that `to_json` wrote."""
-        width = len(ROOTS) + len(FIGURES)
-        return cls(
-            np.array(content["centre"], dtype=np.float64),
-            np.array(content["spread"], dtype=np.float64),
-            np.array(content["fused"], dtype=np.float64).reshape(-1, width),
-            np.array(content["eager"], dtype=np.float64).reshape(-1, width),
-        )

@@ -8,11 +8,10 @@ positions of `forerun.models.networks.novelty.KernelMixes` adds these residuals 
 for similar networks; far from all training networks its mean is zero.
 """
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +39,14 @@ class Residuals:
     """The process of one execution mode.
 
     Attributes:
-        positions: (k, d) positions of the training networks, one for each network and device.
-        weights: (k,) dual weights: the inverse covariance times the residuals.
+        position_steps: (k, d) positions of the training networks, one for each network and device,
+            in multiples of `STEP`.
+        weight_steps: (k,) dual weights, which are the inverse covariance times the residuals, in
+            multiples of `STEP`.
     """
 
-    positions: Matrix
-    weights: Column
+    position_steps: NDArray[np.int16]
+    weight_steps: NDArray[np.int32]
 
     @classmethod
     def of(cls, positions: Matrix, residuals: Column) -> Self:
@@ -53,12 +54,23 @@ class Residuals:
         from scipy.linalg import solve
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-        rounded = np.round(np.clip(positions, -FARTHEST, FARTHEST) / STEP) * STEP
-        covariance = cls(rounded, np.zeros(len(rounded)))._correlation(rounded)
+        steps = np.round(np.clip(positions, -FARTHEST, FARTHEST) / STEP).astype(np.int16)
+        prior = cls(steps, np.zeros(len(steps), dtype=np.int32))
+        covariance = prior._correlation(prior.positions)
         covariance[np.diag_indices_from(covariance)] += NOISE
         with threadpool_limits(1):
             weights = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
-        return cls(rounded, np.round(weights / STEP) * STEP)
+        return cls(steps, np.round(weights / STEP).astype(np.int32))
+
+    @cached_property
+    def positions(self) -> Matrix:
+        """(k, d) positions of the training networks."""
+        return np.asarray(self.position_steps * STEP, dtype=np.float64)
+
+    @cached_property
+    def weights(self) -> Column:
+        """(k,) dual weights."""
+        return np.asarray(self.weight_steps * STEP, dtype=np.float64)
 
     def at(self, positions: Matrix) -> Column:
         """Posterior mean of the residual at n positions, in log units, shape (n,)."""
@@ -124,36 +136,3 @@ class NetworkResiduals:
             if len(rows):
                 mean[rows] = process.at(positions[rows])
         return mean
-
-    def to_json(self) -> dict[str, Any]:
-        """Positions and weights in multiples of `STEP`, as base64 of 16- and 32-bit integers."""
-        return {
-            mode: {
-                "shape": list(process.positions.shape),
-                "places": _packed(process.positions, "<i2"),
-                "weights": _packed(process.weights, "<i4"),
-            }
-            for mode, process in self.by_mode.items()
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The processes that `to_json` wrote."""
-        return cls(
-            {
-                mode: Residuals(
-                    _unpacked(stored["places"], "<i2", stored["shape"]),
-                    _unpacked(stored["weights"], "<i4", stored["shape"][:1]),
-                )
-                for mode, stored in content.items()
-            }
-        )
-
-
-def _packed(values: NDArray[np.float64], kind: str) -> str:
-    return base64.b64encode(np.round(values / STEP).astype(kind).tobytes()).decode()
-
-
-def _unpacked(text: str, kind: str, shape: Sequence[int]) -> NDArray[np.float64]:
-    whole = np.frombuffer(base64.b64decode(text), dtype=kind).reshape(shape)
-    return np.asarray(whole.astype(np.float64) * STEP)

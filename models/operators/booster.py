@@ -10,7 +10,6 @@ not average out in a network, errors of single shapes do.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -35,16 +34,15 @@ from forerun.features.operators.query_table import gather
 from forerun.features.operators.table import OperatorTable
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
-from forerun.models.artifact.sealed_folder import read_content, write_content
-from forerun.models.domain.device_novelty import device_position, novel_lines, novelty_of
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.domain.device_novelty import device_position, novelty_limits, novelty_of
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.operators.family_boosters import (
     DeviceBoosters,
     family_ms,
     fit_devices,
-    load_devices,
     mixed_ratio,
-    save_devices,
 )
 from forerun.models.operators.held_out_errors import errors_by_others, held_out_errors
 from forerun.models.operators.intervals import ErrorComponents, HeldOut, calibrate, site_keys
@@ -61,7 +59,7 @@ Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class OperatorBoost:
+class OperatorBoost(StoredPredictor):
     """Latency of kernels, and of networks as sums of kernels.
 
     Attributes:
@@ -93,6 +91,9 @@ class OperatorBoost:
     kernels: SupportGP = field(default_factory=SupportGP)
     networks: SupportGP = field(default_factory=SupportGP)
     name: ClassVar[str] = "operator_boost"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        f"features of {family}": FEATURES[family] for family in FAMILIES
+    }
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -287,69 +288,28 @@ class OperatorBoost:
             errors += held_out_errors(rows, on_device, str(device), list(experts.values()), 0.0)
         return errors
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         precision, device = query.run.precision, query.device
-        lines = []
+        limits = []
         if self.precisions and precision not in self.precisions:
-            lines.append(f"precision is {precision}, training saw {', '.join(self.precisions)}")
+            saw = ", ".join(self.precisions)
+            limits.append(Limit(f"precision is {precision}, training saw {saw}", LATENCY))
         enough = max(self.kernels.rows(device), self.networks.rows(device)) >= ENOUGH_ROWS
         if device not in self.known and not enough and self.domain is not None:
             if device.kind == "gpu":
-                lines.extend(novel_lines(device, [np.array(e.position) for e in self.experts]))
+                limits.extend(novelty_limits(device, [np.array(e.position) for e in self.experts]))
             else:
-                lines.extend(self.domain.outside(device_ratios(device, precision)))
-        lines.extend(f"{name} is not on the device's sheet" for name in assumed(device))
-        lines.extend((*self.kernels.limits(device), *self.networks.limits(device)))
+                ratios = device_ratios(device, precision)
+                limits.extend(self.domain.outside(ratios, LATENCY))
+        missing = (f"{name} is not on the device's sheet" for name in assumed(device))
+        limits.extend(Limit(line, LATENCY) for line in missing)
+        limits.extend((*self.kernels.limits(device), *self.networks.limits(device)))
         unknown = query.run.graph.unknown if query.run.kind == "network" else {}
         if unknown:
             names = ", ".join(sorted(unknown))
-            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
-        return tuple(lines)
-
-    def save(self, folder: Path) -> None:
-        """Write the predictor to a folder: boosters as LightGBM text, the rest as JSON."""
-        folder.mkdir(parents=True, exist_ok=True)
-        parameters = {
-            "seed": self.seed,
-            "bag": self.bag,
-            "trees": self.trees,
-            "experts": save_devices(self.experts, folder),
-            "features": {family: list(FEATURES[family]) for family in FAMILIES},
-            "components": self.components.to_json() if self.components else None,
-            "known": self.known.sheets,
-            "domain": self.domain.to_json() if self.domain else None,
-            "precisions": self.precisions,
-            "scales": {family: scale.to_json() for family, scale in self.scales.items()},
-            "kernels": self.kernels.to_json(),
-            "networks": self.networks.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content = read_content(folder, cls.name)
-        for family in FAMILIES:
-            FeatureRange.check_names(folder, FEATURES[family], content["features"][family])
-        return cls(
-            seed=content["seed"],
-            bag=content["bag"],
-            trees=content["trees"],
-            experts=tuple(load_devices(folder, content["experts"])),
-            components=(
-                ErrorComponents.from_json(content["components"]) if content["components"] else None
-            ),
-            known=KnownDevices(tuple(tuple(s) for s in content["known"])),
-            domain=FeatureRange.from_json(content["domain"]) if content["domain"] else None,
-            precisions=tuple(content["precisions"]),
-            scales={f: Standardizer.from_json(s) for f, s in content["scales"].items()},
-            kernels=SupportGP.from_json(content["kernels"]),
-            networks=SupportGP.from_json(content["networks"]),
-        )
+            line = f"{sum(unknown.values())} operators are of no known kind: {names}"
+            limits.append(Limit(line, LATENCY))
+        return tuple(limits)
 
 
 def _domain(queries: Sequence[Query]) -> FeatureRange:

@@ -7,9 +7,8 @@ similar devices. Matrix products (batched and linear) are predicted by the mean 
 booster and of one fitted to both families, which helps a family with unreliable rows on a device.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -134,26 +133,6 @@ class DeviceBoosters:
         own = _OWN_WEIGHT if np.abs(position - self.position).max() < 1e-6 else 1.0
         return own * self.unlimited[family] * (similar + BACKGROUND.get(family, _BACKGROUND))
 
-    def to_json(self) -> dict[str, Any]:
-        """Position, shares and the number of boosters; `save_devices` writes the boosters."""
-        sizes = {name: len(bag.texts) for name, bag in self.bags.items()}
-        return {"position": self.position, "unlimited": dict(self.unlimited), "bags": sizes}
-
-    @classmethod
-    def load(cls, folder: Path, number: int, content: Mapping[str, Any]) -> Self:
-        """The boosters that `to_json` described, read from `folder`.
-
-        Args:
-            folder: where `save_devices` wrote the boosters.
-            number: position of the device among those saved.
-            content: as written by `to_json`.
-        """
-        bags = {
-            name: BoosterBag.load(folder, f"{name}-{number}", count)
-            for name, count in content["bags"].items()
-        }
-        return cls(tuple(content["position"]), bags, dict(content["unlimited"]))
-
 
 def fit_devices(
     rows: OperatorRows, chosen: NDArray[np.bool_], *, trees: int, seeds: Sequence[int]
@@ -271,17 +250,3 @@ def _fit_bag(
         trees=trees,
         seeds=seeds,
     )
-
-
-def save_devices(experts: Sequence[DeviceBoosters], folder: Path) -> list[dict[str, Any]]:
-    """Write boosters as text to `folder`; return the JSON content that `load_devices` needs."""
-    for number, expert in enumerate(experts):
-        for name, bag in expert.bags.items():
-            bag.save(folder, f"{name}-{number}")
-    return [expert.to_json() for expert in experts]
-
-
-def load_devices(folder: Path, contents: Sequence[Mapping[str, Any]]) -> Iterator[DeviceBoosters]:
-    """Read the boosters of each training device that `save_devices` wrote."""
-    for number, content in enumerate(contents):
-        yield DeviceBoosters.load(folder, number, content)

@@ -13,7 +13,7 @@ devices, never rows. For variance components see Searle, Casella, McCulloch: "Va
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,10 +111,6 @@ class Shared:
         sampling = sampling + 2.0 * (family**2).sum(axis=1) / (self.freedom + 1.0 + PRIOR_DEVICES)
         return device + family.sum(axis=1), sampling
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"device": self.device, "families": dict(self.families), "freedom": self.freedom}
-
 
 @dataclass(frozen=True)
 class ErrorComponents:
@@ -183,27 +179,6 @@ class ErrorComponents:
             parts = own[groups[1].astype(np.intp)] * group_shares**2
             variance += np.bincount(groups[0].astype(np.intp), weights=parts, minlength=size)
         return variance
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries."""
-        return {
-            "seen": self.seen.to_json(),
-            "unseen": self.unseen.to_json(),
-            "site": dict(self.site),
-            "kernel": dict(self.kernel),
-            "coverage": self.coverage,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The components that `to_json` wrote."""
-        return cls(
-            Shared(**content["seen"]),
-            Shared(**content["unseen"]),
-            content["site"],
-            content["kernel"],
-            float(content["coverage"]),
-        )
 
 
 def novelty_share(novelty: float | Column) -> Column:

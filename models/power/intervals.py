@@ -9,7 +9,7 @@ are few, it is multiplied by the ratio of the Student t to the normal quantile.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,15 +74,6 @@ class LawIntervals:
             if name in self.reach:
                 return self.reach[name]
         return ANYTHING
-
-    def to_json(self) -> dict[str, float]:
-        """A plain dictionary."""
-        return dict(self.reach)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "LawIntervals":
-        """The intervals that `to_json` wrote."""
-        return cls({name: float(reach) for name, reach in content.items()})
 
 
 def ends(

@@ -14,7 +14,7 @@ effects; the same chip on another board has the effects of that chip.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,20 +176,6 @@ class PowerLaw:
 
     def _effect(self, silicon: Sheet) -> SiliconEffect | None:
         return next((e for e in self.effects if same_sheet(e.silicon, silicon)), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        return {
-            "terms": list(TERMS),
-            "coefficients": list(self.coefficients),
-            "effects": [[e.silicon, e.waiting, e.dynamic, e.host] for e in self.effects],
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The law that `to_json` wrote."""
-        effects = (SiliconEffect(tuple(key), *row) for key, *row in content["effects"])
-        return cls(tuple(content["coefficients"]), tuple(effects))
 
 
 def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]) -> Demand:

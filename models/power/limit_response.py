@@ -7,7 +7,7 @@ applies where no run under a limit was measured. Its own error widens the interv
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.models.conformal.intervals import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.limit import Limit
 from forerun.models.power.limit_physics import clock, demand, followed_power, stretched
 from forerun.models.prediction import Predictions
 
@@ -34,12 +35,11 @@ DEPTHS: Final = (0.6, 0.8, 1.0)
 """Boundaries of the strata of residuals: limit over power without a limit."""
 
 BORROWED: Final = (
-    "power: what a limit does to it was learnt from training jobs on other GPUs",
-    "power limit: what it does to time was learnt from training jobs on other GPUs",
+    Limit("what a limit does to it was learnt from training jobs on other GPUs", POWER),
+    Limit("power limit: what it does to time was learnt from training jobs on other GPUs", TIME),
 )
-NO_POWER: Final = "power limit: left out, for no power is known here"
-NO_TDP: Final = "power limit: left out, for the device's design power is not known"
-NO_CUT: Final = "power limit: {limit:g} W is above the design power of {tdp:g} W: taken as none"
+NO_POWER: Final = Limit("power limit: left out, for no power is known here", TIME)
+NO_TDP: Final = Limit("power limit: left out, for the device's design power is not known", TIME)
 
 _ERRORS: Final = {
     POWER: LogQuantiles(
@@ -131,7 +131,7 @@ class LimitResponse:
         power = answer.at("values", POWER, row)
         if limit is not None and tdp is not None and limit >= tdp:
             if limit > tdp:
-                answer.limits[row] += (NO_CUT.format(limit=limit, tdp=tdp),)
+                answer.limits[row] += (above_design_power(limit, tdp),)
             return
         if limit is None or tdp is None or not power > 0.0:
             answer.limits[row] += (NO_TDP if tdp is None else NO_POWER,)
@@ -152,8 +152,8 @@ class LimitResponse:
         answer.stretch(row, times, self._error(TIME, stratum))
         answer.limits[row] += self.limits(query.device)
 
-    def limits(self, device: Device) -> tuple[str, ...]:
-        """Limit lines for any power limit on a device outside the training set."""
+    def limits(self, device: Device) -> tuple[Limit, ...]:
+        """Limits for any power limit on a device outside the training set."""
         known = device.has_sheet and any(same_sheet(sheet(device), own) for own in self.sheets)
         return () if known else BORROWED
 
@@ -162,19 +162,6 @@ class LimitResponse:
         low, high = bounds.get(stratum, bounds[POOLED])
         return min(low, 0.0), max(high, 0.0)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        errors = {metric: bounds.to_json() for metric, bounds in self.errors.items()}
-        law = {name: getattr(self, name) for name in LAW}
-        return {**law, "errors": errors, "sheets": [list(figures) for figures in self.sheets]}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The response that `to_json` wrote."""
-        errors = {m: LogQuantiles.from_json(own) for m, own in content["errors"].items()}
-        sheets = tuple(tuple(figures) for figures in content["sheets"])
-        return cls(**{**content, "errors": errors, "sheets": sheets})
-
 
 def binds(query: Query) -> bool:
     """Whether the query sets a power limit below the design power, or that power is unknown."""
@@ -182,12 +169,22 @@ def binds(query: Query) -> bool:
     return limit is not None and (tdp is None or limit < tdp)
 
 
-def too_low(limit_w: float, tdp_w: float) -> tuple[str, ...]:
-    """A limit line where the power limit is too low for a prediction; otherwise nothing."""
+def above_design_power(limit_w: float, tdp_w: float) -> Limit:
+    """The note for a power limit above the design power, W, which limits nothing."""
+    return Limit(
+        f"power limit: {limit_w:g} W is above the design power of {tdp_w:g} W: taken as none",
+        TIME,
+        "note",
+    )
+
+
+def too_low(limit_w: float, tdp_w: float) -> tuple[Limit, ...]:
+    """A refusal where the power limit is too low for a prediction; otherwise nothing."""
     if limit_w >= LOWEST * tdp_w:
         return ()
     share = f"{limit_w:g} W is {limit_w / tdp_w:.0%} of the design power"
-    return (f"power limit: {share}, nothing below {LOWEST:.0%} was measured or is answered",)
+    message = f"power limit: {share}, nothing below {LOWEST:.0%} was measured or is answered"
+    return (Limit(message, TIME, "refusal"),)
 
 
 def depth(limit_w: float, power_w: float) -> str:
@@ -207,7 +204,7 @@ class _Columns:
         for part in ("low", "high"):
             for metric in (POWER, TIME):
                 self.columns[part].setdefault(metric, np.full(n, np.nan))
-        self.limits: list[tuple[str, ...]] = list(free.limits) if free.limits else [()] * n
+        self.limits: list[tuple[Limit, ...]] = list(free.limits) if free.limits else [()] * n
 
     def at(self, part: str, metric: str, row: int) -> float:
         column = self.columns[part].get(metric)

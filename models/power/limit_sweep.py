@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
+from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
 from forerun.models.predictor import Predictor
 
@@ -23,7 +24,7 @@ class LimitedRun:
         saving: 1 minus energy over that at the highest limit of the sweep.
         on_front: whether the run is on the Pareto front of time and energy: no other limit is at
             least as good in both and better in one.
-        limits: limit lines of the prediction; empty inside the training range.
+        limits: limits of the prediction; empty inside the training range.
     """
 
     limit_w: float
@@ -33,7 +34,7 @@ class LimitedRun:
     slow_down: float
     saving: float
     on_front: bool
-    limits: tuple[str, ...]
+    limits: tuple[Limit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
     for metric, words in (("latency_ms", "time"), ("power_w", "power")):
         for limit, answer in zip(wanted, answers, strict=True):
             if metric not in answer.estimates:
-                why = "".join(f" ({line})" for line in answer.limits if "is answered" in line)
+                refusals = [own for own in answer.limits if own.severity == "refusal"]
+                why = "".join(f" ({own})" for own in refusals)
                 raise UnanswerableQuery(f"No {words} is known for this at {limit:g} W{why}.")
     times = [answer.estimates["latency_ms"] for answer in answers]
     powers = [answer.estimates["power_w"] for answer in answers]

@@ -6,9 +6,8 @@ boosters (`forerun.models.power.operator_booster`), which are more accurate ther
 elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -20,10 +19,10 @@ from forerun.data.workload import Kernel
 from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatures, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import LogQuantiles
-from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import POWER, Limit
 from forerun.models.power.held_out_errors import (
     adapted_chips,
     held_out_chips,
@@ -55,7 +54,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class OperatorPower:
+class OperatorPower(StoredPredictor):
     """Average power of operators and networks on GPUs.
 
     Attributes:
@@ -83,6 +82,10 @@ class OperatorPower:
     measured: MeasuredRuns = field(default_factory=MeasuredRuns)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     name: ClassVar[str] = "operator_power"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "features": POWER_FEATURES,
+        "terms": tuple(TERMS),
+    }
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -197,72 +200,24 @@ class OperatorPower:
         same = query.run.precision in self.measured.precisions and is_network(query)
         return "seen" if same and query.device in self.measured.networks else "unseen"
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         measured, lines = self.measured, []
         trained = measured.networks if is_network(query) else measured.operators
         if self.scalars.rows(query.device) < ENOUGH_ROWS and query.device not in trained:
             what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
-            lines.append(
-                f"power: {known} measured on this device; a law of {others} others answers"
-            )
+            lines.append(f"{known} measured on this device; a law of {others} others answers")
         if query.run.precision not in measured.precisions:
             saw = ", ".join(measured.precisions)
-            lines.append(f"power: precision is {query.run.precision}, training saw {saw}")
+            lines.append(f"precision is {query.run.precision}, training saw {saw}")
         if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
-            lines.append(f"power: no network was measured in {phase_of(query)}")
+            lines.append(f"no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):
             op_class = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
             if op_class not in measured.classes:
-                lines.append(f"power: no {op_class} operator was measured")
-        return tuple(lines)
-
-    def save(self, folder: Path) -> None:
-        """Write boosters as LightGBM text and everything else as JSON."""
-        shapes = self.operator_intervals
-        parameters = {
-            "seed": self.seed,
-            "bag": self.bag,
-            "trees": self.trees,
-            "calibrated": self.calibrated,
-            "features": POWER_FEATURES,
-            "fitted": len(self.boosters.texts) if self.boosters else 0,
-            "law": self.law.to_json() if self.law else None,
-            "intervals": self.intervals.to_json() if self.intervals else None,
-            "operator_intervals": shapes.to_json() if shapes else None,
-            "measured": self.measured.to_json(),
-            "scalars": self.scalars.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-        if self.boosters:
-            self.boosters.save(folder, "power")
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content = read_content(folder, cls.name)
-        FeatureRange.check_names(folder, POWER_FEATURES, content["features"])
-        count, law, reach = content["fitted"], content["law"], content["intervals"]
-        if law:
-            FeatureRange.check_names(folder, list(TERMS), law["terms"])
-        shapes = content["operator_intervals"]
-        return cls(
-            seed=content["seed"],
-            bag=content["bag"],
-            trees=content["trees"],
-            calibrated=content["calibrated"],
-            law=PowerLaw.from_json(law) if law else None,
-            boosters=BoosterBag.load(folder, "power", count) if count else None,
-            intervals=None if reach is None else LawIntervals.from_json(reach),
-            operator_intervals=LogQuantiles.from_json(shapes) if shapes else None,
-            measured=MeasuredRuns.from_json(content["measured"]),
-            scalars=ShrunkScalars.from_json(content["scalars"]),
-        )
+                lines.append(f"no {op_class} operator was measured")
+        return tuple(Limit(line, POWER) for line in lines)
 
 
 def _within_board(features: PowerFeatures, low: Column, high: Column) -> tuple[Column, Column]:

@@ -1,8 +1,7 @@
 """Domain of a training set of power: its devices, precisions, phases and operator classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 import numpy as np
 
@@ -48,27 +47,6 @@ class MeasuredRuns:
             tuple(sorted({phase_of(q) for q in networks})),
             tuple(sorted(OPERATOR_CLASSES[c] for c in classes)),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Dictionaries and lists."""
-        return {
-            "devices": self.devices.sheets,
-            "operators": self.operators.sheets,
-            "networks": self.networks.sheets,
-            "precisions": self.precisions,
-            "phases": self.phases,
-            "classes": self.classes,
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The categories that `to_json` wrote."""
-        sheets, names = ("devices", "operators", "networks"), ("precisions", "phases", "classes")
-        devices, operators, networks = (
-            KnownDevices(tuple(tuple(sheet) for sheet in content[name])) for name in sheets
-        )
-        precisions, phases, classes = (tuple(content[name]) for name in names)
-        return cls(devices, operators, networks, precisions, phases, classes)
 
 
 def is_network(query: Query) -> bool:

@@ -7,8 +7,7 @@ time.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.limit import Limit
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
 from forerun.models.power.training_jobs_errors import calibrate
@@ -66,7 +66,7 @@ class FittedGpu:
 
 
 @dataclass(frozen=True)
-class PowerCap:
+class PowerCap(StoredPredictor):
     """Training jobs of Zeus's trace under a power limit.
 
     Attributes:
@@ -212,61 +212,25 @@ class PowerCap:
     def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
-        lines = []
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
+        limits = []
         if self._gpu(sheet(query.device)) is None:
-            lines += [f"power: {NEW_DEVICE}", NEW_DEVICE]
+            limits += [Limit(NEW_DEVICE, POWER), Limit(NEW_DEVICE, TIME)]
         job, batch = job_of(query), float(np.log(batch_of(query)))
         if job not in self.jobs:
-            lines += [f"power: the job {job} was not measured", f"the job {job} was not measured"]
+            limits += [Limit(f"the job {job} was not measured", own) for own in (POWER, TIME)]
         else:
             low, high = self.batches[self.jobs.index(job)]
             if not low - 1e-9 <= batch <= high + 1e-9:
                 seen = f"{np.exp(low):.0f} to {np.exp(high):.0f}"
-                lines.append(f"batch size is {np.exp(batch):.0f}, training saw {seen}")
+                line = f"batch size is {np.exp(batch):.0f}, training saw {seen}"
+                ends = (float(np.exp(end)) for end in (batch, low, high))
+                limits.append(Limit(line, TIME, "outside", "batch size", *ends))
         limit, tdp = query.operation.power_limit_w, query.device.tdp_w
         if limit is not None and tdp is not None and limit < LOWEST * tdp:
             share = f"power limit is {limit / tdp:.0%} of the design power"
-            lines.append(f"{share}, training saw {LOWEST:.0%} and more")
-        return tuple(lines)
-
-    def save(self, folder: Path) -> None:
-        """Write all parameters as JSON."""
-        parameters = {
-            "seed": self.seed,
-            "calibrated": self.calibrated,
-            "jobs": self.jobs,
-            "middles": self.middles,
-            "batches": self.batches,
-            "pooled": self.pooled,
-            "gpus": [[gpu.sheet, gpu.offsets, gpu.rows, gpu.trained_on] for gpu in self.gpus],
-            "errors": {metric: bounds.to_json() for metric, bounds in self.errors.items()},
-            "response": self.response.to_json(),
-        }
-        write_content(folder, self.name, parameters)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged.
-        """
-        content: dict[str, Any] = read_content(folder, cls.name)
-        return cls(
-            seed=content["seed"],
-            calibrated=content["calibrated"],
-            jobs=tuple(content["jobs"]),
-            middles=tuple(content["middles"]),
-            batches=tuple((low, high) for low, high in content["batches"]),
-            pooled=tuple(content["pooled"]),
-            gpus=tuple(
-                FittedGpu(tuple(key), tuple(offsets), tuple(rows), trained_on)
-                for key, offsets, rows, trained_on in content["gpus"]
-            ),
-            errors={m: LogQuantiles.from_json(own) for m, own in content["errors"].items()},
-            response=LimitResponse.from_json(content["response"]),
-        )
+            limits.append(Limit(f"{share}, training saw {LOWEST:.0%} and more", TIME))
+        return tuple(limits)
 
 
 def _rows_by_job(runs: MeasuredJobs, jobs: int) -> tuple[int, ...]:

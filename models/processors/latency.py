@@ -7,7 +7,6 @@ median of its measurements is returned.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +14,8 @@ import numpy as np
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
 from forerun.models.processors.memory import CpuMemory
@@ -44,7 +44,7 @@ the data dominate."""
 
 
 @dataclass(frozen=True)
-class CpuLatency:
+class CpuLatency(StoredPredictor):
     """Latency and peak memory of networks run by onnxruntime on CPUs.
 
     Attributes:
@@ -62,6 +62,9 @@ class CpuLatency:
     measured_kinds: tuple[str, ...] = ()
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "columns": [f"{kind} {term}" for kind, term in COLUMNS]
+    }
     needs_no_sheet: ClassVar[bool] = True
     """Predictions do not depend on an estimated spec sheet, so such a sheet is no limit of them."""
 
@@ -116,7 +119,7 @@ class CpuLatency:
         assert self.prior is not None
         count = len(queries)
         values, low, high, covered = (np.full(count, np.nan) for _ in range(4))
-        limits: list[tuple[str, ...]] = [()] * count
+        limits: list[tuple[Limit, ...]] = [()] * count
         breakdowns: list[Mapping[str, float]] = [{}] * count
         groups: dict[str, list[int]] = {}
         for index, query in enumerate(queries):
@@ -201,7 +204,7 @@ class CpuLatency:
         ]
         return max(self.factor, _quantile(ratios)), float(np.mean(inside))
 
-    def _limits(self, query: Query, share: Column) -> tuple[str, ...]:
+    def _limits(self, query: Query, share: Column) -> tuple[Limit, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
         lines = []
         networks = len(set(rows.structures[rows.whole]))
@@ -220,41 +223,7 @@ class CpuLatency:
             for kind, part in unknown.items()
             if part > _RARE
         ]
-        return tuple(lines)
-
-    def save(self, folder: Path) -> None:
-        """Write the predictor to a folder as JSON."""
-        assert self.prior is not None
-        parameters = {
-            "columns": [list(column) for column in COLUMNS],
-            "mean": self.prior.mean.tolist(),
-            "uncertainty": self.prior.uncertainty.tolist(),
-            "factor": self.factor,
-            "measured_kinds": list(self.measured_kinds),
-            "memory": self.memory.to_json(),
-            "devices": {name: rows.to_json() for name, rows in self.devices.items()},
-        }
-        write_content(folder, self.name, parameters)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        from forerun.data.errors import BadArtifact
-
-        content = read_content(folder, cls.name)
-        if content["columns"] != [list(column) for column in COLUMNS]:
-            raise BadArtifact(f"{folder} was fitted on other kinds of work.")
-        return cls(
-            RatePrior(np.array(content["mean"]), np.array(content["uncertainty"])),
-            CpuMemory.from_json(content["memory"]),
-            content["factor"],
-            tuple(content["measured_kinds"]),
-            {name: RateRows.from_json(rows) for name, rows in content["devices"].items()},
-        )
+        return tuple(Limit(line, LATENCY) for line in lines)
 
 
 MEASURING = 0.03

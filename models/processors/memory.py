@@ -8,7 +8,7 @@ and again where they are packed for matrix products, so their factor is fitted.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from scipy.optimize import nnls
@@ -82,19 +82,6 @@ class CpuMemory:
         return Predictions(
             {METRIC: values}, {METRIC: values / self.spread}, {METRIC: values * self.spread}
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
-        return {
-            "factors": self.factors.tolist(),
-            "spread": self.spread,
-            "offsets": dict(self.offsets),
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        """The model that `to_json` wrote."""
-        return cls(np.array(content["factors"]), content["spread"], dict(content["offsets"]))
 
 
 def _measured(measurements: Measurements) -> tuple[list[Query], Column]:

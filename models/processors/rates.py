@@ -11,7 +11,7 @@ one network at different batch sizes or numbers of threads.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,17 +120,6 @@ class RateRows:
         ]
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
         return self.take(np.array(sorted(first.values()), dtype=np.intp))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain lists."""
-        return {name: getattr(self, name).tolist() for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Self:
-        """The rows that `to_json` wrote."""
-        columns = {name: np.array(content[name]) for name in cls.__dataclass_fields__}
-        columns["structures"] = columns["structures"].astype(np.str_)
-        return cls(**{**columns, "amounts": columns["amounts"].reshape(-1, COUNT)})
 
 
 @dataclass(frozen=True)

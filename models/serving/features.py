@@ -31,7 +31,7 @@ Matrix = NDArray[np.float64]
 
 POWER, LATENCY = "power_w", "latency_ms"
 KINDS: Final = ("llm_serving", "diffusion")
-WITHOUT_CONFIGURATION: Final = "_untold"
+WITHOUT_CONFIGURATION: Final = "_without_configuration"
 """Suffix, in artifacts, of fits for queries that do not give the model's configuration."""
 
 RATE: Final[Mapping[str, str]] = MappingProxyType(

@@ -7,7 +7,6 @@ that the three are consistent.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -125,30 +124,3 @@ class ServingFit:
         slower = weight * boosted["slower"] + PROCESS_SHARE * smooth[:, 1]
         energy = weight * boosted["energy"] + PROCESS_SHARE * smooth.sum(axis=1)
         return LogAnswer(share, (energy + share + slower) / 2.0 - share)
-
-    def save(self, folder: Path, name: str) -> dict[str, Any]:
-        """Write the boosters to files named after the fit; return the rest as JSON content."""
-        for target, bag in self.boosters.items():
-            bag.save(folder, f"{name}-{target}")
-        return {
-            "kind": self.kind,
-            "boosters": {target: len(bag.texts) for target, bag in self.boosters.items()},
-            "process": self.process.to_json(),
-            "ranges": self.ranges.to_json(),
-        }
-
-    @classmethod
-    def load(cls, folder: Path, name: str, content: Mapping[str, Any]) -> Self:
-        """The fit that `save` wrote.
-
-        Raises:
-            BadArtifact: a booster is missing, or it was fitted on other features.
-        """
-        kind = content["kind"]
-        FeatureRange.check_names(folder, FEATURES[kind], content["ranges"]["names"])
-        boosters = {
-            target: BoosterBag.load(folder, f"{name}-{target}", count)
-            for target, count in content["boosters"].items()
-        }
-        process = MixedEffectsProcess.from_json(content["process"])
-        return cls(kind, boosters, process, FeatureRange.from_json(content["ranges"]))

@@ -4,9 +4,9 @@ On a device outside the training set the error of the device adds to the error o
 bounds of both are combined as the root of their sum of squares, and are at least a factor of two.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,15 +62,6 @@ class ServingIntervals:
         # Both signs of each residual count, so that these bounds are symmetric.
         unseen = _bounds(np.concatenate([by_device, -by_device]))
         return cls(seen, _combined(seen, unseen))
-
-    def to_json(self) -> dict[str, Any]:
-        """Dictionaries and lists."""
-        return {"seen": self.seen.tolist(), "unseen": self.unseen.tolist()}
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The intervals that `to_json` wrote."""
-        return cls(np.array(content["seen"]), np.array(content["unseen"]))
 
 
 def _bounds(residuals: Matrix) -> Matrix:

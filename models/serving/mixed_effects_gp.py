@@ -5,9 +5,8 @@ so its prediction does not depend on any name. See Rasmussen and Williams 2006, 
 linear part, and Laird and Ware 1982 for random effects.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,24 +85,6 @@ class MixedEffectsProcess:
         return np.array([self.level + row @ self.weights for row in cross]).reshape(
             len(points), len(self.level)
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists."""
-        deviations = self.deviations
-        return {
-            "places": self.points.tolist(),
-            "centre": self.centre.tolist(),
-            "level": self.level.tolist(),
-            "weights": self.weights.tolist(),
-            "spread": [deviations.smooth, deviations.linear, deviations.group, deviations.noise],
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The process that `to_json` wrote."""
-        points, centre = np.array(content["places"]), np.array(content["centre"])
-        level, weights = np.array(content["level"]), np.array(content["weights"])
-        return cls(points, centre, level, weights, StandardDeviations(*content["spread"]))
 
 
 def _covariance(

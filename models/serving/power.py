@@ -10,8 +10,7 @@ some runs of that device.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,9 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
 from forerun.features.serving_features import GIB, WEIGHT_BYTES
-from forerun.models.artifact.sealed_folder import read_content, write_content
+from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.serving.features import (
     ENERGY_OF_ONE,
@@ -58,7 +58,7 @@ CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class ServingPower:
+class ServingPower(StoredPredictor):
     """Power per device, rate, and energy per token or picture.
 
     Attributes:
@@ -83,6 +83,9 @@ class ServingPower:
     choices: tuple[str, ...] = ()
     support: Mapping[str, SupportResiduals] = field(default_factory=dict)
     name: ClassVar[str] = "serving_power"
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        f"features of {kind}": FEATURES[kind] for kind in KINDS
+    }
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -161,7 +164,7 @@ class ServingPower:
         """
         missing = np.full(len(queries), np.nan)
         values, low, high = ({m: missing.copy() for m in self.metrics} for _ in range(3))
-        limits: list[tuple[str, ...]] = [()] * len(queries)
+        limits: list[tuple[Limit, ...]] = [()] * len(queries)
         names = [fit_name(query) for query in queries]
         for name in self.fits:
             rows = [row for row, other in enumerate(names) if other == name]
@@ -228,13 +231,13 @@ class ServingPower:
         support = self.support.get(fit_name(query))
         return 0 if support is None else support.rows(query.device)
 
-    def _limits(self, query: Query) -> tuple[str, ...]:
+    def _limits(self, query: Query) -> tuple[Limit, ...]:
         kind, workload, device = query.workload.kind, generative(query), query.device
         ranges, names = self.fits[fit_name(query)].ranges, FEATURES[kind]
         features = ServingRows.of(kind, [query]).features[0]
         checked = [names.index(name) for name in CHECKED[kind]]
         given = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
-        lines = list(given.outside(features[checked]))
+        lines = []
         unknown = [choice for choice in _choices(query) if choice not in self.choices]
         lines += [f"no {choice} was in the training set" for choice in unknown]
         if not self._seen(query):
@@ -246,43 +249,7 @@ class ServingPower:
             need = workload.total_parameters * WEIGHT_BYTES[workload.weights] / GIB
             if need > held:
                 lines.append(f"memory: weights take {need:,.0f} GiB, the devices have {held:,.0f}")
-        return tuple(lines)
-
-    def save(self, folder: Path) -> None:
-        """Boosters as LightGBM text, the rest as JSON."""
-        folder.mkdir(parents=True, exist_ok=True)
-        parameters = {
-            "seed": self.seed,
-            "bag": self.bag,
-            "trees": self.trees,
-            "fits": {name: fit.save(folder, name) for name, fit in self.fits.items()},
-            "intervals": {kind: bounds.to_json() for kind, bounds in self.intervals.items()},
-            "known": [list(figures) for figures in self.known.sheets],
-            "choices": list(self.choices),
-            "support": {name: support.to_json() for name, support in self.support.items()},
-        }
-        write_content(folder, self.name, parameters)
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote.
-
-        Raises:
-            BadArtifact: the folder is damaged, or was fitted on other features.
-        """
-        content: dict[str, Any] = read_content(folder, cls.name)
-        bounds, support = content["intervals"], content["support"]
-        return cls(
-            seed=content["seed"],
-            bag=content["bag"],
-            trees=content["trees"],
-            calibrated=bool(bounds),
-            fits={k: ServingFit.load(folder, k, fit) for k, fit in content["fits"].items()},
-            intervals={k: ServingIntervals.from_json(own) for k, own in bounds.items()},
-            known=KnownDevices(tuple(tuple(figures) for figures in content["known"])),
-            choices=tuple(content["choices"]),
-            support={k: SupportResiduals.from_json(runs) for k, runs in support.items()},
-        )
+        return (*given.outside(features[checked]), *map(Limit, lines))
 
 
 def _ends(

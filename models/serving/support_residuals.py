@@ -8,7 +8,7 @@ little about other models. The effect of a device in the training set is close t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,20 +152,3 @@ class SupportResiduals:
         effect = device**2 * same.reshape(len(points), -1)
         apart = distances(points, self.points)
         return np.asarray(effect + smooth**2 * np.exp(-0.5 * apart**2))
-
-    def to_json(self) -> dict[str, Any]:
-        """Dictionaries and lists."""
-        return {
-            "kind": self.kind,
-            "places": self.points.tolist(),
-            "errors": self.errors.tolist(),
-            "sheets": [list(figures) for figures in self.sheets],
-            "trained": list(self.trained),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The support set that `to_json` wrote."""
-        sheets = tuple(tuple(figures) for figures in content["sheets"])
-        points, errors = np.array(content["places"]), np.array(content["errors"])
-        return cls(content["kind"], points, errors, sheets, tuple(content["trained"]))

@@ -1,9 +1,8 @@
-"""Build the answer to a question: estimates, roofline bound, limits, fit, missing metrics."""
+"""Answers to questions: estimates, roofline bound, limits, memory fit, missing metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -13,15 +12,23 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.prediction import Estimate, Prediction, is_note
+from forerun.models.limit import LATENCY, Limit
+from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.question import UNITS, Question
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
-from forerun.service.limits.set_up import not_known, set_up_lines
-from forerun.service.limits.wording import limit_line
+from forerun.service.limits.set_up import not_known, set_up_limits
+from forerun.service.limits.wording import in_words, readable
+from forerun.service.schemas.answers import (
+    DeviceOut,
+    EstimateOut,
+    LimitOut,
+    PredictionOut,
+    PredictorOut,
+)
 
 PEAK = "peak_memory_mib"
 
@@ -43,8 +50,8 @@ class _Case:
     untimed: InputError | None = None
 
 
-def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
-    """The answer to one question, with the fields of `PredictionOut`.
+def answer_of(question: Question, in_use: InUse) -> PredictionOut:
+    """The answer to one question.
 
     Raises:
         UnknownBandwidth: the device has no spec sheet, and no predictor answers its memory either.
@@ -56,7 +63,7 @@ def answer_of(question: Question, in_use: InUse) -> dict[str, Any]:
     return answer
 
 
-def answers_to(questions: Sequence[Question], in_use: InUse) -> list[dict[str, Any] | InputError]:
+def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionOut | InputError]:
     """The answer to each question, or the error that prevents one.
 
     All queries go to the predictor in one call.
@@ -70,7 +77,7 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[dict[str, A
         if case.untimed is not None:
             outcomes[row] = _without_times(predictor, case.query) or case.untimed
     return [
-        outcome if isinstance(outcome, InputError) else _answer_fields(case, outcome, in_use)
+        outcome if isinstance(outcome, InputError) else _answer(case, outcome, in_use)
         for case, outcome in ((case, outcomes[row]) for row, case in enumerate(cases))
     ]
 
@@ -82,7 +89,7 @@ def _case(question: Question, predictor: Predictor) -> _Case:
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
     try:
-        # Absurd sheets and shapes overflow here; `_answer_fields` rejects what is not finite.
+        # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
         with np.errstate(all="ignore"):
             bound = float(Roofline().predict([query]).values["latency_ms"][0])
     except UnknownPrecision as error:
@@ -118,10 +125,8 @@ def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
     return memory.predict([query])[0] if memory.answers(query) else None
 
 
-def _answer_fields(
-    case: _Case, prediction: Prediction, in_use: InUse
-) -> dict[str, Any] | InputError:
-    question, query, loaded = case.question, case.query, in_use.loaded
+def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut | InputError:
+    question, query = case.question, case.query
     if not _is_finite(prediction, case.bound):
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
@@ -129,34 +134,41 @@ def _answer_fields(
     hidden = not_known(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     unknown = unknown_operators(query.run)
-    limits = _limits(case, prediction, unknown)
-    relevant = {
-        line for name in question.metrics if name in estimates for line in limits_of(name, limits)
-    }
+    answered = [name for name in question.metrics if name in estimates]
+    limits = [
+        limit
+        for limit in _limits(case, prediction, unknown)
+        if any(limit.concerns(name) for name in answered)
+    ]
     peak = estimates.get(PEAK)
-    return {
-        "metrics": {n: _estimate(estimates.get(n), n, limits) for n in question.metrics},
-        "missing": {
+    return PredictionOut(
+        metrics={n: _estimate(estimates.get(n), n, limits) for n in question.metrics},
+        missing={
             name: hidden.get(name) or prediction.withheld.get(name) or _why_missing(case, name)
             for name in question.metrics
             if name not in estimates
         },
-        "in_domain": all(map(is_note, relevant)),
-        "limits": [line for line in limits if line in relevant],
-        "fits": fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
-        "power": power_facts(query, estimates.get("energy_j")),
-        "breakdown_ms": _breakdown(prediction, estimates.get("latency_ms")),
-        "breakdown_mib": dict(prediction.breakdown_mib),
-        "roofline": {} if case.bound is None else {"latency_ms": case.bound},
-        "unknown_operators": unknown,
-        "device": {"name": query.device.name, "origin": query.device.origin},
-        "graph": question.graph,
-        "predictor": {
-            "name": loaded.predictor.name,
-            "version": loaded.version,
-            "adapted_rows": in_use.rows.get(question.query.device, 0),
-        },
-    }
+        in_domain=all(limit.in_domain for limit in limits),
+        limits=[str(limit) for limit in limits],
+        limit_details=[LimitOut.of(limit) for limit in limits],
+        fits=fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
+        power=power_facts(query, estimates.get("energy_j")),
+        breakdown_ms=_breakdown(prediction, estimates.get("latency_ms")),
+        breakdown_mib=dict(prediction.breakdown_mib),
+        roofline={} if case.bound is None else {"latency_ms": case.bound},
+        unknown_operators=unknown,
+        device=DeviceOut(name=query.device.name, origin=query.device.origin),
+        graph=question.graph,
+        predictor=predictor_out(in_use, in_use.rows.get(question.query.device, 0)),
+    )
+
+
+def predictor_out(in_use: InUse, adapted_rows: int) -> PredictorOut:
+    """The predictor in use, and the number of measurements that it was adapted to."""
+    loaded = in_use.loaded
+    return PredictorOut(
+        name=loaded.predictor.name, version=loaded.version, adapted_rows=adapted_rows
+    )
 
 
 def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
@@ -167,41 +179,31 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
     return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
 
 
-def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[str]:
-    predicted = (limit_line(readable(line)) for line in prediction.limits)
-    other = _other_arithmetic(case.query) if case.untimed is None else []
-    limits = [*other, *dict.fromkeys(predicted)]
-    if unknown and not limits_of("latency_ms", limits):
+def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
+    limits = _other_arithmetic(case.query) if case.untimed is None else []
+    limits += distinct(map(in_words, prediction.limits))
+    if unknown and not any(limit.concerns(LATENCY) for limit in limits):
         count = sum(unknown.values())
-        limits.insert(0, f"{count} operators are unknown and costed by their traffic alone")
-    return limits + set_up_lines(case.query)
+        message = f"{count} operators are unknown and costed by their traffic alone"
+        limits.insert(0, Limit(message, LATENCY))
+    return limits + set_up_limits(case.query)
 
 
-def _other_arithmetic(query: Query) -> list[str]:
+def distinct(limits: Iterable[Limit]) -> list[Limit]:
+    """The limits without those whose sentence was given before."""
+    first: dict[str, Limit] = {}
+    for limit in limits:
+        first.setdefault(str(limit), limit)
+    return list(first.values())
+
+
+def _other_arithmetic(query: Query) -> list[Limit]:
     """A limit where the device has no peak rate for the requested precision."""
     wanted = COMPUTE_PRECISION[query.run.precision]
     used = query.device.computes_in(wanted)
     if used == wanted:
         return []
-    return [f"the device's sheet has no {wanted} peak; its {used} rate is taken"]
-
-
-def limits_of(metric: str, limits: Sequence[str]) -> list[str]:
-    """The limits that concern a metric.
-
-    A line that begins with `power:` or `memory:` concerns only that topic; every other line
-    concerns the time. Energy is power times time, so both topics apply to it.
-    """
-    if metric.endswith("_mib"):
-        topics = {"memory"}
-    else:
-        topics = {"power_w": {"power"}, "energy_j": {"power", "time"}}.get(metric, {"time"})
-    return [line for line in limits if _topic(line) in topics]
-
-
-def _topic(limit: str) -> str:
-    head = limit.partition(":")[0]
-    return head if head in ("power", "memory") else "time"
+    return [Limit(f"the device's sheet has no {wanted} peak; its {used} rate is taken", LATENCY)]
 
 
 def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]:
@@ -213,11 +215,6 @@ def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]
     return {readable(name): count for name, count in graph.unknown.items()}
 
 
-def readable(text: str) -> str:
-    """The text without lone surrogates, which JSON may hold and UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _is_finite(prediction: Prediction, bound: float | None) -> bool:
     ends = (x for e in prediction.estimates.values() for x in (e.value, e.low, e.high))
     parts = prediction.breakdown_mib.values()
@@ -225,20 +222,20 @@ def _is_finite(prediction: Prediction, bound: float | None) -> bool:
 
 
 def _estimate(
-    estimate: Estimate | None, metric: str, limits: Sequence[str]
-) -> dict[str, Any] | None:
+    estimate: Estimate | None, metric: str, limits: Sequence[Limit]
+) -> EstimateOut | None:
     if estimate is None:
         return None
     known = metric.endswith("_mib") and estimate.coverage is not None
-    return {
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "coverage": estimate.coverage,
-        "p95": estimate.high if known else None,
-        "unit": UNITS[metric],
-        "in_domain": all(map(is_note, limits_of(metric, limits))),
-    }
+    return EstimateOut(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        coverage=estimate.coverage,
+        p95=estimate.high if known else None,
+        unit=UNITS[metric],
+        in_domain=all(limit.in_domain for limit in limits if limit.concerns(metric)),
+    )
 
 
 def _why_missing(case: _Case, metric: str) -> str:

@@ -136,7 +136,7 @@ def rank(request: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
                 "candidate": _performance(answers, classes, request.metric, int(rows[0])),
                 "worst": _performance(answers, classes, request.metric, slowest),
                 "worst_program": all_programs[slowest].name,
-                "in_domain": not any(answers.limits[int(row)] for row in rows),
+                "in_domain": all(_in_domain(answers, int(row)) for row in rows),
             }
         )
     hosts.sort(key=lambda host: -host["score"])
@@ -279,11 +279,15 @@ def _program_answers(
                 "dominant_resource": dominant(resource_gains[row]),
                 "gains": resource_gains[row],
                 "missing_metrics": list(missing),
-                "in_domain": not answers.limits[row],
-                "limits": list(answers.limits[row]),
+                "in_domain": _in_domain(answers, row),
+                "limits": [str(limit) for limit in answers.limits[row]],
             }
         )
     return program_answers
+
+
+def _in_domain(answers: Predictions, row: int) -> bool:
+    return all(limit.in_domain for limit in answers.limits[row])
 
 
 def _performance(

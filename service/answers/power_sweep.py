@@ -1,7 +1,6 @@
 """Time, power and energy of one workload on one device at several power limits."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,18 @@ from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.adaptation.predictor_in_use import InUse
-from forerun.service.answers.answer import limits_of, readable
+from forerun.service.answers.answer import distinct, predictor_out
 from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
-from forerun.service.limits.set_up import not_known, set_up_lines
-from forerun.service.limits.wording import limit_line
+from forerun.service.limits.set_up import not_known, set_up_limits
+from forerun.service.limits.wording import in_words
+from forerun.service.schemas.answers import (
+    AdviceOut,
+    AimOut,
+    DeviceOut,
+    LimitedOut,
+    LimitOut,
+    SweepOut,
+)
 
 LEAST_SHARE, STEPS = 0.4, 13
 """The default sweep: this many limits, from this share of the design power to all of it."""
@@ -41,7 +48,7 @@ def default_limits(device: Device) -> list[float]:
 
 def swept(
     query: Query, limits_w: Sequence[float] | None, slow_down: float, in_use: InUse
-) -> dict[str, Any]:
+) -> SweepOut:
     """Predict one workload at several power limits and advise which limit to set.
 
     Args:
@@ -49,9 +56,6 @@ def swept(
         limits_w: power limits of one device, W; `default_limits` when None.
         slow_down: slowdown that the advised limit may cost, as a share of the fastest time.
         in_use: the predictor in use.
-
-    Returns:
-        The fields of `SweepOut`.
 
     Raises:
         InputError: a limit is not valid, or no limits are given and the sheet has no design power.
@@ -68,51 +72,49 @@ def swept(
         sweep = power_sweep(predictor, query, given)
     _check_finite(sweep.runs)
     samples = samples_of(query)
-    lines = [limit_line(readable(line)) for run in sweep.runs for line in run.limits]
-    lines += set_up_lines(query)
-    return {
-        "device": {"name": query.device.name, "origin": query.device.origin},
-        "tdp_w": query.device.tdp_w,
-        "idle_w": query.device.idle_w,
-        "peak_power_w": None,
-        "missing": {"peak_power_w": NO_PEAK}
+    limits = distinct(in_words(limit) for run in sweep.runs for limit in run.limits)
+    limits = [own for own in (*limits, *set_up_limits(query)) if own.concerns("energy_j")]
+    return SweepOut(
+        device=DeviceOut(name=query.device.name, origin=query.device.origin),
+        tdp_w=query.device.tdp_w,
+        idle_w=query.device.idle_w,
+        peak_power_w=None,
+        missing={"peak_power_w": NO_PEAK}
         | ({} if query.device.idle_w is not None else {"idle_w": NO_IDLE}),
-        "samples": samples,
-        "runs": [_run(run, samples) for run in sweep.runs],
-        "least_energy": _advice(sweep.least_energy),
-        "slow_down": slow_down,
-        "within_slow_down": _advice(sweep.within(slow_down)),
-        "limits": limits_of("energy_j", list(dict.fromkeys(lines))),
-        "graph": query.workload.graph.digest if isinstance(query.workload, Network) else None,
-        "predictor": {
-            "name": in_use.loaded.predictor.name,
-            "version": in_use.loaded.version,
-            "adapted_rows": in_use.rows.get(query.device, 0),
-        },
-    }
+        samples=samples,
+        runs=[_run(run, samples) for run in sweep.runs],
+        least_energy=_advice(sweep.least_energy),
+        slow_down=slow_down,
+        within_slow_down=_advice(sweep.within(slow_down)),
+        limits=[str(limit) for limit in limits],
+        limit_details=[LimitOut.of(limit) for limit in limits],
+        graph=query.workload.graph.digest if isinstance(query.workload, Network) else None,
+        predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
+        picture=None,
+    )
 
 
-def _run(run: LimitedRun, samples: int) -> dict[str, Any]:
-    return {
-        "limit_w": run.limit_w,
-        "latency_ms": _estimate(run.latency_ms, metric("latency_ms").unit),
-        "power_w": _estimate(run.power_w, metric("power_w").unit),
-        "energy_j": _estimate(run.energy_j, metric("energy_j").unit),
-        "energy_per_sample_j": per_sample(run.energy_j, samples),
-        "slow_down": run.slow_down,
-        "saving": run.saving,
-        "on_front": run.on_front,
-    }
+def _run(run: LimitedRun, samples: int) -> LimitedOut:
+    per_run = per_sample(run.energy_j, samples)
+    return LimitedOut(
+        limit_w=run.limit_w,
+        latency_ms=_aim(run.latency_ms, metric("latency_ms").unit),
+        power_w=_aim(run.power_w, metric("power_w").unit),
+        energy_j=_aim(run.energy_j, metric("energy_j").unit),
+        energy_per_sample_j=AimOut(**per_run.model_dump()),
+        slow_down=run.slow_down,
+        saving=run.saving,
+        on_front=run.on_front,
+    )
 
 
-def _advice(run: LimitedRun) -> dict[str, float]:
-    return {"limit_w": run.limit_w, "slow_down": run.slow_down, "saving": run.saving}
+def _advice(run: LimitedRun) -> AdviceOut:
+    return AdviceOut(limit_w=run.limit_w, slow_down=run.slow_down, saving=run.saving)
 
 
-def _estimate(estimate: Estimate, unit: str) -> dict[str, Any]:
+def _aim(estimate: Estimate, unit: str) -> AimOut:
     value, low, high = _ends(estimate)
-    coverage = estimate.coverage
-    return {"value": value, "low": low, "high": high, "coverage": coverage, "unit": unit}
+    return AimOut(value=value, low=low, high=high, coverage=estimate.coverage, unit=unit)
 
 
 def _ends(estimate: Estimate) -> tuple[float, float | None, float | None]:

@@ -3,23 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal, NamedTuple
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.service.adaptation.predictor_in_use import InUse
-from forerun.service.answers.answer import answers_to
+from forerun.service.answers.answer import answers_to, predictor_out
 from forerun.service.answers.question import question_about
-
-Objective = Literal[
-    "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
-]
-"""The quantity to minimise. Only `throughput_per_w`, samples per joule, is maximised."""
-
-Risk = Literal["high", "value"]
-"""What is compared with the limits: the upper end of the interval, or the best estimate."""
+from forerun.service.schemas.answers import (
+    AimOut,
+    DeviceOut,
+    EstimateOut,
+    ExcludedOut,
+    Objective,
+    PredictionOut,
+    RankedOut,
+    RankOut,
+    Risk,
+)
 
 RANKING_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 MS_AN_HOUR = 3.6e6
@@ -42,15 +44,6 @@ class Limits:
     must_fit: bool = True
     in_domain_only: bool = False
     risk: Risk = "high"
-
-
-class Aim(NamedTuple):
-    """The objective's value with its prediction interval; unknown ends are None."""
-
-    value: float
-    low: float | None
-    high: float | None
-    coverage: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +70,13 @@ class Goal:
         """Unit of the objective's value."""
         return _UNITS.get(self.objective) or metric(self.objective).unit
 
-    def of(self, device: Device, estimate: Mapping[str, Any]) -> Aim | None:
+    def of(self, device: Device, estimate: EstimateOut) -> AimOut | None:
         """The objective on a device.
 
         It is None where the device has no price, or where the throughput per watt is infinite
         because a run takes no energy.
         """
-        ends = estimate["value"], estimate["low"], estimate["high"]
+        ends = estimate.value, estimate.low, estimate.high
         if self.objective == "cost":
             price = (self.prices_per_hour or {}).get(device)
             if price is None:
@@ -93,11 +86,14 @@ class Goal:
             value, high, low = (self.samples / end if end else None for end in ends)
         else:
             value, low, high = ends
-        return None if value is None else Aim(value, low, high, estimate["coverage"])
+        if value is None:
+            return None
+        coverage, unit = estimate.coverage, self.unit
+        return AimOut(value=value, low=low, high=high, coverage=coverage, unit=unit)
 
 
-def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) -> dict[str, Any]:
-    """Predict one workload on n devices and rank them, with the fields of `RankOut`.
+def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) -> RankOut:
+    """Predict one workload on n devices and rank them.
 
     Args:
         queries: the workload on n devices.
@@ -107,26 +103,24 @@ def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) 
     """
     questions = [question_about(query, RANKING_METRICS) for query in queries]
     answers = answers_to(questions, in_use)
-    order = ranking([query.device for query in queries], answers, goal, limits)
-    return order | {
-        "objective": goal.objective,
-        "risk": limits.risk,
-        "graph": questions[0].graph,
-        "predictor": {
-            "name": in_use.loaded.predictor.name,
-            "version": in_use.loaded.version,
-            "adapted_rows": sum(in_use.rows.values()),
-        },
-    }
+    kept, excluded = ranking([query.device for query in queries], answers, goal, limits)
+    return RankOut(
+        objective=goal.objective,
+        risk=limits.risk,
+        ranked=kept,
+        excluded=excluded,
+        graph=questions[0].graph,
+        predictor=predictor_out(in_use, sum(in_use.rows.values())),
+    )
 
 
 def ranking(
     devices: Sequence[Device],
-    answers: Sequence[dict[str, Any] | InputError],
+    answers: Sequence[PredictionOut | InputError],
     goal: Goal,
     limits: Limits,
-) -> dict[str, Any]:
-    """Rank answers: `ranked`, the best first, and `excluded`, as in `RankOut`.
+) -> tuple[list[RankedOut], list[ExcludedOut]]:
+    """Rank answers: those that meet the limits, the best first, and the excluded ones.
 
     Args:
         devices: n candidates.
@@ -134,37 +128,62 @@ def ranking(
         goal: the objective.
         limits: the constraints.
     """
-    kept: list[tuple[Aim, str, dict[str, Any]]] = []
-    excluded: list[dict[str, Any]] = []
-    ranked: list[dict[str, Any]] = []
+    kept: list[_Kept] = []
+    excluded: list[ExcludedOut] = []
     for device, answer in zip(devices, answers, strict=True):
-        outcome = _aim_or_reasons(device, answer, goal, limits)
-        if isinstance(outcome, list):
-            named = {"name": device.name, "origin": device.origin}
-            excluded.append({"device": named, "reasons": outcome})
+        outcome = _kept_or_reasons(device, answer, goal, limits)
+        if isinstance(outcome, _Kept):
+            kept.append(outcome)
         else:
-            kept.append((outcome[0], device.name, outcome[1]))
+            named = DeviceOut(name=device.name, origin=device.origin)
+            excluded.append(ExcludedOut(device=named, reasons=outcome))
     sign = -1.0 if goal.objective == "throughput_per_w" else 1.0
-    kept.sort(key=lambda row: (sign * row[0].value, row[1]))
-    for index, (aim, _, row) in enumerate(kept):
-        tied = index > 0 and aim.value == kept[index - 1][0].value
-        row["rank"] = ranked[-1]["rank"] if tied else index + 1
-        row["overlaps_best"] = index == 0 or _overlap(aim, kept[0][0])
-        ranked.append(row)
-    return {"ranked": ranked, "excluded": excluded}
+    kept.sort(key=lambda row: (sign * row.aim.value, row.answer.device.name))
+    ranked: list[RankedOut] = []
+    for index, row in enumerate(kept):
+        tied = index > 0 and row.aim.value == kept[index - 1].aim.value
+        rank = ranked[-1].rank if tied else index + 1
+        ranked.append(_ranked_out(row, rank, index == 0 or _overlap(row.aim, kept[0].aim)))
+    return ranked, excluded
 
 
-def _aim_or_reasons(
-    device: Device, answer: dict[str, Any] | InputError, goal: Goal, limits: Limits
-) -> tuple[Aim, dict[str, Any]] | list[str]:
-    """The objective's value and the row of the answer, or the reasons to exclude the device."""
+def _ranked_out(row: "_Kept", rank: int, overlaps_best: bool) -> RankedOut:
+    answer = row.answer
+    return RankedOut(
+        rank=rank,
+        device=answer.device,
+        objective=row.aim,
+        overlaps_best=overlaps_best,
+        metrics={name: answer.metrics[name] for name in RANKING_METRICS},
+        missing=answer.missing,
+        fits=answer.fits,
+        margins=row.margins,
+        in_domain=answer.in_domain,
+        limits=answer.limits,
+        limit_details=answer.limit_details,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A device that meets the limits: the objective, the answer, and the margin to each limit."""
+
+    aim: AimOut
+    answer: PredictionOut
+    margins: dict[str, float]
+
+
+def _kept_or_reasons(
+    device: Device, answer: PredictionOut | InputError, goal: Goal, limits: Limits
+) -> _Kept | list[str]:
+    """The device with its objective, or the reasons to exclude it."""
     if isinstance(answer, InputError):
         return [str(answer)]
     reasons, margins = _against(answer, limits)
-    estimate = answer["metrics"][goal.metric]
+    estimate = answer.metrics[goal.metric]
     aim = None if estimate is None else goal.of(device, estimate)
     if estimate is None:
-        reasons.append(f"{goal.metric} is not known: {answer['missing'][goal.metric]}")
+        reasons.append(f"{goal.metric} is not known: {answer.missing[goal.metric]}")
     elif aim is None:
         why = "no price is given" if goal.objective == "cost" else f"{goal.metric} is zero"
         reasons.append(f"{goal.objective} is not known: {why}")
@@ -172,23 +191,19 @@ def _aim_or_reasons(
         reasons += _out_of_domain(answer, {goal.metric, *limits.most})
     if reasons or aim is None:
         return list(dict.fromkeys(reasons))
-    estimates = {name: answer["metrics"][name] for name in RANKING_METRICS}
-    same = ("missing", "fits", "in_domain", "limits", "device")
-    row: dict[str, Any] = {name: answer[name] for name in same}
-    row |= {"metrics": estimates, "margins": margins}
-    return aim, row | {"objective": {**aim._asdict(), "unit": goal.unit}}
+    return _Kept(aim, answer, margins)
 
 
-def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[str, float]]:
+def _against(answer: PredictionOut, limits: Limits) -> tuple[list[str], dict[str, float]]:
     """The broken limits in words, and the margin to each limit (negative where it is broken)."""
     reasons: list[str] = []
     margins: dict[str, float] = {}
     for name, most in limits.most.items():
-        estimate = answer["metrics"][name]
+        estimate = answer.metrics[name]
         if estimate is None:
-            reasons.append(f"{name} is not known: {answer['missing'][name]}")
+            reasons.append(f"{name} is not known: {answer.missing[name]}")
             continue
-        judged = estimate[limits.risk]
+        judged = estimate.high if limits.risk == "high" else estimate.value
         if judged is not None and name == "power_w":
             judged = min(judged, _enforced_w(answer))
         if judged is None:
@@ -199,37 +214,39 @@ def _against(answer: dict[str, Any], limits: Limits) -> tuple[list[str], dict[st
             end = "upper end of " if limits.risk == "high" else ""
             text = metric(name).text
             reasons.append(f"{end}{name} is {text(judged)}, the limit {text(most)}")
-    if limits.must_fit and answer["graph"] is not None:
+    if limits.must_fit and answer.graph is not None:
         reasons += _does_not_fit(answer, limits.risk)
     return reasons, margins
 
 
-def _enforced_w(answer: dict[str, Any]) -> float:
+def _enforced_w(answer: PredictionOut) -> float:
     """The average power that the device enforces, W; infinity where it is not known."""
-    known = (answer["power"][name] for name in ("power_limit_w", "tdp_w"))
+    known = (answer.power.power_limit_w, answer.power.tdp_w)
     return min((watts for watts in known if watts is not None), default=inf)
 
 
-def _does_not_fit(answer: dict[str, Any], risk: Risk) -> list[str]:
-    fits = answer["fits"]
-    if fits is None:
-        why = answer["missing"].get("peak_memory_mib", "the sheet gives no memory")
+def _does_not_fit(answer: PredictionOut, risk: Risk) -> list[str]:
+    fits, peak = answer.fits, answer.metrics["peak_memory_mib"]
+    if fits is None or peak is None:
+        why = answer.missing.get("peak_memory_mib", "the sheet gives no memory")
         return [f"whether it fits is not known: {why}"]
-    if fits["fits"] if risk == "high" else fits["fits_at_value"]:
+    if fits.fits if risk == "high" else fits.fits_at_value:
         return []
-    needed = fits["needed_mib"] if risk == "high" else answer["metrics"]["peak_memory_mib"]["value"]
+    needed = fits.needed_mib if risk == "high" else peak.value
     upto = "up to " if risk == "high" else ""
-    usable = fits["usable_mib"]
-    return [f"does not fit: {upto}{needed:,.0f} MiB needed, {usable:,.0f} MiB usable"]
+    return [f"does not fit: {upto}{needed:,.0f} MiB needed, {fits.usable_mib:,.0f} MiB usable"]
 
 
-def _out_of_domain(answer: dict[str, Any], names: set[str]) -> list[str]:
-    metrics = answer["metrics"]
-    left = sorted(n for n in names if metrics[n] is not None and not metrics[n]["in_domain"])
-    return [f"{name} is outside what was measured" for name in left]
+def _out_of_domain(answer: PredictionOut, names: set[str]) -> list[str]:
+    estimates = ((name, answer.metrics[name]) for name in sorted(names))
+    return [
+        f"{name} is outside what was measured"
+        for name, estimate in estimates
+        if estimate is not None and not estimate.in_domain
+    ]
 
 
-def _overlap(first: Aim, second: Aim) -> bool:
+def _overlap(first: AimOut, second: AimOut) -> bool:
     """Whether two intervals overlap; a value without an interval counts as a point."""
     lows = [aim.value if aim.low is None else aim.low for aim in (first, second)]
     highs = [aim.value if aim.high is None else aim.high for aim in (first, second)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -11,9 +11,17 @@ from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import WEIGHT_BYTES
+from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
 from forerun.service.adaptation.predictor_in_use import InUse
-from forerun.service.limits.wording import limit_line
+from forerun.service.answers.answer import predictor_out
+from forerun.service.limits.wording import in_words
+from forerun.service.schemas.answers import (
+    DeviceOut,
+    LimitOut,
+    ServingMetricOut,
+    ServingOut,
+)
 
 METRICS: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_serving": ("power_w", "tokens_per_s", "energy_per_token_j"),
@@ -23,16 +31,15 @@ METRICS: Final[Mapping[str, tuple[str, ...]]] = {
 MISSING: Final = {"peak_memory_mib": "no memory was measured of models that serve"}
 
 
-def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
-    """Predict a serving workload in steady state, with the fields of `ServingOut`.
+def estimated(query: Query, in_use: InUse) -> ServingOut:
+    """Predict a serving workload in steady state.
 
     Raises:
         UnanswerableQuery: no predictor in use answers the query, or the answer is not finite.
     """
-    loaded = in_use.loaded
     # Absurd sheets and sizes overflow here; answers that are not finite are rejected below.
     with np.errstate(all="ignore"):
-        prediction = loaded.predictor.predict([query])[0]
+        prediction = in_use.loaded.predictor.predict([query])[0]
     asked = METRICS[query.workload.kind]
     known = {name: prediction.estimates[name] for name in asked if name in prediction.estimates}
     if not known and prediction.withheld:
@@ -41,29 +48,26 @@ def estimated(query: Query, in_use: InUse) -> dict[str, Any]:
         raise UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    limits = [*map(limit_line, prediction.limits), *_too_heavy(query)]
-    return {
-        "metrics": {
-            name: {
-                "value": estimate.value,
-                "low": estimate.low,
-                "high": _enforced(name, estimate, query.device.tdp_w),
-                "coverage": estimate.coverage,
-                "unit": metric(name).unit,
-            }
+    limits = [*map(in_words, prediction.limits), *_too_heavy(query)]
+    return ServingOut(
+        metrics={
+            name: ServingMetricOut(
+                value=estimate.value,
+                low=estimate.low,
+                high=_enforced(name, estimate, query.device.tdp_w),
+                coverage=estimate.coverage,
+                unit=metric(name).unit,
+            )
             for name, estimate in known.items()
         },
-        "missing": {**MISSING, **{n: why for n, why in prediction.withheld.items() if n in asked}},
-        "in_domain": not limits,
-        "limits": limits,
-        "device": {"name": query.device.name, "origin": query.device.origin},
-        "device_count": query.operation.device_count,
-        "predictor": {
-            "name": loaded.predictor.name,
-            "version": loaded.version,
-            "adapted_rows": in_use.rows.get(query.device, 0),
-        },
-    }
+        missing={**MISSING, **{n: why for n, why in prediction.withheld.items() if n in asked}},
+        in_domain=all(limit.in_domain for limit in limits),
+        limits=[str(limit) for limit in limits],
+        limit_details=[LimitOut.of(limit) for limit in limits],
+        device=DeviceOut(name=query.device.name, origin=query.device.origin),
+        device_count=query.operation.device_count,
+        predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
+    )
 
 
 def _enforced(name: str, estimate: Estimate, tdp_w: float | None) -> float | None:
@@ -73,7 +77,7 @@ def _enforced(name: str, estimate: Estimate, tdp_w: float | None) -> float | Non
     return max(estimate.value, min(estimate.high, tdp_w))
 
 
-def _too_heavy(query: Query) -> list[str]:
+def _too_heavy(query: Query) -> list[Limit]:
     """A limit where the weights alone exceed the memory of all devices."""
     model, count = query.workload, query.operation.device_count
     if not isinstance(model, LlmServing | Diffusion) or query.device.memory_gib is None:
@@ -82,4 +86,5 @@ def _too_heavy(query: Query) -> list[str]:
     taken, held = weights * WEIGHT_BYTES[model.weights] / 2**30, count * query.device.memory_gib
     if taken <= held:
         return []
-    return [f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: it cannot run"]
+    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: it cannot run"
+    return [Limit(message, severity="refusal")]

@@ -1,9 +1,11 @@
 """Draw energy over time at each power limit as SVG; all text is escaped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from math import floor, log10
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from forerun.service.schemas.answers import LimitedOut, SweepOut
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 76, 24, 44, 54
@@ -24,7 +26,7 @@ class _Axis(NamedTuple):
         return round(self.start + share * (self.end - self.start), 1)
 
 
-def sweep_picture(sweep: Mapping[str, Any], title: str = "Energy over time by power limit") -> str:
+def sweep_picture(sweep: SweepOut, title: str = "Energy over time by power limit") -> str:
     """An SVG document with one dot per limit and the Pareto front in colour.
 
     The advised limits are labelled.
@@ -33,18 +35,16 @@ def sweep_picture(sweep: Mapping[str, Any], title: str = "Energy over time by po
         sweep: a sweep, as `swept` returns it.
         title: heading of the picture.
     """
-    runs = sweep["runs"]
-    times = [run["latency_ms"]["value"] for run in runs]
-    energies = [run["energy_j"]["value"] for run in runs]
+    runs = sweep.runs
+    times = [run.latency_ms.value for run in runs]
+    energies = [run.energy_j.value for run in runs]
     across = _axis(times, LEFT, WIDTH - RIGHT)
     up = _axis(energies, HEIGHT - BOTTOM, TOP)
-    front = sorted(
-        (t, e) for t, e, run in zip(times, energies, runs, strict=True) if run["on_front"]
-    )
+    front = sorted((t, e) for t, e, run in zip(times, energies, runs, strict=True) if run.on_front)
     line = " ".join(f"{across.at(t)},{up.at(e)}" for t, e in front)
-    advised = sweep["within_slow_down"]["limit_w"], sweep["least_energy"]["limit_w"]
+    advised = sweep.within_slow_down.limit_w, sweep.least_energy.limit_w
     dots = "".join(
-        _dot(across.at(t), up.at(e), run, run["limit_w"] in advised)
+        _dot(across.at(t), up.at(e), run, run.limit_w in advised)
         for t, e, run in zip(times, energies, runs, strict=True)
     )
     return (
@@ -90,9 +90,9 @@ def _grid(across: _Axis, up: _Axis) -> str:
     return "".join(parts)
 
 
-def _dot(x: float, y: float, run: Mapping[str, Any], named: bool) -> str:
-    colour = FRONT if run["on_front"] else QUIET
-    text = f"{run['limit_w']:.4g} W"
+def _dot(x: float, y: float, run: LimitedOut, named: bool) -> str:
+    colour = FRONT if run.on_front else QUIET
+    text = f"{run.limit_w:.4g} W"
     dot = (
         f'<circle cx="{x}" cy="{y}" r="{6 if named else 4}" fill="{colour}">'
         f"<title>{text}</title></circle>"

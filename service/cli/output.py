@@ -7,17 +7,24 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 
 PIPE_WIDTH = 240
 
 
 def print_json(content: Any) -> None:
-    """Print one JSON object on standard output; numbers that are not finite become null."""
+    """Print one JSON object on standard output; numbers that are not finite become null.
+
+    Args:
+        content: an answer, or plain content that may hold answers.
+    """
     sys.stdout.write(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n")
 
 
 def _finite(content: Any) -> Any:
+    if isinstance(content, BaseModel):
+        content = content.model_dump()
     if isinstance(content, Mapping):
         return {key: _finite(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

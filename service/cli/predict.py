@@ -1,12 +1,15 @@
 """`forerun predict`: predict latency, memory, power and energy of a network on devices."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
 from forerun.service.cli.set_up import takes_set_up
+
+if TYPE_CHECKING:
+    from forerun.service.schemas.answers import PredictionOut
 
 
 @takes_set_up
@@ -34,7 +37,7 @@ def predict(
         show(source.name, answers)
 
 
-def _answers(given: dict[str, Any]) -> list[dict[str, Any]]:
+def _answers(given: dict[str, Any]) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about

@@ -13,6 +13,9 @@ from forerun.service.cli.output import print_json
 from forerun.service.cli.set_up import takes_set_up
 
 if TYPE_CHECKING:
+    from forerun.service.schemas.answers import RankOut
+
+if TYPE_CHECKING:
     from forerun.service.stores.devices import DeviceStore
 
 
@@ -60,8 +63,9 @@ def rank(
         _show(source.name, answer)
 
 
-def _ranked(given: dict[str, Any]) -> dict[str, Any]:
-    from forerun.service.answers.ranking import Goal, Limits, Objective, Risk, ranked
+def _ranked(given: dict[str, Any]) -> "RankOut":
+    from forerun.service.answers.ranking import Goal, Limits, ranked
+    from forerun.service.schemas.answers import Objective, Risk
 
     for name, kind in (("objective", Objective), ("risk", Risk)):
         if given[name] not in get_args(kind):
@@ -100,28 +104,29 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
     return prices
 
 
-def _show(source: str, answer: dict[str, Any]) -> None:
+def _show(source: str, answer: "RankOut") -> None:
     from forerun.data.metrics import metric
     from forerun.service.answers.ranking import RANKING_METRICS
     from forerun.service.cli.answer_table import NOT_CALIBRATED, fit_word, table
     from forerun.service.cli.output import screen
 
-    out, objective = screen(), answer["objective"]
+    out, objective = screen(), answer.objective
     out.print(f"\n[bold]{source}[/bold] by {objective}")
     headings = ("latency", "memory", "power", "energy", "fits")
     rows = table("", objective, "90 % interval", *headings)
-    for row in answer["ranked"]:
-        aim = row["objective"]
-        ends = "" if aim["low"] is None else f"{aim['low']:,.4g} to {aim['high']:,.4g}"
-        ends += " *" if aim["low"] is not None and aim["coverage"] is None else ""
-        metrics = (row["metrics"][name] for name in RANKING_METRICS)
+    for row in answer.ranked:
+        aim = row.objective
+        ends = "" if aim.low is None else f"{aim.low:,.4g} to {aim.high:,.4g}"
+        ends += " *" if aim.low is not None and aim.coverage is None else ""
+        metrics = (row.metrics[name] for name in RANKING_METRICS)
         values = (
-            metric(n).text(e and e["value"]) for n, e in zip(RANKING_METRICS, metrics, strict=True)
+            metric(n).text(None if e is None else e.value)
+            for n, e in zip(RANKING_METRICS, metrics, strict=True)
         )
-        name = f"{row['rank']:>3} {row['device']['name']}"
-        rows.add_row(name, f"{aim['value']:,.4g}", ends, *values, fit_word(row["fits"]))
-    out.print(rows if answer["ranked"] else "no device meets the limits")
-    if any(row["objective"]["coverage"] is None for row in answer["ranked"]):
+        name = f"{row.rank:>3} {row.device.name}"
+        rows.add_row(name, f"{aim.value:,.4g}", ends, *values, fit_word(row.fits))
+    out.print(rows if answer.ranked else "no device meets the limits")
+    if any(row.objective.coverage is None for row in answer.ranked):
         out.print(NOT_CALIBRATED)
-    for row in answer["excluded"]:
-        out.print(f"left out: {row['device']['name']}: {'; '.join(row['reasons'])}", markup=False)
+    for left in answer.excluded:
+        out.print(f"left out: {left.device.name}: {'; '.join(left.reasons)}", markup=False)

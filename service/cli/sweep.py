@@ -1,13 +1,16 @@
 """`forerun sweep`: the trade-off of time and energy over power limits."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress
+
+if TYPE_CHECKING:
+    from forerun.service.schemas.answers import SweepOut
 
 COLUMNS = {
     "latency_ms": "time",
@@ -82,31 +85,31 @@ def _watts(text: str | None) -> list[float] | None:
         raise InputError(f"--limits {text!r}: write watts as 150,200,250.") from None
 
 
-def _show(source: str, answer: dict[str, Any]) -> None:
+def _show(source: str, answer: "SweepOut") -> None:
     from forerun.service.cli.answer_table import table
     from forerun.service.cli.output import screen
 
     out = screen()
-    out.print(f"\n[bold]{source}[/bold] on [bold]{answer['device']['name']}[/bold]")
+    out.print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
     rows = table("limit", *COLUMNS.values(), "energy, range", "slower", "saved", "front")
-    for run in answer["runs"]:
-        low, high = run["energy_j"]["low"], run["energy_j"]["high"]
+    for run in answer.runs:
+        low, high = run.energy_j.low, run.energy_j.high
         rows.add_row(
-            f"{run['limit_w']:,.4g} W",
-            *(f"{run[name]['value']:,.4g} {run[name]['unit']}" for name in COLUMNS),
+            f"{run.limit_w:,.4g} W",
+            *(f"{getattr(run, name).value:,.4g} {getattr(run, name).unit}" for name in COLUMNS),
             "" if low is None else f"{low:,.3g} to {high:,.3g} J",
-            f"{100 * run['slow_down']:.1f} %",
-            f"{100 * run['saving']:.1f} %",
-            "*" if run["on_front"] else "",
+            f"{100 * run.slow_down:.1f} %",
+            f"{100 * run.saving:.1f} %",
+            "*" if run.on_front else "",
         )
     out.print(rows)
     for title, advice in (
-        ("least energy", answer["least_energy"]),
-        (f"at most {100 * answer['slow_down']:.3g} % slower", answer["within_slow_down"]),
+        ("least energy", answer.least_energy),
+        (f"at most {100 * answer.slow_down:.3g} % slower", answer.within_slow_down),
     ):
-        saved, slower = 100 * advice["saving"], 100 * advice["slow_down"]
-        watts = f"{advice['limit_w']:,.4g} W"
+        saved, slower = 100 * advice.saving, 100 * advice.slow_down
+        watts = f"{advice.limit_w:,.4g} W"
         out.print(f"{title}: {watts}, saves {saved:.1f} %, {slower:.1f} % slower")
-    for line in answer["limits"]:
+    for line in answer.limits:
         out.print("[yellow]to know:[/yellow]", end=" ")
         out.print(line, markup=False)

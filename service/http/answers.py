@@ -4,8 +4,6 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
 
-from pydantic_core import to_json
-
 from forerun.data.device import Device
 from forerun.data.errors import UnknownMetric
 from forerun.data.query import Query
@@ -86,7 +84,7 @@ class Answers:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
         """
         in_use = self.adaptation.current()
-        answer = to_json(answer_of(question, in_use))
+        answer = answer_of(question, in_use).model_dump_json().encode()
         with self._lock:
             self._answers[in_use.loaded.version, question.key] = answer
             while len(self._answers) > self._kept:

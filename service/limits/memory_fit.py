@@ -1,7 +1,5 @@
 """Decide whether a workload fits a device's memory, and state the risk."""
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
 from forerun.data.device import Device
@@ -33,8 +31,8 @@ class FitsOut(BaseModel):
     risk: str = Field(description="how often a run takes more than the upper end, in words")
 
 
-def fits(device: Device, peak: Estimate | None, calibrated: bool) -> dict[str, Any] | None:
-    """Fields of `FitsOut`; None where the peak or the device's memory is not known.
+def fits(device: Device, peak: Estimate | None, calibrated: bool) -> FitsOut | None:
+    """Whether the peak fits; None where the peak or the device's memory is not known.
 
     Args:
         device: the spec sheet.
@@ -45,11 +43,11 @@ def fits(device: Device, peak: Estimate | None, calibrated: bool) -> dict[str, A
         return None
     usable = USABLE * device.memory_gib * 1024.0
     needed = peak.value if peak.high is None else peak.high
-    return {
-        "fits": needed <= usable,
-        "fits_at_value": peak.value <= usable,
-        "usable_mib": usable,
-        "needed_mib": needed,
-        "headroom_mib": usable - needed,
-        "risk": CALIBRATED if calibrated else ENGINEERING,
-    }
+    return FitsOut(
+        fits=needed <= usable,
+        fits_at_value=peak.value <= usable,
+        usable_mib=usable,
+        needed_mib=needed,
+        headroom_mib=usable - needed,
+        risk=CALIBRATED if calibrated else ENGINEERING,
+    )

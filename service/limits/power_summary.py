@@ -1,7 +1,5 @@
 """Facts that accompany predicted power: figures of the spec sheet and energy per sample."""
 
-from typing import Any
-
 from pydantic import BaseModel, Field
 
 from forerun.data.query import Query
@@ -42,8 +40,8 @@ class PowerFactsOut(BaseModel):
     missing: dict[str, str] = Field(description="fact that is not known -> the reason")
 
 
-def power_facts(query: Query, energy: Estimate | None) -> dict[str, Any]:
-    """Fields of `PowerFactsOut`.
+def power_facts(query: Query, energy: Estimate | None) -> PowerFactsOut:
+    """Figures of the spec sheet, and the energy per sample.
 
     Args:
         query: the device and how it is operated.
@@ -54,14 +52,14 @@ def power_facts(query: Query, energy: Estimate | None) -> dict[str, Any]:
         missing["idle_w"] = NO_IDLE
     if energy is None:
         missing["energy_per_sample_j"] = NO_ENERGY
-    return {
-        "idle_w": query.device.idle_w,
-        "tdp_w": query.device.tdp_w,
-        "power_limit_w": query.operation.power_limit_w,
-        "peak_power_w": None,
-        "energy_per_sample_j": None if energy is None else per_sample(energy, samples_of(query)),
-        "missing": missing,
-    }
+    return PowerFactsOut(
+        idle_w=query.device.idle_w,
+        tdp_w=query.device.tdp_w,
+        power_limit_w=query.operation.power_limit_w,
+        peak_power_w=None,
+        energy_per_sample_j=None if energy is None else per_sample(energy, samples_of(query)),
+        missing=missing,
+    )
 
 
 def samples_of(query: Query) -> int:
@@ -69,8 +67,8 @@ def samples_of(query: Query) -> int:
     return query.workload.batch_size if isinstance(query.workload, Network) else 1
 
 
-def per_sample(energy: Estimate, samples: int) -> dict[str, Any]:
-    """Fields of `PerSampleOut`: the energy of one run divided by its samples."""
+def per_sample(energy: Estimate, samples: int) -> PerSampleOut:
+    """The energy of one run divided by its samples."""
     low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
-    ends = {"value": energy.value / samples, "low": low, "high": high}
-    return {**ends, "coverage": energy.coverage, "unit": "J"}
+    value = energy.value / samples
+    return PerSampleOut(value=value, low=low, high=high, coverage=energy.coverage, unit="J")

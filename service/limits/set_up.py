@@ -2,6 +2,7 @@
 
 from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
+from forerun.models.limit import LATENCY, Limit
 from forerun.models.power.limit_response import too_low
 
 TIMES = ("latency_ms", "utilisation")
@@ -24,10 +25,10 @@ def not_known(query: Query) -> dict[str, str]:
 def _below_limits(query: Query) -> dict[str, str]:
     limit, tdp = query.operation.power_limit_w, query.device.tdp_w
     lines = () if limit is None or tdp is None else too_low(limit, tdp)
-    return dict.fromkeys((*TIMES, *DRAWN), lines[0]) if lines else {}
+    return dict.fromkeys((*TIMES, *DRAWN), lines[0].message) if lines else {}
 
 
-def set_up_lines(query: Query) -> list[str]:
+def set_up_limits(query: Query) -> list[Limit]:
     """Limits of the predicted time that follow from the training set-up alone."""
     setup = _setup(query)
     if setup is None:
@@ -43,7 +44,7 @@ def set_up_lines(query: Query) -> list[str]:
         lines.append(f"the time is of one batch, not of {setup.accumulation} micro-batches")
     if setup.lora_rank:
         lines.append("the time is of training all weights, not adapters")
-    return lines
+    return [Limit(line, LATENCY) for line in lines]
 
 
 def _setup(query: Query) -> TrainingSetup | None:

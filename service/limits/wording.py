@@ -1,12 +1,14 @@
-"""Rewrite limits for users: the names and logarithms of features become words and quantities.
+"""Limits for users: the names and logarithms of features become words and quantities.
 
-A line such as `log_ridge is 4.94, training saw 2.31 to 3.62` becomes `FLOPs at peak per byte of
-memory bandwidth: 140, training saw 10 to 37`. Every other line stays as it is.
+A limit such as `log_ridge is 4.94, training saw 2.31 to 3.62` becomes `FLOPs at peak per byte of
+memory bandwidth: 140, training saw 10 to 37`. The sentence of every other limit stays as it is.
 """
 
-import re
+from dataclasses import replace
 from math import exp
 from typing import Literal, NamedTuple
+
+from forerun.models.limit import Limit
 
 Scale = Literal["log", "share", "plain", "version"]
 
@@ -44,23 +46,32 @@ _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
     ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
     ("share_", "time in kernels of class ", "share"),
 )
-_NUMBER = r"-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf)"
-_LINE = re.compile(
-    rf"(?P<feature>[a-z]\w*) is (?P<value>{_NUMBER}), "
-    rf"training saw (?P<low>{_NUMBER}) to (?P<high>{_NUMBER})"
-)
 
 
-def limit_line(line: str) -> str:
-    """A limit in words; a line that names no feature stays as it is."""
-    match = _LINE.fullmatch(line)
-    words = None if match is None else _words(match["feature"])
-    if match is None or words is None:
-        return line
-    text, scale = words
-    value, low, high = (_formatted(float(match[part]), scale) for part in ("value", "low", "high"))
+def in_words(limit: Limit) -> Limit:
+    """The limit with a sentence that names its feature in words and quantities.
+
+    A feature without a name in words keeps its own; the sentence is valid Unicode.
+    """
+    if limit.message:
+        return replace(limit, message=readable(limit.message))
+    words = _words(limit.feature or "")
+    if words is None:
+        return replace(limit, message=readable(str(replace(limit, metric=None))))
+    figures = (limit.value, limit.low, limit.high)
+    value, low, high = (_formatted(_rounded(figure), words.scale) for figure in figures)
     saw = low if low == high else f"{low} to {high}"
-    return f"{text}: {value}, training saw {saw}"
+    return replace(limit, message=f"{words.text}: {value}, training saw {saw}")
+
+
+def readable(text: str) -> str:
+    """The text without lone surrogates, which JSON may hold and UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _rounded(figure: float | None) -> float:
+    """A figure to three significant digits."""
+    return float(f"{figure:.3g}")
 
 
 def _words(feature: str) -> _Words | None:

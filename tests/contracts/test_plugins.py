@@ -8,7 +8,7 @@ from forerun.data.datasets import dataset
 from forerun.data.errors import BadArtifact, BrokenPlugin, UnknownDataset, UnreadableModel
 from forerun.data.plugins import GROUPS, plugins
 from forerun.features.readers import read_graph
-from forerun.models.artifact.sealed_folder import load_part
+from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.catalog import PREDICTORS, predictor_class
 from forerun.training.protocols import protocols_of_dataset
 

@@ -61,7 +61,12 @@ def described(predictions: Predictions, row: int) -> dict[str, Any]:
     parts = {"breakdown_ms": one.breakdown_ms, "breakdown_mib": one.breakdown_mib}
     parts |= {"withheld": one.withheld}
     filled = {name: dict(part) for name, part in parts.items() if part}
-    return {"metrics": metrics, "limits": list(one.limits), "in_domain": one.in_domain, **filled}
+    return {
+        "metrics": metrics,
+        "limits": list(map(str, one.limits)),
+        "in_domain": one.in_domain,
+        **filled,
+    }
 
 
 def query_of(question: Mapping[str, Any]) -> Query:

@@ -16,6 +16,7 @@ from forerun.data.workload import Kernel, Network
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
 
@@ -23,6 +24,7 @@ RELU = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 DEVICE = DeviceCatalog.load().get("a10")
 KERNEL = Query(Kernel(RELU), DEVICE)
 NETWORK = Query(Network(OperatorGraph((RELU, replace(RELU, inputs=(0,)))), 4), DEVICE)
+TOO_HOT = Limit("too hot", "latency_ms")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class KernelsOnly:
             {k: v * 0.5 for k, v in values.items()},
             {k: v * 2.0 for k, v in values.items()},
             0.9,
-            [("too hot",)] * n,
+            [(TOO_HOT,)] * n,
         )
 
     def save(self, folder: Path):
@@ -95,7 +97,7 @@ def test_a_part_without_rows_of_its_own_is_not_adapted():
 def test_limits_are_kept_and_belong_to_their_row():
     answers = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK, KERNEL])
     assert answers[0].in_domain
-    assert answers[1].limits == ("too hot",)
+    assert answers[1].limits == (TOO_HOT,)
 
 
 def test_a_query_that_no_part_answers_is_refused_with_its_kind_and_device():

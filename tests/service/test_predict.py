@@ -126,16 +126,6 @@ def test_over_a_socket_the_answer_is_the_same(server, client, digest):
     assert json.loads(answer.content) == client.post("/v1/predict", json=ask(digest)).json()
 
 
-def test_limits_belong_to_the_metrics_that_they_concern():
-    from forerun.service.answers.answer import limits_of
-
-    limits = ["batch is 9, training saw 1 to 2", "power: not measured", "memory: a range"]
-    assert limits_of("latency_ms", limits) == limits[:1]
-    assert limits_of("power_w", limits) == limits[1:2]
-    assert limits_of("peak_memory_mib", limits) == limits[2:]
-    assert limits_of("energy_j", limits) == limits[:2]
-
-
 def test_a_precision_that_the_device_lacks_is_said(client, digest):
     body = client.post(
         "/v1/predict", json=ask(digest, device="p4", workload={"precision": "bf16"})

@@ -1,7 +1,7 @@
 """Does the memory predictor agree that published set-ups which ran fit their own device?
 
 A set-up that ran shows that the device had enough memory, whatever the measured peak. Its
-prediction must not carry the limit "at least ... the device has ...", and a scheduler would reject
+prediction must not be refused, and a scheduler would reject
 it without need where the best estimate or the upper end exceeds the device's memory.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.data.query import Query
-from forerun.models.memory.peak_memory import PEAK, REFUSAL
+from forerun.models.memory.peak_memory import PEAK
 from forerun.models.predictor import Predictor
 
 
@@ -45,7 +45,7 @@ def fit_counts(predictor: Predictor, queries: Sequence[Query]) -> FitCounts:
         return FitCounts(0, 0, 0, 0)
     answers = predictor.predict(queries)
     held = np.array([(query.device.memory_gib or np.inf) * 1024.0 for query in queries])
-    refused = [any(line.startswith(REFUSAL) for line in lines) for lines in answers.limits]
+    refused = [any(own.severity == "refusal" for own in limits) for limits in answers.limits]
     return FitCounts(
         len(queries),
         sum(refused),

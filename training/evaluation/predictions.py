@@ -10,6 +10,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
+from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.router import Router
 from forerun.training.evaluation.offset_baseline import median_offset
@@ -124,8 +125,8 @@ def _columns(
         for name, columns in parts.items():
             if metric in columns:
                 found[name][rows] = columns[metric]
-        outside: Sequence[tuple[str, ...]] = answers.limits or [()] * len(queries)
-        in_domain[rows] = [not lines for lines in outside]
+        outside: Sequence[tuple[Limit, ...]] = answers.limits or [()] * len(queries)
+        in_domain[rows] = [all(own.in_domain for own in limits) for limits in outside]
     in_domain &= np.isfinite(found["predicted"])
     return {"measured": judged.values[metric], **found}, in_domain
 

@@ -1,6 +1,5 @@
 """Fit every predictor on all its training rows and seal them as one artifact."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +11,8 @@ from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.architectures.latency import ArchitectureLatency
-from forerun.models.artifact.sealed_folder import Manifest, check, load_part, read_content, seal
+from forerun.models.artifact.sealed_folder import Manifest, check, seal
+from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
 from forerun.models.benchmark_suites.history import BenchmarkHistory
 from forerun.models.benchmark_suites.scores import BenchmarkBoost
 from forerun.models.colocation.booster import ColocationBoost
@@ -187,16 +187,13 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
     if base is None:
         return []
     check(base)
-    folders = read_content(base, Router.name)["parts"] if _is_chosen(base) else [""]
     kept = []
-    for name in folders:
-        kind = name.partition("-")[2]
-        if kind not in fitted_anew:
-            kept.append(name)
-        else:
-            parts = COMPOSED.get(kind, ())
-            kept += [f"{name}/{part}" for part in parts if part not in fitted_anew]
-    return [load_part(base / name) for name in kept]
+    for name, folder in _parts_of(base):
+        if name not in fitted_anew:
+            kept.append(folder)
+        elif name in COMPOSED:
+            kept += [part for own, part in contained(folder) if own not in fitted_anew]
+    return [load_part(folder) for folder in kept]
 
 
 def _composed(whole: Predictor, fitted: Sequence[Predictor]) -> tuple[Predictor, list[Predictor]]:
@@ -221,16 +218,16 @@ def composable(base: Path | None) -> frozenset[str]:
     if base is None:
         return frozenset()
     check(base)
-    folders = read_content(base, Router.name)["parts"] if _is_chosen(base) else []
-    kinds = {name.partition("-")[2] for name in folders}
+    kinds = {name for name, _ in _parts_of(base)}
     return frozenset(
         whole for whole, parts in COMPOSED.items() if whole in kinds or set(parts) <= kinds
     )
 
 
-def _is_chosen(folder: Path) -> bool:
-    content = json.loads((folder / "predictor.json").read_text())
-    return bool(content["name"] == Router.name)
+def _parts_of(base: Path) -> list[tuple[str, Path]]:
+    """Name and folder of each predictor in an artifact: the router's parts, or the one."""
+    name = stored_name(base)
+    return contained(base) if name == Router.name else [(name, base)]
 
 
 def recipes_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Recipe]:

@@ -6,9 +6,10 @@ from fastapi import APIRouter, Path, Query, Request
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.query_table import graph_table
-from forerun.service.answers.answer import readable, unknown_operators
+from forerun.service.answers.answer import unknown_operators
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.http.uploads import BINARY, graph_in, received
+from forerun.service.limits.wording import readable
 from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME, GraphOut
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])

@@ -1,14 +1,14 @@
 """POST /v1/power/sweep: the trade-off of time and energy over power limits."""
 
 from fastapi import APIRouter, Response
-from pydantic_core import to_json
 
 from forerun.data.query import Query
 from forerun.service.answers.power_sweep import swept
 from forerun.service.answers.sweep_picture import sweep_picture
 from forerun.service.http.answers import Answers
-from forerun.service.http.schemas.power_sweep import SweepIn, SweepOut
+from forerun.service.http.schemas.power_sweep import SweepIn
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.answers import SweepOut
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
 router = APIRouter(prefix="/v1", tags=["power"])
@@ -26,4 +26,5 @@ def _swept(asked: SweepIn, answers: Answers) -> bytes:
     software = usual_software(asked.software, workload, device)
     query = Query(workload, device, software, operation_of(workload))
     sweep = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
-    return to_json(sweep | {"picture": sweep_picture(sweep) if asked.picture else None})
+    picture = sweep_picture(sweep) if asked.picture else None
+    return sweep.model_copy(update={"picture": picture}).model_dump_json().encode()

@@ -14,12 +14,12 @@ from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.problems import content, problem_of, unfit
+from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import (
     EXAMPLES,
     BatchIn,
     BatchOut,
     PredictIn,
-    PredictionOut,
 )
 from forerun.service.stores.graphs import StoreFull
 

@@ -1,10 +1,8 @@
 """POST /v1/rank: rank devices that meet limits by an objective."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from fastapi import APIRouter, Response
-from pydantic_core import to_json
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -12,8 +10,9 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.answers.ranking import RANKING_METRICS, Goal, Limits, ranked
 from forerun.service.http.answers import Answers
-from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn, RankOut
+from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.answers import RankOut
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
 router = APIRouter(prefix="/v1", tags=["rank"])
@@ -22,11 +21,11 @@ router = APIRouter(prefix="/v1", tags=["rank"])
 @router.post("/rank", response_model=RankOut)
 async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
     """Devices that meet the limits, ranked by an objective, and why the others do not."""
-    content = await state.run(lambda: to_json(_ranked(asked, answers)))
+    content = await state.run(lambda: _ranked(asked, answers).model_dump_json())
     return Response(content, media_type="application/json")
 
 
-def _ranked(asked: RankIn, answers: Answers) -> dict[str, Any]:
+def _ranked(asked: RankIn, answers: Answers) -> RankOut:
     workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
     operation = operation_of(workload, asked.operation.power_limit_w)

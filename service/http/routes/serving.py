@@ -5,8 +5,9 @@ from fastapi import APIRouter
 from forerun.data.query import Operation, Query
 from forerun.service.answers.serving import estimated
 from forerun.service.http.answers import Answers
-from forerun.service.http.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, ServingOut
+from forerun.service.http.schemas.serving import DiffusionEstimateIn, LlmEstimateIn
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.answers import ServingOut
 
 router = APIRouter(prefix="/v1", tags=["serving"])
 
@@ -29,4 +30,4 @@ def _estimated(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> 
     device = answers.device(asked.device)
     operation = Operation(device_count=asked.device_count)
     query = Query(asked.model.workload(), device, operation=operation)
-    return ServingOut.model_validate(estimated(query, answers.adaptation.current()))
+    return estimated(query, answers.adaptation.current())

@@ -6,16 +6,12 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from forerun.data.device import Device
 from forerun.data.software import Software
-from forerun.service.answers.ranking import Objective, Risk
-from forerun.service.limits.memory_fit import FitsOut
+from forerun.service.schemas.answers import Objective, Risk
 from forerun.service.schemas.prediction import (
     EXAMPLE_KERNEL,
     EXAMPLE_NETWORK,
-    DeviceOut,
-    EstimateOut,
     Name,
     OperationIn,
-    PredictorOut,
     WorkloadIn,
     by_form,
 )
@@ -93,63 +89,4 @@ class RankIn(BaseModel):
         default="high",
         description="what is compared with the limits: the upper end of the interval (`high`) or "
         "the best estimate (`value`)",
-    )
-
-
-class AimOut(BaseModel):
-    """A value with its prediction interval."""
-
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="share of measured values that the interval should hold, null where not known"
-    )
-    unit: str = Field(description="unit of the value")
-
-
-class RankedOut(BaseModel):
-    """A device that meets the limits."""
-
-    rank: int = Field(
-        description="rank, 1 for the best; devices with equal objectives share a rank"
-    )
-    device: DeviceOut = Field(description="the device")
-    objective: AimOut = Field(description="the objective by which it is ranked")
-    overlaps_best: bool = Field(description="whether its interval overlaps that of the best device")
-    metrics: dict[str, EstimateOut | None] = Field(
-        description="metric -> estimate; null where there is none"
-    )
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    fits: FitsOut | None = Field(
-        description="whether the memory is sufficient; null where not known"
-    )
-    margins: dict[str, float] = Field(
-        description="limited metric -> limit minus the compared value"
-    )
-    in_domain: bool = Field(description="true when every metric is in its domain")
-    limits: list[str] = Field(
-        description="inputs outside the training range and other limits of the answer"
-    )
-
-
-class ExcludedOut(BaseModel):
-    """A device that does not meet the limits, or for which that is not known."""
-
-    device: DeviceOut = Field(description="the device")
-    reasons: list[str] = Field(description="reasons for the exclusion, one sentence each")
-
-
-class RankOut(BaseModel):
-    """Devices in order, and those left out."""
-
-    objective: Objective = Field(description="the objective that `ranked` is sorted by")
-    risk: Risk = Field(description="what was compared with the limits")
-    ranked: list[RankedOut] = Field(description="devices that meet the limits, the best first")
-    excluded: list[ExcludedOut] = Field(
-        description="the other devices, in the order of the request"
-    )
-    graph: str | None = Field(description="digest of the network's graph")
-    predictor: PredictorOut = Field(
-        description="the predictor that answered; `adapted_rows` counts measurements of all devices"
     )

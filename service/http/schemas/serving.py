@@ -12,7 +12,6 @@ from forerun.data.workload import (
     WeightFormat,
 )
 from forerun.service.http.schemas.ranking import OneDevice
-from forerun.service.schemas.prediction import DeviceOut, PredictorOut
 
 MOST_DEVICES = 1024
 EXAMPLE_LLM: dict[str, Any] = {
@@ -140,32 +139,3 @@ class DiffusionEstimateIn(_ServedOn):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_DIFFUSION]})
     model: DiffusionIn = Field(description="the model and its samples")
-
-
-class ServingMetricOut(BaseModel):
-    """The prediction of one metric in steady state."""
-
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="share of measured values that the interval should hold, null where not known"
-    )
-    unit: str = Field(description="unit of the value: W, tokens/s, samples/s, ms or J")
-
-
-class ServingOut(BaseModel):
-    """The answer: estimates, missing metrics, and limits."""
-
-    metrics: dict[str, ServingMetricOut] = Field(
-        description="metric -> estimate; power_w is the average of one device, rates and energies "
-        "are of all devices together"
-    )
-    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
-    in_domain: bool = Field(description="false when an input is outside the training range")
-    limits: list[str] = Field(
-        description="inputs outside the training range and other limits of the answer"
-    )
-    device: DeviceOut = Field(description="the device")
-    device_count: int = Field(description="number of devices")
-    predictor: PredictorOut = Field(description="the predictor that answered")

@@ -43,11 +43,6 @@ def test_new_rows_of_a_device_replace_its_old_ones():
     assert scalars.rows(A10) == 50
 
 
-def test_corrections_survive_json():
-    scalars = fitted(7, 0.3)
-    assert ShrunkScalars.from_json(scalars.to_json()) == scalars
-
-
 def test_one_row_of_a_class_is_believed_less_than_the_level_of_the_device():
     """With three pseudo-observations at the device's level, one row gets a weight of a quarter."""
     residuals = np.array([0.0] * 30 + [1.0])

@@ -1,7 +1,5 @@
 """Few-shot corrections of a predictor by a support set, and their prediction intervals."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -116,7 +114,7 @@ def test_new_rows_replace_older_ones_of_the_same_device():
 
 def test_an_erratic_device_is_called_so_and_a_plain_one_is_not():
     (line,) = adapted(*drawn("nothing", 20, 0, noise=0.8)).limits(L4)
-    assert "20 measurements do not make this device predictable" in line
+    assert "20 measurements do not make this device predictable" in line.message
     assert adapted(*drawn("level", 20, 0)).limits(L4) == ()
 
 
@@ -133,18 +131,6 @@ def test_intervals_are_never_wider_than_those_of_a_new_device():
     assert found[1].tolist() == pytest.approx([np.exp(0.01645), 1.3, 1.3])
 
 
-def test_json_keeps_every_answer():
-    features, errors = drawn("smooth", 20, 0)
-    few = adapted(features.round(6), errors)
-    again = SupportGP.from_json(json.loads(json.dumps(few.to_json())))
-    for one, other in zip(
-        few.correction([L4] * 20, ["linear"] * 20, features),
-        again.correction([L4] * 20, ["linear"] * 20, features),
-        strict=True,
-    ):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
 def test_strata_of_fewer_columns_keep_their_distances():
     matrix = np.random.default_rng(0).normal(size=(50, 3))
     narrow, wide = (Standardizer.of(matrix).apply(matrix, width) for width in (3, 12))
@@ -157,7 +143,6 @@ def test_columns_that_never_varied_say_nothing():
     matrix = np.column_stack([np.ones(20), np.arange(20.0)])
     scale = Standardizer.of(matrix)
     assert scale.apply(np.array([[99.0, 9.5]]), 2).tolist() == [[0.0, 0.0]]
-    assert Standardizer.from_json(json.loads(json.dumps(scale.to_json()))).spread[0] == np.inf
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,5 +1,6 @@
 """The bundled predictors: sealed, small and plausible on real networks."""
 
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import onnx
@@ -87,3 +88,9 @@ def test_fp32_networks_take_longer_with_more_samples_also_when_launches_count():
     ]
     values = [t.values["latency_ms"][0] for t in times]
     assert values == sorted(values)
+
+
+def test_the_bundle_is_small():
+    """What is added to 16.4 MB must earn its place in every installation."""
+    with as_file(files("forerun.models") / "pretrained") as folder:
+        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 16_500_000

@@ -9,9 +9,7 @@ from forerun.data.errors import BadArtifact
 from forerun.models.artifact.sealed_folder import (
     check,
     load_predictor,
-    read_content,
     seal,
-    write_content,
 )
 from forerun.models.baselines.constant import Constant
 
@@ -74,14 +72,3 @@ def test_an_unknown_predictor_is_refused(folder):
 def test_a_folder_without_manifest_is_refused(tmp_path):
     with pytest.raises(BadArtifact, match=r"manifest\.json"):
         load_predictor(tmp_path)
-
-
-def test_long_parameters_are_compressed_and_read_again(tmp_path):
-    parameters = {"numbers": [number / 7 for number in range(20_000)]}
-    write_content(tmp_path / "long", "long", parameters)
-    assert [file.name for file in (tmp_path / "long").iterdir()] == ["predictor.json.gz"]
-    assert read_content(tmp_path / "long", "long") == parameters
-    packed = tmp_path / "long" / "predictor.json.gz"
-    packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(BadArtifact, match="no readable predictor"):
-        read_content(tmp_path / "long", "long")

@@ -35,7 +35,7 @@ def test_what_is_not_given_or_not_known_has_no_number():
     assert np.isnan(row[[0, 2, 4, 5, 6]]).all()
     assert row[[1, 3]].tolist() == pytest.approx([4.0, np.log(4.0)])
     limits = SETTINGS.limits(query(n=4.0, mode="c", x=1.0))
-    assert limits == (
+    assert tuple(map(str, limits)) == (
         "k is not given",
         "x is not known",
         "mode is 'c', which training did not see",
@@ -46,18 +46,13 @@ def test_settings_beyond_a_tenth_of_their_range_are_named():
     assert SETTINGS.limits(ROWS[0]) == ()
     assert SETTINGS.limits(query(n=17.4, k=8.0, mode="a")) == ()
     (line,) = SETTINGS.limits(query(n=17.6, k=8.0, mode="a"))
-    assert line == "n is 17.6, training saw 1 to 16"
+    assert str(line) == "n is 17.6, training saw 1 to 16"
 
 
 def test_settings_that_reach_zero_have_no_logarithm():
     reaching = Settings.of([query(n=0.0, k=1.0), query(n=4.0, k=2.0)])
     assert reaching.logarithms([query(n=4.0, k=2.0)]).tolist() == [[pytest.approx(np.log(2.0))]]
     assert np.isnan(SETTINGS.logarithms([query(n=-1.0, k=2.0)])[0, 1])
-
-
-def test_settings_come_back_from_json():
-    again = Settings.from_json(SETTINGS.to_json())
-    np.testing.assert_array_equal(again.matrix(ROWS), SETTINGS.matrix(ROWS))
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-2, 2))

@@ -113,7 +113,7 @@ def test_intervals_are_wider_where_there_is_no_history():
 def test_limits_say_what_was_never_seen():
     answers = fitted().predict([asked(), asked("a40", "gptj-99", count=64, round_=500.0)])
     assert answers.limits[0] == ()
-    text = "; ".join(answers.limits[1])
+    text = "; ".join(map(str, answers.limits[1]))
     for part in ("model gptj", "this device", "64 devices", "more than a year"):
         assert part in text
 

@@ -10,6 +10,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.colocation.application_booster import NEW, UNMEASURED, NeighbourBoost
 from forerun.models.contract import PredictorContract
+from forerun.models.limit import Limit
 from forerun.training.protocols.colocation.cloudprophet_runs import run_measurements
 from tests.contracts.tiny_cloudprophet import cloudprophet_table
 
@@ -64,8 +65,8 @@ def test_an_unmeasured_application_is_predicted_from_all_and_has_a_limit():
     names = [with_settings(query, application=name) for name in ("one", "other")]
     answers = fitted().predict(names)
     assert answers.values["p_wall"][0] == answers.values["p_wall"][1]
-    assert all(UNMEASURED in lines for lines in answers.limits)
-    assert UNMEASURED not in fitted().predict([query]).limits[0]
+    assert all(Limit(UNMEASURED) in lines for lines in answers.limits)
+    assert Limit(UNMEASURED) not in fitted().predict([query]).limits[0]
 
 
 def test_the_load_of_an_application_that_was_not_measured_changes_nothing():

@@ -157,11 +157,6 @@ def test_two_proxies_are_averaged_levels_plainly_and_spreads_as_logarithms():
     assert effects.estimate(np.array(["z"]), np.array([[np.nan, 0.05]]))[2][0] == "new"
 
 
-def test_effects_come_back_from_json():
-    effects = ProgramEffects({"a": (-0.1, 0.2)}, (0.0, 0.1), {LOAD: (0.5, 0.2)})
-    assert ProgramEffects.from_json(effects.to_json()) == effects
-
-
 def test_an_idle_host_is_the_median_without_programs_else_a_low_quantile_of_those_alone():
     profiles = [
         ProgramProfile(str(n), alone=HostWindow((SHARE, READ), ((n / 10, float(n)),)))

@@ -55,4 +55,3 @@ def test_a_class_replaces_an_interval_that_is_withheld():
     found = classes(values, low, [rates, rates, rates, None])
     assert [one and one.slowed for one in found] == [True, False, None, None]
     assert found[0].errors == rates
-    assert ClassErrors.from_json(rates.to_json()) == rates

@@ -6,11 +6,12 @@ import pytest
 from forerun.data.device import Device, DeviceCatalog
 from forerun.models.domain.device_novelty import (
     MEMORY_SCALES,
+    NOVEL,
     RATIOS,
     device_novelty,
     device_position,
     distance,
-    novel_lines,
+    novelty_limits,
     similarity,
 )
 
@@ -59,9 +60,10 @@ def test_distance_is_a_metric_and_similarity_falls_with_it():
 
 def test_a_gpu_with_other_matrix_units_is_novel():
     known = [device_position(CATALOG.get("p100-pcie-16gb"))]
-    (line,) = novel_lines(CATALOG.get("t4"), known)
-    assert "unlike those of the training rows" in line
-    assert novel_lines(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()
+    (line,) = novelty_limits(CATALOG.get("t4"), known)
+    assert "unlike those of the training rows" in line.message
+    assert line.value > line.high == NOVEL
+    assert novelty_limits(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()
 
 
 def test_a_position_is_three_ratios_of_the_sheet():
@@ -89,5 +91,5 @@ def test_a_gpu_is_novel_from_a_distance_of_one():
     t4 = CATALOG.get("t4")
     for away, lines in ((0.99, 0), (1.01, 1)):
         known = device_position(t4) + np.array([0.5 * away, 0.0, 0.0])
-        assert len(novel_lines(t4, [known])) == lines
-    assert novel_lines(t4, []) == ()
+        assert len(novelty_limits(t4, [known])) == lines
+    assert novelty_limits(t4, []) == ()

@@ -11,7 +11,6 @@ from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.models.artifact.sealed_folder import read_content, write_content
 from forerun.models.contract import PredictorContract
 from forerun.models.graph_network.encoder import GraphShape
 from forerun.models.graph_network.latency import GraphNetwork, _times, _unseen_bases
@@ -86,7 +85,7 @@ def test_an_unseen_device_gets_a_wider_interval() -> None:
 
 def test_limits_name_what_left_the_training_range() -> None:
     def lines(query: Query) -> str:
-        return "\n".join(once().predict([query])[0].limits)
+        return "\n".join(map(str, once().predict([query])[0].limits))
 
     inside = ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])
     assert lines(inside) == ""
@@ -125,12 +124,8 @@ def test_answering_needs_no_torch(tmp_path, monkeypatch) -> None:
 
 def test_a_damaged_artifact_is_refused(tmp_path) -> None:
     once().save(tmp_path)
-    (tmp_path / "head.onnx").unlink()
-    with pytest.raises(BadArtifact, match=r"head\.onnx"):
-        GraphNetwork.load(tmp_path)
-    content = read_content(tmp_path, GraphNetwork.name)
-    write_content(tmp_path, GraphNetwork.name, {**content, "features": ["another"]})
-    with pytest.raises(BadArtifact, match="other features"):
+    (tmp_path / "head-0.onnx").unlink()
+    with pytest.raises(BadArtifact, match=r"head-0\.onnx"):
         GraphNetwork.load(tmp_path)
 
 

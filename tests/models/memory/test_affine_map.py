@@ -1,5 +1,7 @@
 """The map from a plan to a device's peak: recovered exactly, robust, and right about censoring."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 
@@ -40,13 +42,12 @@ def test_a_peak_by_hand():
     assert TRUE.peak(one) == 1.1 * 1000 + 150 + 1000
     assert TRUE.own(plan(1000.0)) == 700, "no library of convolutions"
     assert AffineMap(1.0, -9.0, 0.0, 0.0, 0.0).workspace(one) == 0.0
-    assert TRUE.to_json() == [1.1, 0.5, 0.25, 300.0, 700.0]
 
 
 def test_exact_peaks_give_the_map_back():
     known = plans()
     found = AffineMap.fit(known, peaks(known), none(known))
-    assert found.to_json() == pytest.approx(TRUE.to_json(), rel=1e-6)
+    assert astuple(found) == pytest.approx(astuple(TRUE), rel=1e-6)
 
 
 def test_a_search_for_convolutions_that_a_sample_caught_moves_nothing():
@@ -66,7 +67,7 @@ def test_runs_out_of_memory_count_only_where_the_fit_lies_below_them():
     censored = np.concatenate([measured, none(large)])
     below = np.concatenate([at_least, np.full(60, 15_000.0)])
     found = AffineMap.fit(known + large, censored, below)
-    assert found.to_json() == pytest.approx(TRUE.to_json(), rel=1e-6), "they needed more anyway"
+    assert astuple(found) == pytest.approx(astuple(TRUE), rel=1e-6), "they needed more anyway"
     above = np.concatenate([at_least, np.full(60, 40_000.0)])
     raised = AffineMap.fit(known + large, censored, above)
     assert raised.peak(large[0]) > 1.2 * TRUE.peak(large[0])

@@ -14,7 +14,6 @@ from forerun.models.memory.peak_memory import (
     ALLOCATED,
     CONTEXT_HIGH_MIB,
     PEAK,
-    REFUSAL,
     RESERVED,
     Memory,
 )
@@ -91,7 +90,7 @@ def test_a_phase_with_few_tables_takes_the_width_of_both_and_claims_nothing():
     fitted = CalibratedMemory().fit(rows.take(kept))
     answer = fitted.predict([ask(4)])[0]
     assert answer.estimates[ALLOCATED].coverage is None
-    assert any("few of inference" in line for line in answer.limits)
+    assert any("few of inference" in str(line) for line in answer.limits)
     assert fitted.predict([ask(4, phase="training")])[0].estimates[ALLOCATED].coverage == 0.9
 
 
@@ -136,7 +135,7 @@ def test_runs_on_several_devices_do_not_widen_the_ranges_of_one():
     assert answers.high[ALLOCATED][0] > 4.0 * answers.values[ALLOCATED][0]
     np.testing.assert_allclose(answers.high[ALLOCATED][2:], answers.values[ALLOCATED][2:])
     assert answers[0].estimates[ALLOCATED].coverage is None
-    assert any("few of them on several devices" in line for line in answers[0].limits)
+    assert any("few of them on several devices" in str(line) for line in answers[0].limits)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_a_question_that_no_published_set_up_resembles_gets_no_claim_and_the_wid
     before, after = Memory().predict([query]), fitted.predict([query])
     answer = after[0]
     assert {one.coverage for one in answer.estimates.values()} == {None}
-    assert sum(why in line for line in answer.limits) == 1
+    assert sum(why in str(line) for line in answer.limits) == 1
     for metric in fitted.metrics:
         assert after.low[metric][0] <= before.low[metric][0]
         assert after.high[metric][0] >= before.high[metric][0]
@@ -169,14 +168,14 @@ def test_one_family_does_not_speak_for_a_kind():
     groups = dict(rows.groups) | {"family": np.full(len(rows), "one")}
     answer = CalibratedMemory().fit(replace(rows, groups=groups)).predict([ask(4)])[0]
     assert answer.estimates[ALLOCATED].coverage is None
-    assert any("few of this kind" in line for line in answer.limits)
+    assert any("few of this kind" in str(line) for line in answer.limits)
 
 
 def test_one_sentence_says_what_the_range_rests_on():
     fitted = CalibratedMemory().fit(published())
     line = "memory: the range was calibrated on 12 published inference set-ups of 2 sources"
-    assert f"{line}{CONTEXT}" in fitted.predict([ask(4)])[0].limits
-    lines = fitted.predict([ask(4, phase="training")])[0].limits
+    assert f"{line}{CONTEXT}" in map(str, fitted.predict([ask(4)])[0].limits)
+    lines = list(map(str, fitted.predict([ask(4, phase="training")])[0].limits))
     assert not any("engineering range," in one for one in lines)
     assert sum("calibrated on 12 published training set-ups" in one for one in lines) == 1
 
@@ -193,10 +192,10 @@ def test_in_inference_the_peak_keeps_room_for_what_no_table_measured():
 def test_a_run_is_refused_by_the_lower_end_that_is_answered():
     """Plans of some set-ups lie far above what was measured: such a run must not be refused."""
     large = ask(5000, phase="training")
-    assert any(line.startswith(REFUSAL) for line in Memory().predict([large])[0].limits)
+    assert any(line.severity == "refusal" for line in Memory().predict([large])[0].limits)
     fitted = CalibratedMemory().fit(published(spread=1.5))
     answers = fitted.predict([large])
-    refused = any(line.startswith(REFUSAL) for line in answers[0].limits)
+    refused = any(line.severity == "refusal" for line in answers[0].limits)
     assert refused == (answers.low[PEAK][0] > large.device.memory_gib * 1024.0)
     assert not refused
 

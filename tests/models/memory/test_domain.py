@@ -9,15 +9,20 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.memory.plan import TRAITS, MemoryPlan, memory_plan
-from forerun.models.memory.domain import GENERATES, MemoryDomain, kind_of, set_up_notes
+from forerun.models.memory.domain import (
+    GENERATES,
+    NO_DROPOUT,
+    MemoryDomain,
+    assumptions,
+    kind_of,
+)
 from forerun.models.memory.peak_memory import (
     CONTEXT_HIGH_MIB,
-    NOT_CALIBRATED,
+    NO_INFERENCE_PEAKS,
     PEAK,
     RESERVED,
     Memory,
 )
-from forerun.models.prediction import NO_EFFECT
 from tests.features.configurations import traced
 from tests.models.memory.test_peak_memory import A100, CATALOG, OWN_MIB, tower, train, training_rows
 
@@ -54,7 +59,7 @@ def test_queries_outside_the_domain_have_a_limit_line_with_the_reason(fitted, qu
     answer = fitted.predict([query])[0]
     peak = answer.estimates[PEAK]
     assert peak.coverage is None
-    assert any(why in line for line in answer.limits)
+    assert any(why in str(line) for line in answer.limits)
     assert peak.low < peak.value < peak.high
     assert peak.high > 1.02 * peak.value
 
@@ -68,7 +73,7 @@ def test_networks_with_other_shares_than_those_measured_are_outside():
     inside, outside = answers[0], answers[1]
     assert inside.estimates[PEAK].coverage == 0.9
     assert outside.estimates[PEAK].coverage is None
-    assert any("such a share" in line for line in outside.limits)
+    assert any("such a share" in str(line) for line in outside.limits)
 
 
 def test_a_query_outside_the_domain_does_not_change_the_coverage_of_others(fitted):
@@ -124,14 +129,15 @@ def test_three_levels_of_memory_are_three_answers(fitted):
 def test_inference_claims_nothing_and_says_what_generation_keeps():
     query = Query(Network(traced("llama"), 4, "bf16"), CATALOG.get("l4"))
     answer = Memory().predict([query])[0]
-    assert {NOT_CALIBRATED, GENERATES} <= set(answer.limits)
+    assert GENERATES in answer.limits
+    assert any(NO_INFERENCE_PEAKS in str(limit) for limit in answer.limits)
     asked = replace(query, workload=replace(query.workload, inference=InferenceSetup()))
     assert GENERATES not in Memory().predict([asked])[0].limits
 
 
 def test_missing_dropout_is_said(fitted):
     lines = [fitted.predict([training(traced(name))])[0].limits for name in ("bert", "llama")]
-    assert [any("no dropout is counted" in line for line in found) for found in lines] == [
+    assert [NO_DROPOUT in found for found in lines] == [
         False,
         True,
     ]
@@ -144,13 +150,6 @@ def test_ranges_of_gpus_are_for_gpus(fitted, device, phase):
     assert not fitted.answers(query)
 
 
-@pytest.mark.slow
-def test_a_domain_survives_saving(fitted, tmp_path):
-    fitted.save(tmp_path / "memory")
-    assert Memory.load(tmp_path / "memory").domain.to_json() == fitted.domain.to_json()
-    assert MemoryDomain.from_json(fitted.domain.to_json()).largest_mib == fitted.domain.largest_mib
-
-
 def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitted):
     """A scheduler sends the same options with every job."""
     given = TrainingSetup("sgd", attention="eager", loss_chunks=8)
@@ -159,9 +158,9 @@ def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitte
     assert asked.estimates[PEAK].coverage == 0.9
     assert plain.in_domain
     assert asked.in_domain
-    assert set(asked.limits) - set(plain.limits) == {
-        f"memory: `attention` {NO_EFFECT}, which has no attention operator",
-        f"memory: `loss_chunks` {NO_EFFECT}, which gives no logits of tokens",
+    assert set(map(str, asked.limits)) - set(map(str, plain.limits)) == {
+        "memory: `attention` without effect on this network, which has no attention operator",
+        "memory: `loss_chunks` without effect on this network, which gives no logits of tokens",
     }
 
 
@@ -213,12 +212,12 @@ def test_optimizers_with_at_most_two_states_are_inside(optimizer):
 def test_notes_name_what_a_set_up_leaves_open():
     """Dropout of a transformer whose graph says nothing; what generation keeps."""
     silent, saying = traced("llama"), traced("bert")
-    assert len(set_up_notes(training(silent))) == 1
-    assert set_up_notes(training(saying)) == ()
-    assert set_up_notes(training(silent, setup=TrainingSetup("sgd", dropout=0.0))) == ()
-    assert set_up_notes(training(tower(2, 64))) == ()
+    assert assumptions(training(silent)) == (NO_DROPOUT,)
+    assert assumptions(training(saying)) == ()
+    assert assumptions(training(silent, setup=TrainingSetup("sgd", dropout=0.0))) == ()
+    assert assumptions(training(tower(2, 64))) == ()
     asked = Query(Network(silent, 1), CATALOG.get(A100))
-    assert set_up_notes(asked) == (GENERATES,)
-    assert set_up_notes(Query(Network(saying, 1), CATALOG.get(A100))) == ()
+    assert assumptions(asked) == (GENERATES,)
+    assert assumptions(Query(Network(saying, 1), CATALOG.get(A100))) == ()
     told = replace(asked, workload=replace(asked.workload, inference=InferenceSetup()))
-    assert set_up_notes(told) == ()
+    assert assumptions(told) == ()

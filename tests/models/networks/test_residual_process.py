@@ -1,7 +1,5 @@
 """Residuals of training networks are added to similar networks only."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -53,11 +51,3 @@ def test_execution_modes_do_not_mix():
     alone = NetworkResiduals.fit(points[::2], residuals[::2], modes[::2], np.arange(3))
     np.testing.assert_allclose(both.at(points[::2], modes[::2]), alone.at(points[::2], modes[::2]))
     assert (both.at(points, np.array(["training"] * 6)) == 0).all()
-
-
-def test_a_saved_process_answers_to_the_last_bit():
-    points, residuals = 40 * positions(), errors()
-    modes = np.array(["eager", "compiled"] * 10)
-    fitted = NetworkResiduals.fit(points, residuals, modes, np.arange(20))
-    loaded = NetworkResiduals.from_json(json.loads(json.dumps(fitted.to_json())))
-    np.testing.assert_array_equal(loaded.at(points, modes), fitted.at(points, modes))

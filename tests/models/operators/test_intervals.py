@@ -95,8 +95,3 @@ def test_width_grows_with_novelty():
     assert np.all(np.diff(widths) > 0)
     assert float(novelty_share(0.0)) == 0.0
     assert float(novelty_share(np.inf)) == pytest.approx(1.0)
-
-
-def test_components_survive_their_json():
-    found = ErrorComponents.of(simulated(4), simulated(5, seed=2))
-    assert ErrorComponents.from_json(found.to_json()) == found

@@ -94,8 +94,3 @@ def test_jobs_are_whole_in_one_fold():
     parts = list(held_out_jobs(runs, watts, groups, 0))
     assert sum(len(part.runs) for part in parts) == len(runs)
     assert {part.known for part in parts} == {"seen"}
-
-
-def test_they_come_back_from_json():
-    intervals = LawIntervals({"unseen/network": 1.25})
-    assert LawIntervals.from_json(intervals.to_json()) == intervals

@@ -214,11 +214,6 @@ def test_few_rows_leave_the_prior_nearly_as_it_is():
     assert np.abs(np.array(law.coefficients) - prior).max() < 0.5
 
 
-def test_a_law_comes_back_from_json():
-    law = PowerLaw().fit(*simulated(("a30", "a40")))
-    assert PowerLaw.from_json(law.to_json()) == law
-
-
 def test_an_idle_power_of_the_sheet_is_taken():
     device = CATALOG.get("a30").model_copy(update={"idle_w": 21.0})
     runs = PowerRuns.of([Query(Kernel(pointwise(4, 4)), device)])

@@ -16,12 +16,12 @@ from forerun.data.query import Operation, Query
 from forerun.data.workload import Kernel
 from forerun.models.power.limit_response import (
     BORROWED,
-    NO_CUT,
     NO_POWER,
     NO_TDP,
     POWER,
     TIME,
     LimitResponse,
+    above_design_power,
 )
 from forerun.models.power.limit_response_fit import CappedRuns, fit_response
 from forerun.models.prediction import Predictions
@@ -142,13 +142,13 @@ def test_a_cool_workload_does_not_feel_the_limit():
 def test_limits_far_below_the_measured_ones_have_no_prediction():
     answer = Router((Hot(),)).predict([asked(50.0)])[0]
     assert not answer.estimates
-    assert any("20% of the design power" in line for line in answer.limits)
+    assert any("20% of the design power" in str(line) for line in answer.limits)
 
 
 def test_a_limit_above_the_design_power_has_no_effect_and_a_limit_line():
     answer = Router((Hot(),)).predict([asked(900.0)])[0]
     assert answer.estimates[POWER].value == 240.0
-    assert answer.limits == (NO_CUT.format(limit=900.0, tdp=250.0),)
+    assert answer.limits == (above_design_power(900.0, 250.0),)
 
 
 def test_no_limit_makes_a_run_faster_than_it_could_be_without():
@@ -195,12 +195,6 @@ def test_a_device_in_the_training_set_has_no_limit_line_about_other_devices():
     mine, other = CATALOG.get("v100-pcie-32gb"), A100
     assert response.limits(mine) == ()
     assert response.limits(other) == BORROWED
-
-
-@pytest.mark.slow
-def test_a_response_is_equal_after_a_round_trip_through_json():
-    response = fit_response(runs())
-    assert LimitResponse.from_json(response.to_json()) == response
 
 
 def test_only_runs_that_differ_in_the_limit_alone_are_compared():

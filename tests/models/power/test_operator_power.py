@@ -111,7 +111,7 @@ def test_devices_outside_the_training_set_have_wide_intervals_and_a_limit_line()
     answer = fitted().predict([Query(Network(GRAPH, 8), device)])[0]
     estimate = answer.estimates["power_w"]
     assert not answer.in_domain
-    assert "not measured on this device" in answer.limits[0]
+    assert "not measured on this device" in str(answer.limits[0])
     assert estimate.high / estimate.low > 1.5
     assert estimate.high <= MOST_SHARE * device.tdp_w + 1e-9
 
@@ -133,21 +133,21 @@ def test_another_precision_or_training_is_outside_what_was_measured():
         )
     )
     assert plain.in_domain
-    assert any("fp16" in line for line in half.limits)
-    assert train.limits == ("power: no network was measured in training",)
+    assert any("fp16" in str(line) for line in half.limits)
+    assert tuple(map(str, train.limits)) == ("power: no network was measured in training",)
 
 
 def test_operators_and_networks_are_measured_apart():
     """A device on which only operators were measured is not known for networks."""
     answer = fitted().predict([Query(Network(GRAPH, 8), A30)])[0]
-    assert "networks were not measured on this device" in answer.limits[0]
+    assert "networks were not measured on this device" in str(answer.limits[0])
     assert with_networks().predict([Query(Network(GRAPH, 8), A30)])[0].in_domain
 
 
 def test_operator_classes_outside_the_training_set_are_named():
     softmax = Operator("softmax", "softmax", ((4096, 1024),), ((4096, 1024),))
     answer = fitted().predict([Query(Kernel(softmax), A30)])[0]
-    assert answer.limits == ("power: no softmax operator was measured",)
+    assert tuple(map(str, answer.limits)) == ("power: no softmax operator was measured",)
 
 
 def drawing(factor, rows):

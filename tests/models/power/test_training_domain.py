@@ -29,11 +29,6 @@ def test_devices_are_known_by_what_ran_on_them():
     assert measured.classes == ("elementwise",)
 
 
-def test_it_comes_back_from_json():
-    measured = MeasuredRuns.of(QUERIES)
-    assert MeasuredRuns.from_json(measured.to_json()) == measured
-
-
 def test_a_network_has_several_operators_and_a_phase():
     assert [is_network(query) for query in QUERIES] == [False, True, False, False]
     assert phase_of(QUERIES[1]) == "training"

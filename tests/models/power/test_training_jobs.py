@@ -112,7 +112,7 @@ def test_a_job_outside_the_training_set_has_no_prediction_and_a_limit_line():
     asked = Query(job("mnist", "lenet", 64.0), V100)
     answer = fitted().predict([asked, query(V100, None)])[0]
     assert not answer.estimates
-    assert any("mnist/lenet was not measured" in line for line in answer.limits)
+    assert any("mnist/lenet was not measured" in str(line) for line in answer.limits)
 
 
 def test_rows_of_an_unknown_job_do_not_change_the_predictor():
@@ -127,7 +127,7 @@ def test_rows_of_an_unknown_job_do_not_change_the_predictor():
 )
 def test_limits_and_batches_outside_the_measured_range_have_limit_lines(limit, batch, word):
     lines = fitted().predict([query(V100, limit, 0, batch)])[0].limits
-    assert any(word in line for line in lines) if word else not lines
+    assert any(word in str(line) for line in lines) if word else not lines
 
 
 def test_only_tests_of_the_suite_on_a_gpu_with_a_sheet_are_answered():

@@ -87,10 +87,3 @@ def test_rows_without_a_measurement_are_left_out():
     rows = [*QUERIES, QUERIES[0], QUERIES[0], Query(Kernel(QUERIES[0].run.graph.operators[0]), CPU)]
     fitted = CpuMemory().fit(Measurements(rows, {METRIC: holes}))
     assert fitted.factors == pytest.approx([10.0, 2.0, 1.5])
-
-
-def test_it_comes_back_from_json():
-    fitted = CpuMemory().fit(measured(QUERIES))
-    again = CpuMemory.from_json(fitted.to_json())
-    assert again.factors.tolist() == fitted.factors.tolist()
-    assert (again.spread, again.offsets) == (fitted.spread, fitted.offsets)

@@ -178,9 +178,9 @@ def test_latencies_give_a_device_without_a_sheet_one(make, trained):
     (query,) = queries_of(slower[:1], box, GraphStore)
     said = answer_of(question_about(query), adaptation.current())
     measured = slower[0].metrics["latency_ms"]
-    assert said["metrics"]["latency_ms"]["value"] == pytest.approx(measured, rel=0.4)
-    assert "no spec sheet of its own: estimated from 12" in " ".join(said["limits"])
-    assert said["predictor"]["adapted_rows"] == len(slower)
+    assert said.metrics["latency_ms"].value == pytest.approx(measured, rel=0.4)
+    assert "no spec sheet of its own: estimated from 12" in " ".join(said.limits)
+    assert said.predictor.adapted_rows == len(slower)
 
 
 def test_a_device_without_a_sheet_is_refused_in_one_line(make):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.service.answers.sweep_picture import sweep_picture
+from forerun.service.schemas.answers import AdviceOut, AimOut, LimitedOut, SweepOut
 from tests.service.conftest import GRAPH
 
 NETWORK = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 4096}
@@ -92,11 +93,16 @@ POINT = st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.booleans())
 @given(points=st.lists(POINT, min_size=1, max_size=20), title=st.text("a<&\"'é ", max_size=9))
 def test_any_sweep_can_be_drawn_within_the_picture(points, title):
     runs = [
-        {"limit_w": 10.0 + i, "latency_ms": {"value": t}, "energy_j": {"value": e}, "on_front": on}
-        for i, (t, e, on) in enumerate(points)
+        LimitedOut.model_construct(
+            limit_w=10.0 + i,
+            latency_ms=AimOut.model_construct(value=time),
+            energy_j=AimOut.model_construct(value=energy),
+            on_front=on,
+        )
+        for i, (time, energy, on) in enumerate(points)
     ]
-    advice = {"limit_w": 10.0}
-    found = {"runs": runs, "least_energy": advice, "within_slow_down": advice}
+    advice = AdviceOut(limit_w=10.0, slow_down=0.0, saving=0.0)
+    found = SweepOut.model_construct(runs=runs, least_energy=advice, within_slow_down=advice)
     drawn = ElementTree.fromstring(sweep_picture(found, title))
     for dot in drawn.iter("{http://www.w3.org/2000/svg}circle"):
         assert 0 <= float(dot.get("cx")) <= 640

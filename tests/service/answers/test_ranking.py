@@ -1,23 +1,45 @@
 """Ranking: in order of the objective, limits judged safely, every exclusion with its reason."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnanswerableQuery
+from forerun.data.graph import Operator
+from forerun.data.query import Query
+from forerun.data.workload import Kernel
 from forerun.service.answers.ranking import Goal, Limits, ranking
+from forerun.service.limits.memory_fit import FitsOut
+from forerun.service.limits.power_summary import power_facts
+from forerun.service.schemas.answers import (
+    DeviceOut,
+    EstimateOut,
+    ExcludedOut,
+    PredictionOut,
+    PredictorOut,
+    RankedOut,
+)
 
 CATALOG = DeviceCatalog.load()
+OPERATOR = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))
 DEVICES = [CATALOG.get(name) for name in ("l4", "t4", "a30", "a40", "rtx-4090")]
 
 
-def estimate(value, spread=1.2, **more):
+def estimate(value, spread=1.2, in_domain=True):
     if value is None:
         return None
-    return {"value": value, "low": value / spread, "high": value * spread, "coverage": 0.9} | {
-        "in_domain": True, **more
-    }  # fmt: skip
+    return EstimateOut(
+        value=value,
+        low=value / spread,
+        high=value * spread,
+        coverage=0.9,
+        p95=None,
+        unit="",
+        in_domain=in_domain,
+    )
 
 
 def answer(device, latency_ms=1.0, power_w=100.0, memory_mib=1000.0, fits=True, **more):
@@ -27,26 +49,46 @@ def answer(device, latency_ms=1.0, power_w=100.0, memory_mib=1000.0, fits=True, 
         "peak_memory_mib": estimate(memory_mib),
         "energy_j": estimate(power_w and latency_ms and power_w * latency_ms / 1e3),
     }
-    fit = {"fits": fits, "fits_at_value": True, "needed_mib": 1200.0, "usable_mib": 1100.0}
-    return {
-        "metrics": metrics,
-        "missing": {name: "nobody knows" for name, found in metrics.items() if found is None},
-        "fits": fit if memory_mib else None,
-        "power": {"power_limit_w": None, "tdp_w": device.tdp_w},
-        "in_domain": True,
-        "limits": [],
-        "device": {"name": device.name, "origin": device.origin},
-        "graph": "digest",
-    }
+    needed, usable = 1200.0, 1100.0
+    fit = FitsOut(
+        fits=fits,
+        fits_at_value=True,
+        needed_mib=needed,
+        usable_mib=usable,
+        headroom_mib=usable - needed,
+        risk="",
+    )
+    return PredictionOut(
+        metrics=metrics,
+        missing={name: "nobody knows" for name, found in metrics.items() if found is None},
+        fits=fit if memory_mib else None,
+        power=power_facts(Query(Kernel(OPERATOR), device), None),
+        in_domain=True,
+        limits=[],
+        limit_details=[],
+        breakdown_ms={},
+        breakdown_mib={},
+        roofline={},
+        unknown_operators={},
+        device=DeviceOut(name=device.name, origin=device.origin),
+        graph="digest",
+        predictor=PredictorOut(name="made up", version="0", adapted_rows=0),
+    )
+
+
+class Found(NamedTuple):
+    ranked: list[RankedOut]
+    excluded: list[ExcludedOut]
 
 
 def rank(answers, objective="latency_ms", most=None, **limits):
     goal = Goal(objective, 8, dict.fromkeys(DEVICES[:-1], 2.0))
-    return ranking(DEVICES, answers, goal, Limits(most or {}, **limits))
+    ranked, excluded = ranking(DEVICES, answers, goal, Limits(most or {}, **limits))
+    return Found(ranked, excluded)
 
 
 def names(found):
-    return [row["device"]["name"] for row in found["ranked"]]
+    return [row.device.name for row in found.ranked]
 
 
 VALUES = st.lists(st.floats(0.1, 100.0) | st.none(), min_size=5, max_size=5)
@@ -56,43 +98,43 @@ VALUES = st.lists(st.floats(0.1, 100.0) | st.none(), min_size=5, max_size=5)
 def test_every_device_is_ranked_or_excluded_and_no_ranked_one_breaks_a_limit(values, most):
     answers = [answer(d, latency_ms=v) for d, v in zip(DEVICES, values, strict=True)]
     found = rank(answers, most={"latency_ms": most})
-    assert len(found["ranked"]) + len(found["excluded"]) == 5
-    aims = [row["objective"]["value"] for row in found["ranked"]]
+    assert len(found.ranked) + len(found.excluded) == 5
+    aims = [row.objective.value for row in found.ranked]
     assert aims == sorted(aims)
-    assert all(row["metrics"]["latency_ms"]["high"] <= most for row in found["ranked"])
-    assert all(row["margins"]["latency_ms"] >= 0 for row in found["ranked"])
-    assert all(row["reasons"] for row in found["excluded"])
+    assert all(row.metrics["latency_ms"].high <= most for row in found.ranked)
+    assert all(row.margins["latency_ms"] >= 0 for row in found.ranked)
+    assert all(row.reasons for row in found.excluded)
 
 
 def test_equal_devices_share_a_rank_and_the_next_one_does_not():
     answers = [answer(d, latency_ms=v) for d, v in zip(DEVICES, (2, 1, 2, 3, 1), strict=True)]
     found = rank(answers)
-    assert [row["rank"] for row in found["ranked"]] == [1, 1, 3, 3, 5]
+    assert [row.rank for row in found.ranked] == [1, 1, 3, 3, 5]
     assert names(found)[:2] == ["rtx-4090", "t4"]
-    assert [row["overlaps_best"] for row in found["ranked"]] == [True, True, False, False, False]
+    assert [row.overlaps_best for row in found.ranked] == [True, True, False, False, False]
 
 
 def test_limits_are_judged_by_the_upper_end_unless_the_risk_is_taken():
     answers = [answer(d, latency_ms=10.0) for d in DEVICES]
     safe = rank(answers, most={"latency_ms": 11.0})
     assert names(safe) == []
-    assert safe["excluded"][0]["reasons"] == ["upper end of latency_ms is 12 ms, the limit 11 ms"]
+    assert safe.excluded[0].reasons == ["upper end of latency_ms is 12 ms, the limit 11 ms"]
     bold = rank(answers, most={"latency_ms": 11.0}, risk="value")
     assert len(names(bold)) == 5
-    assert bold["ranked"][0]["margins"]["latency_ms"] == pytest.approx(1.0)
+    assert bold.ranked[0].margins["latency_ms"] == pytest.approx(1.0)
 
 
 def test_average_power_is_held_to_what_the_device_itself_enforces():
     device = DEVICES[0]
     hot = [answer(device, power_w=0.95 * device.tdp_w)] + [answer(d) for d in DEVICES[1:]]
-    assert hot[0]["metrics"]["power_w"]["high"] > device.tdp_w
+    assert hot[0].metrics["power_w"].high > device.tdp_w
     assert device.name in names(rank(hot, most={"power_w": device.tdp_w}))
     assert device.name not in names(rank(hot, most={"power_w": 0.9 * device.tdp_w}))
 
 
 def test_what_may_not_fit_is_left_out_unless_the_risk_is_taken():
     answers = [answer(d, fits=False) for d in DEVICES]
-    assert rank(answers)["excluded"][0]["reasons"] == [
+    assert rank(answers).excluded[0].reasons == [
         "does not fit: up to 1,200 MiB needed, 1,100 MiB usable"
     ]
     assert len(names(rank(answers, risk="value"))) == 5
@@ -103,7 +145,7 @@ def test_what_is_not_known_is_a_reason_not_a_number():
     unknown = answer(DEVICES[0], power_w=None, memory_mib=None)
     answers = [unknown, UnanswerableQuery("No one answers."), *map(answer, DEVICES[2:])]
     found = rank(answers, "energy_j", {"power_w": 500.0})
-    first, second = (row["reasons"] for row in found["excluded"])
+    first, second = (row.reasons for row in found.excluded)
     assert first == [
         "power_w is not known: nobody knows",
         "whether it fits is not known: nobody knows",
@@ -114,21 +156,21 @@ def test_what_is_not_known_is_a_reason_not_a_number():
 
 def test_a_device_without_a_price_has_no_cost():
     found = rank([answer(d, latency_ms=3600.0) for d in DEVICES], "cost")
-    assert found["ranked"][0]["objective"]["value"] == pytest.approx(2.0 * 3600 / 3.6e6)
-    assert found["excluded"][0]["reasons"] == ["cost is not known: no price is given"]
+    assert found.ranked[0].objective.value == pytest.approx(2.0 * 3600 / 3.6e6)
+    assert found.excluded[0].reasons == ["cost is not known: no price is given"]
 
 
 def test_most_samples_a_joule_come_first_and_its_ends_change_places():
     answers = [answer(d, power_w=w) for d, w in zip(DEVICES, (50, 40, 30, 20, 10), strict=True)]
     found = rank(answers, "throughput_per_w")
     assert names(found)[0] == "rtx-4090"
-    best = found["ranked"][0]["objective"]
-    assert best["value"] == pytest.approx(8 / 0.01)
-    assert best["low"] < best["value"] < best["high"]
+    best = found.ranked[0].objective
+    assert best.value == pytest.approx(8 / 0.01)
+    assert best.low < best.value < best.high
 
 
 def test_only_what_was_measured_alike_where_that_is_asked():
     answers = [answer(d, in_domain=d.name == "l4") for d in DEVICES]
     found = rank(answers, in_domain_only=True)
     assert names(found) == ["l4"]
-    assert found["excluded"][0]["reasons"] == ["latency_ms is outside what was measured"]
+    assert found.excluded[0].reasons == ["latency_ms is outside what was measured"]

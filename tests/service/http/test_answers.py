@@ -9,6 +9,7 @@ import pytest
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.models.baselines.roofline import Roofline
+from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.http.answers import Answers
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
@@ -117,11 +118,22 @@ def test_an_unknown_operator_alone_is_counted_too(answers):
 def test_only_limits_of_the_requested_metrics_are_returned(answers, loaded):
     class Limited(Roofline):
         def predict(self, queries):
-            limits = [("batch is 9, training saw 1 to 2", "power: not measured")]
+            batch = Limit("", LATENCY, feature="batch", value=9.0, low=1.0, high=2.0)
+            limits = [(batch, Limit("not measured", POWER))]
             return replace(super().predict(queries), limits=limits)
 
     answers.swap(replace(loaded, predictor=Limited()))
     answer = json.loads(answers.predict(answers.question(about())))
     assert answer["limits"] == ["batch is 9, training saw 1 to 2"]
+    (detail,) = answer["limit_details"]
+    assert detail == {
+        "metric": "latency_ms",
+        "severity": "outside",
+        "message": "batch is 9, training saw 1 to 2",
+        "feature": "batch",
+        "value": 9.0,
+        "low": 1.0,
+        "high": 2.0,
+    }
     assert answer["in_domain"] is False
     assert answer["metrics"]["latency_ms"]["in_domain"] is False

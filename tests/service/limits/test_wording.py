@@ -1,5 +1,7 @@
 """Limits: quantities in words, never the names of features."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,37 +15,54 @@ from forerun.features.networks import features as network_features
 from forerun.features.operators import features as operator_features
 from forerun.models.artifact.loading import bundled
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.limit import LATENCY, Limit
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
-from forerun.service.limits.wording import limit_line
+from forerun.service.limits.wording import in_words
+
+METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_memory_mib")
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("figures", "sentence"),
     [
         (
-            "log_ridge is 4.94, training saw 2.31 to 3.62",
+            ("log_ridge", 4.94, 2.31, 3.62),
             "FLOPs at peak per byte of memory bandwidth: 140, training saw 10 to 37",
         ),
         (
-            "share_pool is 0.0106, training saw 0 to 0",
+            ("share_pool", 0.0106, 0.0, 0.0),
             "time in kernels of class pool: 1.1 %, training saw 0 %",
         ),
         (
-            "in_l2_share is 1, training saw 1.33e-05 to 0.855",
+            ("in_l2_share", 1.0, 1.33e-05, 0.855),
             "time on tensors that fit into the L2 cache: 100 %, training saw 0.0013 % to 86 %",
         ),
-        ("torch_version is 2.09, training saw 2.02 to 2.04", "2.9, training saw 2.2 to 2.4"),
+        (("torch_version", 2.09, 2.02, 2.04), "torch version: 2.9, training saw 2.2 to 2.4"),
     ],
 )
-def test_a_feature_out_of_range_is_reported_as_a_quantity(line, said):
-    assert limit_line(line).endswith(said)
+def test_a_feature_out_of_range_is_reported_as_a_quantity(figures, sentence):
+    feature, value, low, high = figures
+    limit = Limit("", LATENCY, feature=feature, value=value, low=low, high=high)
+    assert in_words(limit) == replace(limit, message=sentence)
 
 
-@given(st.text())
-def test_every_other_line_stays_as_it_is(line):
-    assert limit_line(line) == line or " is " in line
+@given(st.text(min_size=1), st.sampled_from([None, *METRICS]))
+def test_every_other_sentence_stays_as_it_is(message, metric):
+    limit = Limit(message, metric)
+    assert in_words(limit) == limit
+
+
+def test_a_sentence_is_valid_unicode():
+    assert in_words(Limit("no result of the model \ud800")).message.isascii()
+
+
+@given(st.sampled_from(METRICS[:3]), st.sampled_from(METRICS))
+def test_a_limit_concerns_the_metrics_that_depend_on_its_own(own, metric):
+    """Energy is power times time; memory depends on neither."""
+    depends = {"energy_j": {"power_w", "latency_ms"}, "allocated_memory_mib": {"peak_memory_mib"}}
+    assert Limit("x", own).concerns(metric) == (own in depends.get(metric, {metric}))
 
 
 FEATURES = {
@@ -57,9 +76,9 @@ FEATURES = {
 @given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
 def test_no_feature_is_called_by_its_own_name(feature, value):
     training_range = FeatureRange((feature,), np.array([2e6]), np.array([2e6]))
-    (line,) = training_range.outside(np.array([value]))
-    said = limit_line(line)
-    assert said != line
+    (limit,) = training_range.outside(np.array([value]))
+    said = in_words(limit).message
+    assert said != str(limit)
     assert "_" not in said
     assert feature not in said
 
@@ -73,7 +92,7 @@ def test_answers_of_the_bundled_predictors_are_words():
         for name in ("l4", "h100-sxm", "xeon-8175m")
         if name in catalog.names()
     ]
-    lines = {x for q in asked for x in answer_of(question_about(q), in_use)["limits"]}
+    lines = {x for q in asked for x in answer_of(question_about(q), in_use).limits}
     assert lines
     strange = {w for line in lines for w in line.split() if "_" in w} - sheet_fields
     assert strange == set()

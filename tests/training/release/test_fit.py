@@ -16,7 +16,8 @@ from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.errors import BadArtifact, InputError
 from forerun.models.artifact.loading import bundled
-from forerun.models.artifact.sealed_folder import check, load_part
+from forerun.models.artifact.sealed_folder import check
+from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.baselines.constant import Constant
 from forerun.models.networks.latency import NetworkLatency
 from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols

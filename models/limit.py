@@ -1,0 +1,61 @@
+"""What a prediction does not cover, as data: a metric, a feature with its range, and a sentence."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Severity = Literal["note", "outside", "refusal"]
+"""`note`: information that does not put a query outside the domain. `outside`: something in the
+query lies outside the training set, or an interval is not calibrated. `refusal`: the workload
+cannot run as asked, or no estimate is given."""
+
+LATENCY: Final = "latency_ms"
+POWER: Final = "power_w"
+PEAK_MEMORY: Final = "peak_memory_mib"
+_TOPICS: Final = {POWER: "power: ", PEAK_MEMORY: "memory: "}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit of a prediction.
+
+    Attributes:
+        message: one sentence in plain words, without its topic in front; empty for a feature
+            outside its range, whose sentence follows from the figures.
+        metric: what it concerns: `latency_ms` for all times, `power_w` for power and energy,
+            `peak_memory_mib` for all memory; None for every metric of a prediction that has
+            neither power nor memory of its own.
+        severity: as `Severity`.
+        feature: name of the feature or setting that lies outside its range; None for a limit that
+            is not about one number.
+        value: its value in the query; None without a feature.
+        low, high: its range in the training set; None without a feature.
+    """
+
+    message: str
+    metric: str | None = None
+    severity: Severity = "outside"
+    feature: str | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        """The sentence, with the topic in front of it where it is about power or memory."""
+        return _TOPICS.get(self.metric or "", "") + (self.message or self._range_sentence())
+
+    def _range_sentence(self) -> str:
+        return f"{self.feature} is {self.value:.3g}, training saw {self.low:.3g} to {self.high:.3g}"
+
+    @property
+    def in_domain(self) -> bool:
+        """Whether the limit leaves the query inside the domain of the training set."""
+        return self.severity == "note"
+
+    def concerns(self, metric: str) -> bool:
+        """Whether the limit is about a metric; energy is power times time, so both concern it."""
+        if metric.endswith("_mib"):
+            return self.metric == PEAK_MEMORY
+        about_power = self.metric == POWER
+        if metric == POWER:
+            return about_power
+        return self.metric != PEAK_MEMORY and (metric == "energy_j" or not about_power)

