@@ -128,6 +128,14 @@ def test_a_spread_is_half_robust_and_half_the_usual():
     assert effects.programs["a"] == pytest.approx((0.0, (1.4826 + 1.0) / 2))
 
 
+def test_two_runs_have_a_spread_and_one_has_the_least():
+    """-0.1 and 0.1: 0.148 and 0.141; of three programs the one in the middle is common."""
+    programs = np.array(["a", "a", "b", "c", "c"])
+    log_p = np.array([-0.1, 0.1, 0.0, -1.0, 1.0])
+    common = ProgramEffects.fit(programs, log_p, none(5)).common
+    assert common[1] == pytest.approx((0.14826 + np.sqrt(0.02)) / 2)
+
+
 def test_unmeasured_programs_are_estimated_by_what_scales_with_the_effect():
     """Three programs lose half as much as next to one load: so does a new one."""
     loads = np.repeat([-0.2, -0.4, -0.8], 4)

@@ -9,7 +9,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.features.processors.work import NODE_KINDS, UNITS
+from forerun.features.processors.nodes import NODE_KINDS
+from forerun.features.processors.work import COLUMNS, UNITS
 from forerun.models.processors.latency import ENOUGH_NETWORKS, CpuLatency
 from forerun.models.processors.rates import COUNT, RatePrior
 
@@ -101,6 +102,18 @@ def test_rows_with_small_weights_are_noisier_and_doubled_rows_count_once():
     assert known.devices["cpu"].noise.tolist() == pytest.approx([0.03, 0.06])
     again = known.adapt(Measurements([query(64)], {"latency_ms": np.array([1.0])}))
     assert len(again.devices["cpu"]) == 2
+
+
+def test_without_runs_on_several_threads_arithmetic_is_taken_to_gain_most():
+    """Twice the threads: 1.8 times as fast where it is arithmetic, 1.3 times where memory."""
+    queries = [query(64 + n) for n in range(12)]
+    bound = FRESH.predict(queries).values["latency_ms"]
+    fitted = CpuLatency().fit(Measurements(queries, {"latency_ms": bound}))
+    slopes = dict(zip(COLUMNS, np.exp(-fitted.prior.mean[COUNT:]).tolist(), strict=True))
+    assert slopes["gemm", "flops"] == pytest.approx(1.8, abs=0.05)
+    assert slopes["softmax", "values"] == pytest.approx(1.35, abs=0.05)
+    assert slopes["memory", "far_bytes"] == pytest.approx(1.35, abs=0.05)
+    assert slopes["fixed", "run"] < 1.0, "threads take time to start"
 
 
 @pytest.mark.parametrize(
