@@ -20,6 +20,7 @@ from forerun.features.lowering.kernel_kinds import (
     product_kind,
     row_kind,
 )
+from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.operators.kinds import KINDS, OPERATOR_CLASSES
 
 IMAGE = (1, 3, 32, 32)
@@ -562,3 +563,9 @@ def test_gelu_with_its_half_on_the_input_is_one_operator() -> None:
     )  # fmt: skip
     found = recomposed(graph(*ops, source="onnx"))
     assert [o.attributes["function"] for o in found.operators] == ["relu", "gelu", "tanh"]
+
+
+def test_a_launch_of_which_nothing_is_said_does_nothing_once() -> None:
+    bare = Launch(KERNEL_CODE["relu"])
+    assert bare[1:] == (0.0,) * 8 + (False, 1.0)
+    assert launch("relu") == bare
