@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from forerun.data.errors import BadTable, MissingData
+from forerun.data.file_store import draft_of
 from forerun.data.metrics import METRICS
 from forerun.data.schema import check_table, number, text
 from forerun.data.software import Layout, Runtime
@@ -96,15 +97,11 @@ def write_measurements(frame: "pd.DataFrame", path: Path) -> None:
     if path.suffix not in (".parquet", ".csv"):
         raise BadTable(f"{path}: a table of measurements ends in .parquet or .csv.")
     tidy = tidy_measurements(frame, "the table of measurements")
-    draft = path.with_name(f".{path.name}.part")
-    try:
+    with draft_of(path) as draft:
         if path.suffix == ".parquet":
             tidy.to_parquet(draft, index=False, compression="zstd")
         else:
             tidy.to_csv(draft, index=False, lineterminator="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def tidy_measurements(frame: "pd.DataFrame", where: str) -> "pd.DataFrame":

@@ -1,9 +1,12 @@
-"""Plugins: classes that other installed packages declare as entry points.
+"""Plugins: what other installed packages declare as entry points.
 
 A package adds a dataset, a reader, a predictor, a protocol or a collector without a change here:
 
     [project.entry-points."forerun.datasets"]
     my_dataset = "my_package.dataset:MyDataset"
+
+An entry point names a class; that of a predictor names a `CatalogEntry` (`forerun.models.catalog`),
+which says how the predictor is trained.
 
 Names that forerun itself uses cannot be taken. The format is that of the Python packaging guide
 (https://packaging.python.org/specifications/entry-points/).
@@ -21,7 +24,7 @@ GROUPS: Final = (
     "forerun.protocols",
     "forerun.collectors",
 )
-"""Groups of entry points, by kind of class."""
+"""Groups of entry points."""
 
 
 def plugins(group: str) -> tuple[type[Any], ...]:
@@ -33,25 +36,39 @@ def plugins(group: str) -> tuple[type[Any], ...]:
     Raises:
         BrokenPlugin: a class cannot be loaded.
     """
-    assert group in GROUPS
-    return tuple(_loaded(point) for point in sorted(entry_points(group=group)))
+    return tuple(plugins_by_name(group).values())
 
 
-def plugin(group: str, name: str) -> type[Any] | None:
-    """The class that is declared under one name of a group; None where there is none.
+def plugins_by_name(group: str, kinds: tuple[type, ...] = (type,)) -> dict[str, Any]:
+    """What installed packages declare for a group, by name and in the order of the names.
+
+    Args:
+        group: one of `GROUPS`.
+        kinds: what an entry point may name: a class, unless said otherwise.
 
     Raises:
-        BrokenPlugin: the class cannot be loaded.
+        BrokenPlugin: an entry point cannot be loaded or names something else.
     """
     assert group in GROUPS
-    return next((_loaded(point) for point in entry_points(group=group, name=name)), None)
+    return {point.name: _loaded(point, kinds) for point in sorted(entry_points(group=group))}
 
 
-def _loaded(point: EntryPoint) -> type[Any]:
+def plugin(group: str, name: str, kinds: tuple[type, ...] = (type,)) -> Any | None:
+    """What is declared under one name of a group; None where there is none.
+
+    Raises:
+        BrokenPlugin: it cannot be loaded, or is none of `kinds`.
+    """
+    assert group in GROUPS
+    return next((_loaded(point, kinds) for point in entry_points(group=group, name=name)), None)
+
+
+def _loaded(point: EntryPoint, kinds: tuple[type, ...]) -> Any:
     try:
         loaded = point.load()
     except (ImportError, AttributeError) as error:
         raise BrokenPlugin(point.group, point.name, point.value, str(error)) from error
-    if not isinstance(loaded, type):
-        raise BrokenPlugin(point.group, point.name, point.value, "it is no class")
+    if not isinstance(loaded, kinds):
+        expected = " and no ".join("class" if kind is type else kind.__name__ for kind in kinds)
+        raise BrokenPlugin(point.group, point.name, point.value, f"it is no {expected}")
     return loaded

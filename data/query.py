@@ -1,10 +1,22 @@
 """A query: a workload, a device, and the software and operation of the run."""
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from forerun.data.device import Device
 from forerun.data.software import Software
-from forerun.data.workload import OperatorWorkload, Workload
+from forerun.data.workload import (
+    Architecture,
+    Benchmark,
+    Colocation,
+    Design,
+    Diffusion,
+    Kernel,
+    LlmServing,
+    Network,
+    OperatorWorkload,
+    Workload,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,13 @@ class Query:
         Raises:
             TypeError: it is of another kind; check `workload.kind` first.
         """
-        if isinstance(self.workload, OperatorWorkload):
-            return self.workload
-        raise TypeError(f"a workload of kind {self.workload.kind!r} has no operators")
+        workload = self.workload
+        match workload:
+            case Kernel() | Network():
+                return workload
+            case (
+                Architecture() | LlmServing() | Diffusion() | Design() | Benchmark() | Colocation()
+            ):
+                raise TypeError(f"a workload of kind {workload.kind!r} has no operators")
+            case _:
+                assert_never(workload)

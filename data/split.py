@@ -108,6 +108,40 @@ def leave_folds_out(
     return splits
 
 
+def leave_values_out(
+    table: str,
+    frame: "pd.DataFrame",
+    protocols: Mapping[str, str],
+    *,
+    train: Mask | None = None,
+    judged: Mask | None = None,
+    query_columns: tuple[str, ...] = (),
+    derived: Mapping[str, NDArray[np.str_]] | None = None,
+) -> list[Split]:
+    """One split `PROTOCOL/VALUE` per value of a key: its rows are judged, the others train.
+
+    Args:
+        table: name of the table.
+        frame: the table, n rows.
+        protocols: name of each protocol -> its key, a column or one of `derived`.
+        train: n flags: rows that may train; all when None.
+        judged: n flags: rows that may be judged; those of `train` when None.
+        query_columns: columns that together make one query.
+        derived: n values by name, for keys that are no columns.
+    """
+    train = np.ones(len(frame), dtype=np.bool_) if train is None else train
+    judged = train if judged is None else judged
+    splits = []
+    for protocol, key in protocols.items():
+        known = {key: derived[key]} if derived and key in derived else {}
+        values = known[key] if known else frame[key].astype(str).to_numpy()
+        for value in np.unique(values[judged]):
+            out = values == value
+            name, masks = f"{protocol}/{value}", (train & ~out, judged & out)
+            splits.append(Split(name, table, *masks, (key,), query_columns, known))
+    return splits
+
+
 def is_one_of(column: "pd.Series[str]", values: Collection[str]) -> Mask:
     """Flag for each of n rows: whether its value is one of `values`."""
     return np.asarray(column.astype(str).isin(list(values)), dtype=np.bool_)

@@ -1,7 +1,7 @@
 """Workloads: operators, networks, architectures, serving, designs, suites, co-location."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.program import ProgramGraph
@@ -335,3 +335,36 @@ OperatorWorkload = Kernel | Network
 Workload = (
     OperatorWorkload | Architecture | LlmServing | Diffusion | Design | Benchmark | Colocation
 )
+
+
+def operator_graph(run: OperatorWorkload) -> OperatorGraph:
+    """The graph of a network, or a graph of one operator."""
+    match run:
+        case Kernel():
+            return OperatorGraph((run.operator,))
+        case Network():
+            return run.graph
+        case _:
+            assert_never(run)
+
+
+def phase_of(run: OperatorWorkload) -> Phase:
+    """The phase of a network; an operator alone runs forward."""
+    match run:
+        case Kernel():
+            return "inference"
+        case Network():
+            return run.phase
+        case _:
+            assert_never(run)
+
+
+def batch_size_of(workload: Workload) -> int | None:
+    """Samples in one run; None for workloads without a batch."""
+    match workload:
+        case Network() | Diffusion():
+            return workload.batch_size
+        case Kernel() | Architecture() | LlmServing() | Design() | Benchmark() | Colocation():
+            return None
+        case _:
+            assert_never(workload)

@@ -43,6 +43,8 @@ def page() -> str:
         INTRODUCTION,
         "## Metrics\n\n" + metrics(),
         "## Operator kinds\n\n" + operator_kinds(),
+        "## Predictors\n\nIn the order in which they are asked (`forerun.models.catalog`).\n\n"
+        + predictors(),
         "## Scores\n\nWhat `forerun evaluate` judges answers by.\n\n" + scores(),
         "## Tables of your own\n\n" + OWN_TABLES + "\n\n" + own_tables(),
         "## HTTP\n\n" + endpoints(),
@@ -84,6 +86,25 @@ def operator_kinds() -> str:
             for k in KINDS
         ],
     )
+
+
+def predictors() -> str:
+    """Table of predictors and of the datasets that train and evaluate them."""
+    from forerun.models.catalog import PREDICTORS
+
+    head = ["predictor", "answers", "trained on", "also evaluated on", "contains"]
+    rows = [
+        [
+            f"`{name}`",
+            entry.answers,
+            "; ".join(" and ".join(sources) for sources in entry.trained_on),
+            ", ".join(entry.evaluated_on),
+            ", ".join(f"`{part}`" for part in entry.contains),
+        ]
+        for name, entry in PREDICTORS.items()
+        if entry.trained_on or entry.evaluated_on
+    ]
+    return _table(head, rows)
 
 
 def scores() -> str:

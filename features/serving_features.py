@@ -10,13 +10,24 @@ token) are estimated from their growth with active weights over public models: w
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 
 from forerun.data.device import Device, Precision
 from forerun.data.query import Query
-from forerun.data.workload import Diffusion, LlmServing, RequestKind, WeightFormat
+from forerun.data.workload import (
+    Architecture,
+    Benchmark,
+    Colocation,
+    Design,
+    Diffusion,
+    Kernel,
+    LlmServing,
+    Network,
+    RequestKind,
+    WeightFormat,
+)
 
 Generative = LlmServing | Diffusion
 
@@ -98,18 +109,26 @@ def cycle_bound(query: Query) -> CycleBound:
     """
     workload = query.workload
     count = query.operation.device_count
-    if isinstance(workload, LlmServing):
-        return _step(workload, query.device, count)
-    if isinstance(workload, Diffusion):
-        return _batch(workload, query.device, count)
-    raise TypeError(f"a workload of kind {workload.kind!r} generates nothing")
+    match workload:
+        case LlmServing():
+            return _step(workload, query.device, count)
+        case Diffusion():
+            return _batch(workload, query.device, count)
+        case Kernel() | Network() | Architecture() | Design() | Benchmark() | Colocation():
+            raise TypeError(f"a workload of kind {workload.kind!r} generates nothing")
+        case _:
+            assert_never(workload)
 
 
 def outputs(workload: Generative) -> float:
     """Output of one cycle: one token per sequence, or the batch."""
-    if isinstance(workload, LlmServing):
-        return float(workload.max_sequences)
-    return float(workload.batch_size)
+    match workload:
+        case LlmServing():
+            return float(workload.max_sequences)
+        case Diffusion():
+            return float(workload.batch_size)
+        case _:
+            assert_never(workload)
 
 
 def picture_tokens(workload: Diffusion) -> float:

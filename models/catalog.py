@@ -1,41 +1,184 @@
-"""The list of predictors: the name of each in artifacts, and the location of its class.
+"""The catalogue of predictors: where the class of each is, and how it is trained and released.
 
 A class is imported only when an artifact that contains it is loaded, which keeps start-up short.
-Other packages add predictors as entry points (`forerun.data.plugins`).
+Other packages add a `CatalogEntry` as an entry point (`forerun.data.plugins`).
 """
 
+import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Final
+from typing import Any, Final
 
 from forerun.data.errors import BadArtifact
-from forerun.data.plugins import plugin
+from forerun.data.plugins import plugin, plugins_by_name
 from forerun.models.predictor import Predictor
 
-PREDICTORS: Final[Mapping[str, str]] = {
-    "architecture_latency": "forerun.models.architectures.latency:ArchitectureLatency",
-    "benchmark_boost": "forerun.models.benchmark_suites.scores:BenchmarkBoost",
-    "benchmark_history": "forerun.models.benchmark_suites.history:BenchmarkHistory",
-    "calibrated_memory": "forerun.models.memory.calibrated:CalibratedMemory",
-    "chosen": "forerun.models.router:Router",
-    "colocation_boost": "forerun.models.colocation.booster:ColocationBoost",
-    "colocation_network": "forerun.models.colocation.network:ColocationNetwork",
-    "constant": "forerun.models.baselines.constant:Constant",
-    "cpu_latency": "forerun.models.processors.latency:CpuLatency",
-    "design_boost": "forerun.models.hls_designs.booster:DesignBoost",
-    "graph_network": "forerun.models.graph_network.latency:GraphNetwork",
-    "memory": "forerun.models.memory.peak_memory:Memory",
-    "neighbour_boost": "forerun.models.colocation.application_booster:NeighbourBoost",
-    "network_boost": "forerun.models.networks.booster:NetworkBoost",
-    "network_latency": "forerun.models.networks.latency:NetworkLatency",
-    "operator_boost": "forerun.models.operators.booster:OperatorBoost",
-    "operator_power": "forerun.models.power.operator_power:OperatorPower",
-    "power_cap": "forerun.models.power.training_jobs:PowerCap",
-    "program_mean": "forerun.models.colocation.booster:ProgramMean",
-    "roofline": "forerun.models.baselines.roofline:Roofline",
-    "serving_power": "forerun.models.serving.power:ServingPower",
+GROUP: Final = "forerun.predictors"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    """A predictor: its class, and the recipe by which a release trains it.
+
+    Attributes:
+        location: `module:class`.
+        answers: what it predicts, for the model card and the reference; empty for a baseline.
+        trained_on: one tuple of sources of rows for each fitted instance in a release. A source is
+            a dataset, or `dataset/part` for a part of its training rows. The first source also
+            evaluates the predictor. Empty where no release contains the predictor.
+        evaluated_on: further datasets whose protocols evaluate it.
+        contains: predictors that are fitted first and become parts of it (`Composed`).
+        asked_before: predictor before which the router asks this one. It is asked last when empty,
+            and predictors of forerun's own are asked in the order of `PREDICTORS`.
+    """
+
+    location: str
+    answers: str = ""
+    trained_on: tuple[tuple[str, ...], ...] = ()
+    evaluated_on: tuple[str, ...] = ()
+    contains: tuple[str, ...] = ()
+    asked_before: str = ""
+
+
+PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
+    "cpu_latency": CatalogEntry(
+        "forerun.models.processors.latency:CpuLatency",
+        "latency of networks and operators on processors through ONNX Runtime",
+        trained_on=(("onnxruntime_cpu",),),
+    ),
+    "network_boost": CatalogEntry(
+        "forerun.models.networks.booster:NetworkBoost",
+        "latency of whole networks (PyTorch eager and compiled; inference and training) on GPUs "
+        "and CPUs",
+        trained_on=(("timm_bench",),),
+    ),
+    "graph_network": CatalogEntry(
+        "forerun.models.graph_network.latency:GraphNetwork", evaluated_on=("timm_bench",)
+    ),
+    # Only the convolutions of deepbench are training rows, since NeuSight's convolutions have a
+    # single kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017,
+    # increased the error on matrix products of newer, held-out GPUs (docs/protocols.md).
+    "operator_boost": CatalogEntry(
+        "forerun.models.operators.booster:OperatorBoost",
+        "latency of single operators, and of fp32 networks as their sum",
+        trained_on=(("neusight", "deepbench/fp32_convolutions"),),
+        evaluated_on=("deepbench",),
+    ),
+    "network_latency": CatalogEntry(
+        "forerun.models.networks.latency:NetworkLatency",
+        "latency of networks as the longer of device time and host time",
+        trained_on=(("published_networks",),),
+        contains=("network_boost", "operator_boost"),
+    ),
+    "operator_power": CatalogEntry(
+        "forerun.models.power.operator_power:OperatorPower",
+        "average power of the device; energy as power times latency",
+        trained_on=(("torch_op_energy", "zeus_powercap/networks", "mlenergy/diffusion"),),
+    ),
+    "architecture_latency": CatalogEntry(
+        "forerun.models.architectures.latency:ArchitectureLatency",
+        "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements",
+        trained_on=(("nas_latency",),),
+    ),
+    "design_boost": CatalogEntry(
+        "forerun.models.hls_designs.booster:DesignBoost",
+        "cycles and shares of the chip of hardware designs (high-level synthesis)",
+        trained_on=(("hlsyn",),),
+    ),
+    "benchmark_boost": CatalogEntry(
+        "forerun.models.benchmark_suites.scores:BenchmarkBoost",
+        "dense layers on FPGAs and scores of processor benchmarks",
+        trained_on=(("wa_hls4ml",), ("ncpp",)),
+    ),
+    "benchmark_history": CatalogEntry(
+        "forerun.models.benchmark_suites.history:BenchmarkHistory",
+        "results of MLPerf Inference by model, scenario and accelerator, and training throughput "
+        "by GPU",
+        trained_on=(("mlperf_inference",), ("lambda_bench",)),
+    ),
+    "memory": CatalogEntry(
+        "forerun.models.memory.peak_memory:Memory",
+        "peak memory on GPUs: training as measured on one device, all else analytic",
+        trained_on=(("gpumemnet",),),
+    ),
+    "calibrated_memory": CatalogEntry(
+        "forerun.models.memory.calibrated:CalibratedMemory",
+        "ranges of peak memory outside the domain of `memory`, calibrated on published set-ups",
+        trained_on=(("published_memory",),),
+        contains=("memory",),
+    ),
+    "colocation_boost": CatalogEntry(
+        "forerun.models.colocation.booster:ColocationBoost",
+        "what neighbours do to a program in a virtual machine",
+        trained_on=(("contention",),),
+        evaluated_on=("contention_pilot",),
+    ),
+    "colocation_network": CatalogEntry(
+        "forerun.models.colocation.network:ColocationNetwork",
+        evaluated_on=("contention", "contention_pilot"),
+    ),
+    "program_mean": CatalogEntry(
+        "forerun.models.colocation.booster:ProgramMean",
+        evaluated_on=("contention", "contention_pilot"),
+    ),
+    "neighbour_boost": CatalogEntry(
+        "forerun.models.colocation.application_booster:NeighbourBoost",
+        evaluated_on=("cloudprophet_runs",),
+    ),
+    "serving_power": CatalogEntry(
+        "forerun.models.serving.power:ServingPower",
+        "power and throughput of generative models that serve requests",
+        trained_on=(("mlenergy",),),
+    ),
+    "power_cap": CatalogEntry(
+        "forerun.models.power.training_jobs:PowerCap",
+        "power and time of training jobs at a power limit, and how a limit acts on any network",
+        trained_on=(("zeus_powercap",),),
+    ),
+    "chosen": CatalogEntry("forerun.models.router:Router"),
+    "constant": CatalogEntry("forerun.models.baselines.constant:Constant"),
+    "roofline": CatalogEntry("forerun.models.baselines.roofline:Roofline"),
 }
-"""Name of each predictor in artifacts -> its module and class."""
+"""Name of each predictor in artifacts -> its entry, in the order in which the router asks them."""
+
+
+def catalog() -> Mapping[str, CatalogEntry]:
+    """`PREDICTORS` and those of installed packages, in the order in which the router asks them.
+
+    Raises:
+        BrokenPlugin: an entry of another package cannot be loaded.
+    """
+    names = list(PREDICTORS)
+    added = {
+        name: _entry(declared)
+        for name, declared in plugins_by_name(GROUP, (type, CatalogEntry)).items()
+        if name not in PREDICTORS
+    }
+    for name, entry in added.items():
+        before = entry.asked_before
+        names.insert(names.index(before) if before in names else len(names), name)
+    return {name: PREDICTORS.get(name) or added[name] for name in names}
+
+
+def predictors_evaluated_on(dataset: str) -> tuple[str, ...]:
+    """Names of the predictors that a dataset's protocols evaluate; those that it trains first."""
+    entries = catalog()
+    trained = [n for n, e in entries.items() if dataset in [names[0] for names in e.trained_on]]
+    others = [name for name, entry in entries.items() if dataset in entry.evaluated_on]
+    return tuple(dict.fromkeys((*trained, *others)))
+
+
+def unfitted(name: str, seed: int = 0) -> Predictor:
+    """A new predictor of that name; the seed is ignored by predictors without randomness.
+
+    Raises:
+        BadArtifact, BrokenPlugin: as `predictor_class`.
+    """
+    cls: Any = predictor_class(name)
+    made = cls(seed=seed) if "seed" in inspect.signature(cls).parameters else cls()
+    assert isinstance(made, Predictor)
+    return made
 
 
 def predictor_class(name: str) -> type[Predictor]:
@@ -45,9 +188,19 @@ def predictor_class(name: str) -> type[Predictor]:
         BadArtifact: neither forerun nor an installed package has one of that name.
         BrokenPlugin: an installed package has one that cannot be loaded.
     """
-    known = PREDICTORS.get(name)
-    cls = plugin("forerun.predictors", name) if known is None else resolve_name(known)
-    if cls is None:
-        raise BadArtifact(f"this version of forerun knows no predictor {name!r}.")
+    entry = PREDICTORS.get(name)
+    if entry is None:
+        declared = plugin(GROUP, name, (type, CatalogEntry))
+        if declared is None:
+            raise BadArtifact(f"this version of forerun knows no predictor {name!r}.")
+        entry = _entry(declared)
+    cls = resolve_name(entry.location)
     assert isinstance(cls, type)
     return cls
+
+
+def _entry(declared: type | CatalogEntry) -> CatalogEntry:
+    """The entry of another package, which may also declare a class that it trains itself."""
+    if isinstance(declared, CatalogEntry):
+        return declared
+    return CatalogEntry(f"{declared.__module__}:{declared.__qualname__}")

@@ -14,13 +14,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from forerun.data.measurements import Measurements
 from forerun.data.metrics import CONTENTION_METRICS, DESIGN_METRICS, METRICS, SERVING_METRICS
 from forerun.data.query import Query
 from forerun.models.artifact.sealed_folder import load_predictor, seal
+from forerun.models.estimator import Estimator
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
@@ -35,6 +38,10 @@ class PredictorContract(ABC):
     @abstractmethod
     def queries(self) -> Sequence[Query]:
         """At least three queries that it answers."""
+
+    def training_rows(self) -> Measurements | None:
+        """The rows that `make` is fitted to, if it is no more than that: a clone is fitted too."""
+        return None
 
     def test_it_satisfies_the_protocol(self) -> None:
         """All metrics are known ones, and every query is answered."""
@@ -116,6 +123,47 @@ class PredictorContract(ABC):
     def test_the_same_seed_gives_the_same_answers(self) -> None:
         """Two predictors created with the same seed give the same predictions."""
         _equal(self.make().predict(self.queries()), self.make().predict(self.queries()))
+
+    @pytest.mark.slow
+    def test_a_clone_refits_to_the_same_answers(self) -> None:
+        """A clone that is fitted to the same rows gives the same predictions."""
+        rows = self.training_rows()
+        if rows is not None:
+            predictor = self.make()
+            again = _clone(predictor).fit(rows)
+            assert _settings(again) == _settings(predictor), "`fit` changes no setting"
+            _equal(again.predict(self.queries()), predictor.predict(self.queries()))
+
+    def test_settings_round_trip(self) -> None:
+        """`with_params` takes what `get_params` gives, and refuses what is no setting."""
+        predictor = _clone(self.make())
+        assert repr(predictor.with_params(**predictor.get_params())) == repr(predictor)
+        with pytest.raises(ValueError, match="has no setting 'no_such_setting'"):
+            predictor.with_params(no_such_setting=1)
+
+    def test_a_clone_is_unfitted_and_has_the_same_settings(self) -> None:
+        """scikit-learn's `clone` keeps the settings; every other field has its default value."""
+        predictor = self.make()
+        clone = _clone(predictor)
+        assert isinstance(clone, type(predictor))
+        assert _settings(clone) == _settings(predictor)
+        assert repr(clone) == repr(type(predictor)(**_clone(predictor).get_params(deep=False)))
+
+
+def _clone(predictor: Predictor) -> Any:
+    from sklearn.base import clone
+
+    assert isinstance(predictor, Estimator), "a predictor inherits from forerun.models.estimator"
+    return clone(predictor)
+
+
+def _settings(predictor: Any) -> dict[str, str]:
+    """Settings as text, but for those that are estimators, whose own settings are among them."""
+    return {
+        name: repr(value)
+        for name, value in predictor.get_params().items()
+        if not any(isinstance(v, Estimator) for v in (value if type(value) is tuple else [value]))
+    }
 
 
 def _equal(one: Predictions, other: Predictions) -> None:

@@ -1,6 +1,6 @@
 """The protocol of all predictors: frozen objects with `fit`, `adapt` and `predict`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
@@ -61,4 +61,13 @@ class Suggesting(Protocol):
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Indices of at most `count` of these queries, the most informative ones first."""
+        ...
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """A predictor with fitted predictors as parts, which `CatalogEntry.contains` names."""
+
+    def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
+        """The same predictor with these parts, by name, and without what was fitted on others."""
         ...

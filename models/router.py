@@ -12,6 +12,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
@@ -39,7 +40,7 @@ class Router(StoredPredictor):
         boxes: estimated spec sheets of devices that have none.
     """
 
-    parts: tuple[Predictor, ...]
+    parts: tuple[Predictor, ...] = field(metadata=SETTING)
     boxes: BlackBoxes = field(default_factory=BlackBoxes)
     name: ClassVar[str] = "chosen"
 

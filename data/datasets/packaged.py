@@ -54,6 +54,10 @@ class PackagedDataset(Dataset):
             tables[Path(path).stem] = pd.read_parquet(io.BytesIO(content))
         return tables
 
+    def table_of(self, bundle: Bundle, name: str) -> "pd.DataFrame":
+        """A table of a bundle; that of the package where the bundle has none."""
+        return bundle.table(name) if bundle.has(name) else self.tidy(self.packaged())[name]
+
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """JSON documents that come with the tables."""
         paths = [path for path in raw.matching("*.json") if path != FACTS]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, NumberFormat, OperatorWorkload
+from forerun.data.workload import Kernel, Network, NumberFormat, OperatorWorkload
 from forerun.features.operators.backward import training_table
 from forerun.features.operators.table import OperatorTable
 
@@ -25,10 +26,14 @@ def query_table(workload: OperatorWorkload) -> OperatorTable:
     A training query on a forward graph gets its backward pass and optimizer step by
     `forerun.features.operators.backward`.
     """
-    if isinstance(workload, Kernel):
-        return OperatorTable.of([workload.operator])
-    trained = workload.phase == "training" and not workload.graph.training
-    return _run_table(GraphKey(workload.graph), workload.batch_size, trained)
+    match workload:
+        case Kernel():
+            return OperatorTable.of([workload.operator])
+        case Network():
+            trained = workload.phase == "training" and not workload.graph.training
+            return _run_table(GraphKey(workload.graph), workload.batch_size, trained)
+        case _:
+            assert_never(workload)
 
 
 def graph_table(graph: OperatorGraph) -> OperatorTable:

@@ -4,7 +4,6 @@ Each traced network is one file of a folder, written atomically; a network with 
 again. Networks that fail leave no file, so the next run tries them again.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.data.errors import BadTable, MissingData, UnreadableModel
+from forerun.data.file_store import draft_of
 from forerun.features.readers.eager_trace import EagerCall
 
 if TYPE_CHECKING:
@@ -51,9 +51,8 @@ class TraceJournal:
 
         self.folder.mkdir(parents=True, exist_ok=True)
         frame = pd.DataFrame(calls, columns=list(EagerCall._fields))
-        draft = self.path(key).with_suffix(f".{os.getpid()}.draft")
-        frame.to_parquet(draft, index=False)
-        draft.replace(self.path(key))
+        with draft_of(self.path(key)) as draft:
+            frame.to_parquet(draft, index=False)
 
     def table(self, keys: Sequence[NetworkKey]) -> "pd.DataFrame":
         """The `graphs` table of these networks, in their order; those without a file are left out.

@@ -15,10 +15,11 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.expert_weights import log_density
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_set import SupportSet
-from forerun.models.gaussian_process.posterior import Posterior, matern, without_group
+from forerun.models.gaussian_process.covariances import distances, matern, same
+from forerun.models.gaussian_process.mixture import log_density, posterior_weights
+from forerun.models.gaussian_process.posterior import Posterior
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -101,8 +102,8 @@ class Gram:
     @classmethod
     def between(cls, strata: Names, features: Matrix, rows: SupportSet) -> Self:
         """The parts between n points and a support set."""
-        same = (strata[:, None] == rows.strata[None, :]).astype(np.float64)
-        return cls(same, features, rows.features, ACROSS_STRATA if rows.comparable else 0.0)
+        shared = ACROSS_STRATA if rows.comparable else 0.0
+        return cls(same(strata, rows.strata).astype(np.float64), features, rows.features, shared)
 
     def covariance(self, expert: Expert) -> Matrix:
         """Covariance under one expert without noise, shape (n, k)."""
@@ -118,10 +119,14 @@ class Gram:
     def _product(self) -> Matrix:
         return np.asarray(self.points @ self.rows.T / max(1, self.rows.shape[1]))
 
+    @cached_property
+    def _distances(self) -> Matrix:
+        return distances(self.points, self.rows)
+
     def _matern(self, length: float) -> Matrix:
         if length not in self.smooth:
             scale = length * np.sqrt(max(1, self.rows.shape[1]))
-            self.smooth[length] = matern(self.points / scale, self.rows / scale)
+            self.smooth[length] = matern(self._distances / scale, 1.5)
         return self.smooth[length]
 
 
@@ -201,9 +206,8 @@ def leave_groups_out(
         prior_factor: as in `Offsets.fit`.
     """
     gram = Gram.between(rows.strata, rows.features, rows)
-    inverses = [
-        Posterior.of(_covariance(gram, rows, e), _own_noise(e), rows.errors).inverse
-        for e in experts
+    posteriors = [
+        Posterior.of(_covariance(gram, rows, e), _own_noise(e), rows.errors) for e in experts
     ]
     by_offset = np.empty(len(rows))
     left = np.empty((len(experts), len(rows)))
@@ -216,14 +220,13 @@ def leave_groups_out(
         by_offset[held] = rows.errors[held] - base[held]
         targets = _targets(rows, offsets)
         variances = np.empty((len(experts), int(held.sum())))
-        for i, (expert, inverse) in enumerate(zip(experts, inverses, strict=True)):
-            mean, covariance = without_group(inverse, targets[expert.centred], held)
+        for i, (expert, posterior) in enumerate(zip(experts, posteriors, strict=True)):
+            mean, covariance = posterior.without_group(held, targets[expert.centred])
             truth = by_offset[held] if expert.centred else rows.errors[held]
             left[i, held], variances[i] = truth - mean, np.diag(covariance)
         # A group has the same weight however many rows it has.
         score += log_density(left[:, held], variances).mean(axis=1)
-    weights = np.exp(score - score.max())
-    weights /= weights.sum()
+    weights = posterior_weights(score)
     return LeftOut(by_offset, weights @ left, weights)
 
 
@@ -237,8 +240,8 @@ def _targets(rows: SupportSet, offsets: Offsets) -> tuple[Column, Column]:
 
 def _covariance(gram: Gram, rows: SupportSet, expert: Expert) -> Matrix:
     """Covariance of the support rows under one expert, with the noise that groups share."""
-    same = gram.same * (rows.groups[:, None] == rows.groups[None, :])
-    return np.asarray(gram.covariance(expert) + SAME_GROUP * expert.noise * same)
+    group = gram.same * same(rows.groups, rows.groups)
+    return np.asarray(gram.covariance(expert) + SAME_GROUP * expert.noise * group)
 
 
 def _own_noise(expert: Expert) -> float:

@@ -49,7 +49,3 @@ class LowRankFactors:
     def factors(self, log_times: Matrix) -> Matrix:
         """Factors of n workloads, shape (n, rank), from log times on the known devices, (n, d)."""
         return np.asarray((log_times - self.levels) @ self.projection / self.scales[0])
-
-    def back(self, factors: Matrix) -> Matrix:
-        """Log times on the known devices, shape (n, d), from factors of shape (n, rank)."""
-        return np.asarray(self.levels + factors * self.scales[0] @ self.projection.T)

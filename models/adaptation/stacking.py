@@ -8,38 +8,15 @@ low weights.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.adaptation.expert_weights import combine
+from forerun.models.gaussian_process.mixture import PRIOR_ROWS, combine, stacking_weights
 from forerun.models.gaussian_process.regression import Answer
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-
-PRIOR_ROWS: Final = 1.0
-"""Pseudo-observations of the Dirichlet prior, in which all experts have equal weight."""
-_STEPS = 200
-
-
-def stacking_weights(log_densities: Matrix, prior_rows: float = PRIOR_ROWS) -> Vector:
-    """Weights of e experts that add up to 1, shape (e,), by expectation maximisation.
-
-    Args:
-        log_densities: log density of each expert at each held-out row, shape (e, n).
-        prior_rows: pseudo-observations with equal weights.
-    """
-    experts = len(log_densities)
-    density = np.exp(log_densities - log_densities.max(axis=0))
-    weights = np.full(experts, 1.0 / experts)
-    for _ in range(_STEPS):
-        share = weights[:, None] * density
-        share /= share.sum(axis=0)
-        weights = share.sum(axis=1) + prior_rows / experts
-        weights /= weights.sum()
-    return weights
 
 
 def mixed(answers: Sequence[Answer], weights: Vector) -> Answer:

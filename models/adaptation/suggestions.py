@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.gaussian_process.regression import Covariance
+from forerun.models.gaussian_process.covariances import Covariance, distances, weighted_sum
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -50,20 +50,32 @@ def suggest(
     generator = np.random.default_rng(seed)
     sampled = generator.permutation(len(rows))[:MOST_CANDIDATES]
     candidates = rows[sampled]
-    covariance = np.zeros((len(candidates), len(candidates)))
-    for weight, component in zip(weights, covariances, strict=True):
-        covariance += weight * component.between(candidates, candidates)
-    chosen: list[int] = []
-    free = np.ones(len(candidates), dtype=np.bool_)
-    for step in range(min(count, len(candidates))):
-        variance = np.maximum(np.diag(covariance), 0.0)
+    covariance = weighted_sum(weights, covariances, candidates, candidates)
+    return [int(sampled[i]) for i in most_informative(covariance, noise, count, spread)]
+
+
+def most_informative(
+    covariance: Matrix, noise: Vector | float, count: int, spread: float = 0.0
+) -> list[int]:
+    """Positions of the rows whose measurement lowers the summed variance most, chosen greedily.
+
+    Args:
+        covariance: of n candidates, given what is measured already, shape (n, n).
+        noise: variance of one measurement, one value or (n,).
+        count: how many to choose; at most n are.
+        spread: as in `suggest`.
+    """
+    remaining, chosen = covariance.copy(), list[int]()
+    free = np.ones(len(covariance), dtype=np.bool_)
+    for step in range(min(count, len(covariance))):
+        variance = np.maximum(np.diag(remaining), 0.0)
         by_variance = int((step + 1) * spread) > int(step * spread)
-        gain = variance if by_variance else (covariance**2).sum(axis=0) / (variance + noise)
+        gain = variance if by_variance else (remaining**2).sum(axis=0) / (variance + noise)
         best = int(np.argmax(np.where(free, gain, -np.inf)))
-        column = covariance[:, best] / np.sqrt(variance[best] + noise)
-        covariance -= np.outer(column, column)
+        column = remaining[:, best] / np.sqrt((variance + noise)[best])
+        remaining -= np.outer(column, column)
         free[best] = False
-        chosen.append(int(sampled[best]))
+        chosen.append(best)
     return chosen
 
 
@@ -84,3 +96,33 @@ def suggest_for_errors(features: Matrix, count: int, seed: int = 0) -> list[int]
         seed: as in `suggest`.
     """
     return suggest(features, ERRORS, ERROR_WEIGHTS, ERROR_NOISE, count, seed, spread=0.0)
+
+
+def farthest_points(
+    points: Matrix,
+    count: int,
+    start: Sequence[int] = (),
+    measured: Matrix | None = None,
+    random: np.random.Generator | None = None,
+) -> list[int]:
+    """Farthest-point sampling (Gonzalez 1985): each point is the farthest from those before it.
+
+    Args:
+        points: n candidates, shape (n, columns).
+        count: how many to choose; at most n are.
+        start: positions of the first points, which are part of the result.
+        measured: points to keep away from as well, shape (m, columns).
+        random: breaks ties; None for the first of equals.
+
+    Returns:
+        Different positions in the order of choice.
+    """
+    chosen = list(start)
+    taken = points[chosen] if measured is None else np.vstack([measured, points[chosen]])
+    nearest = distances(points, taken).min(axis=1, initial=np.inf)
+    while len(chosen) < min(count, len(points)):
+        nearest[chosen] = -1.0
+        ties = 0.0 if random is None else 1e-9 * random.random(len(points))
+        chosen.append(int(np.argmax(nearest + ties)))
+        nearest = np.minimum(nearest, distances(points, points[chosen[-1:]])[:, 0])
+    return chosen

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.gaussian_process.posterior import distances
+from forerun.models.gaussian_process.covariances import distances
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]

@@ -5,10 +5,10 @@ fitted to a few hundred measured architectures and evaluated on any other of the
 is compared with the smoothed times of all devices.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from forerun.data.workload import Space
 from forerun.features.nas_cells import Codes, features_of, present_choices, random_codes
 from forerun.models.adaptation.low_rank_factors import LowRankFactors
+from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
-    Covariance,
     GaussianProcessRegression,
     covariances_over,
     standardised,
@@ -120,25 +120,9 @@ class DevicePool:
             rows: device -> (choices, milliseconds) of its measured architectures.
         """
         devices = tuple(sorted(rows))
-        return _pool(space, devices, tuple(_frozen(*_thinned(*rows[name])) for name in devices))
-
-    @classmethod
-    def _of(cls, space: Space, devices: tuple[str, ...], fits: "Sequence[_Smoothed]") -> Self:
-        """The pool of devices whose times are smoothed already."""
-        measured = np.concatenate([fit.codes for fit in fits])
-        codes, position = np.unique(measured, axis=0, return_inverse=True)
-        device = np.repeat(np.arange(len(fits)), [len(fit.codes) for fit in fits])
-        solved = np.zeros((len(codes), len(devices)))
-        np.add.at(solved, (position, device), np.concatenate([fit.solved for fit in fits]))
-        return cls(
-            space,
-            devices,
-            codes,
-            _rounded(np.array([fit.centre for fit in fits])),
-            _rounded(np.array([fit.weights for fit in fits])),
-            _rounded(solved),
-            _rounded(np.array([fit.deviation for fit in fits])),
-        )
+        thinned = (_thinned(*rows[name]) for name in devices)
+        fits = tuple(_smoothed(space, c.shape, c.tobytes(), t.tobytes()) for c, t in thinned)
+        return _pool(space, devices, fits)
 
     def log_times(self, codes: Codes) -> Matrix:
         """Smoothed log times of n architectures, shape (n, d)."""
@@ -171,7 +155,7 @@ class DevicePool:
         return _comparisons(self, codes.shape, codes.tobytes())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Smoothed:
     """The process of one device; attributes as in `DevicePool`, without the axis of devices."""
 
@@ -182,14 +166,17 @@ class _Smoothed:
     deviation: float
 
 
-_Frozen = tuple[tuple[int, int], bytes, bytes]
-"""Shape and content of codes, content of latencies: a key of a cache."""
-
-
 @lru_cache(maxsize=8)
-def _pool(space: Space, devices: tuple[str, ...], rows: tuple[_Frozen, ...]) -> DevicePool:
+def _pool(space: Space, devices: tuple[str, ...], fits: tuple[_Smoothed, ...]) -> DevicePool:
     """A cached pool: an evaluation with ten seeds fits the same training rows ten times."""
-    return DevicePool._of(space, devices, [_smoothed(space, *frozen) for frozen in rows])
+    measured = np.concatenate([fit.codes for fit in fits])
+    codes, position = np.unique(measured, axis=0, return_inverse=True)
+    device = np.repeat(np.arange(len(fits)), [len(fit.codes) for fit in fits])
+    solved = np.zeros((len(codes), len(devices)))
+    np.add.at(solved, (position, device), np.concatenate([fit.solved for fit in fits]))
+    columns = [(fit.centre, fit.weights, fit.deviation) for fit in fits]
+    centres, weights, deviations = (_rounded(np.array(c)) for c in zip(*columns, strict=True))
+    return DevicePool(space, devices, codes, centres, weights, _rounded(solved), deviations)
 
 
 @lru_cache(maxsize=8)
@@ -227,10 +214,6 @@ def _thinned(codes: Codes, latency_ms: Vector) -> tuple[Codes, Vector]:
         return codes, latency_ms
     kept = np.sort(np.random.default_rng(0).permutation(len(codes))[:MOST_ROWS])
     return codes[kept], latency_ms[kept]
-
-
-def _frozen(codes: Codes, latency_ms: Vector) -> _Frozen:
-    return (len(codes), codes.shape[1]), codes.tobytes(), latency_ms.tobytes()
 
 
 def _inputs(space: Space, codes: Codes) -> Matrix:

@@ -30,9 +30,10 @@ from forerun.models.architectures.known_devices import (
     usual_codes,
 )
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.estimator import SETTING
+from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
     Answer,
-    Covariance,
     GaussianProcessRegression,
     covariances_over,
 )
@@ -147,7 +148,7 @@ class ArchitectureLatency(StoredPredictor):
         adapted: (search space, device name) -> device with a support set.
     """
 
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     pools: Mapping[Space, DevicePool] = field(default_factory=dict)
     adapted: Mapping[tuple[Space, str], AdaptedDevice] = field(default_factory=dict)
     name: ClassVar[str] = "architecture_latency"

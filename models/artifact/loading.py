@@ -1,6 +1,7 @@
 """Loading of the predictors that come with the package, and of any other sealed folder."""
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -42,8 +43,11 @@ def load_sealed(folder: Path) -> LoadedPredictor:
     )
 
 
+@cache
 def bundled() -> LoadedPredictor:
     """The predictors under `models/pretrained`, trained on real measurements.
+
+    They are read once in a process, since predictors are immutable.
 
     Raises:
         BadArtifact: the installation is damaged.

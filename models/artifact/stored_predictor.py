@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 from forerun.data.errors import BadArtifact
 from forerun.models.artifact.codec import CONVERTER, Pairs, checked, from_content, to_content
 from forerun.models.catalog import predictor_class
+from forerun.models.estimator import Estimator
 from forerun.models.predictor import Predictor
 
 FORMAT = "forerun.predictor/2"
@@ -51,8 +52,8 @@ class StoredInFiles(Protocol):
         ...
 
 
-class StoredPredictor:
-    """Storage of a predictor that is a dataclass."""
+class StoredPredictor(Estimator):
+    """Storage of a predictor that is a dataclass; its settings are fields like the others."""
 
     name: ClassVar[str]
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {}

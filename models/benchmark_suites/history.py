@@ -30,6 +30,7 @@ from forerun.models.benchmark_suites.history_features import (
     samples_per_query,
 )
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.estimator import SETTING
 from forerun.models.gaussian_process.additive_categorical import (
     NOISE,
     AdditiveCategoricalProcess,
@@ -69,7 +70,7 @@ class BenchmarkHistory(StoredPredictor):
     """
 
     name: ClassVar[str] = "benchmark_history"
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     processes: Mapping[str, AdditiveCategoricalProcess] = field(default_factory=dict)
     shifts: Mapping[str, AdditiveCategoricalProcess] = field(default_factory=dict)
     seen: HistoryCoverage = field(default_factory=HistoryCoverage)

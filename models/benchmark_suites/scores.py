@@ -17,6 +17,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -63,8 +64,8 @@ class BenchmarkBoost(StoredPredictor):
     """
 
     name: ClassVar[str] = "benchmark_boost"
-    seed: int = 0
-    trees: int = 300
+    seed: int = field(default=0, metadata=SETTING)
+    trees: int = field(default=300, metadata=SETTING)
     settings: Mapping[str, Settings] = field(default_factory=dict)
     laws: Mapping[Key, PowerLaw] = field(default_factory=dict)
     boosters: Mapping[Key, BoosterBag] = field(default_factory=dict)

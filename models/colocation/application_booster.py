@@ -20,6 +20,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -76,7 +77,7 @@ class NeighbourBoost(StoredPredictor):
     """
 
     name: ClassVar[str] = "neighbour_boost"
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     levels: Mapping[str, float] = field(default_factory=dict)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)

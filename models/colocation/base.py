@@ -46,6 +46,7 @@ from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal.intervals import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING
 from forerun.models.prediction import Predictions
 
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
@@ -103,7 +104,7 @@ class ColocationBase(StoredPredictor, ABC):
     folds: ClassVar[int] = 10
     looks_ahead: ClassVar[bool] = True
     """Whether `fit` calibrates intervals of forecasts, which takes another round of fits."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     levels: Mapping[str, ProgramEffects] = field(default_factory=dict)
     engines: Mapping[str, Engine] = field(default_factory=dict)
     widths: Mapping[tuple[str, Mode], LogQuantiles] = field(default_factory=dict)

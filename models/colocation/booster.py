@@ -13,6 +13,7 @@ from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.features import METRICS, ColocationRows, Column, colocation_of
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 
@@ -85,7 +86,7 @@ class ColocationBoost(ColocationBase):
 
     name: ClassVar[str] = "colocation_boost"
     engines: Mapping[str, BoostEngine] = field(default_factory=dict)
-    bags: int = 2
+    bags: int = field(default=2, metadata=SETTING)
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
         """An ensemble of boosters fitted to n standardised targets."""

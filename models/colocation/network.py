@@ -18,6 +18,7 @@ from forerun.models.colocation.dual_branch_network import (
     train,
 )
 from forerun.models.colocation.features import FACTS, ColocationRows, Column
+from forerun.models.estimator import SETTING
 from forerun.models.graph_network.training import torch_threads
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class ColocationNetwork(ColocationBase):
     looks_ahead: ClassVar[bool] = False
     folds: ClassVar[int] = 3
     engines: Mapping[str, NetworkEngine] = field(default_factory=dict)
-    shape: WindowShape = field(default_factory=WindowShape)
+    shape: WindowShape = field(default_factory=WindowShape, metadata=SETTING)
 
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
         """An ensemble of networks trained on n standardised targets."""

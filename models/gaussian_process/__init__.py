@@ -1,10 +1,11 @@
-"""Gaussian processes: closed-form posterior, regression from few rows, categorical effects.
+"""Gaussian processes: covariances, closed-form posterior, mixtures, regression from few rows.
 
-Formulas are those of Rasmussen and Williams (2006), chapters 2 and 5.
+Formulas are those of Rasmussen and Williams (2006), chapters 2, 4 and 5.
 """
 
 from forerun.models.gaussian_process.additive_categorical import AdditiveCategoricalProcess
+from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.posterior import Posterior
-from forerun.models.gaussian_process.regression import Covariance, GaussianProcessRegression
+from forerun.models.gaussian_process.regression import GaussianProcessRegression
 
 __all__ = ["AdditiveCategoricalProcess", "Covariance", "GaussianProcessRegression", "Posterior"]

@@ -14,6 +14,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
+from forerun.models.gaussian_process.posterior import mean_weights
+
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 Shape = Literal["one", "linear", "near", "recent", "scale", "host", "work"]
@@ -126,11 +129,9 @@ class AdditiveCategoricalProcess:
         gram = covariance(rows, rows, terms)
         centred, robust_weights = values - centre, np.ones(len(rows))
         for _ in range(ROBUST_STEPS):
-            weights = _solve(gram, noise**2 / robust_weights, centred)
-            # Residual of each training row under the posterior mean: variance times weight.
-            errors = noise**2 / robust_weights * weights
-            robust_weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + (errors / noise) ** 2)
-        weights = _solve(gram, noise**2 / robust_weights, centred)
+            weights = mean_weights(gram, noise**2 / robust_weights + JITTER, centred)
+            robust_weights = _precisions(noise / robust_weights * weights)
+        weights = mean_weights(gram, noise**2 / robust_weights + JITTER, centred)
         return cls(terms, noise, rows, centre, weights, robust_weights)
 
     def predict(self, rows: KeyedRows) -> Column:
@@ -152,8 +153,7 @@ class AdditiveCategoricalProcess:
                 part of the process.
         """
         terms = tuple(term for term in self.terms if set(term.keys) & set(own))
-        gram, noise = covariance(rows, rows, terms), np.full(len(rows), self.noise**2)
-        weights = _solve(gram, noise, residuals)
+        weights = mean_weights(covariance(rows, rows, terms), self.noise**2 + JITTER, residuals)
         equal = np.ones(len(rows))
         return replace(
             self, terms=terms, rows=rows, centre=0.0, weights=weights, robust_weights=equal
@@ -176,7 +176,7 @@ class _UnitCovariances:
     def __init__(self, one: KeyedRows, other: KeyedRows) -> None:
         self._one, self._other = one, other
         self._equal: dict[tuple[str, ...], NDArray[np.bool_]] = {}
-        self._shapes: dict[str, Matrix] = {}
+        self._shapes: dict[Shape, Matrix] = {}
 
     def of(self, term: Term) -> Matrix:
         if term.shape not in self._shapes:
@@ -186,14 +186,12 @@ class _UnitCovariances:
 
     def _agree(self, keys: tuple[str, ...]) -> NDArray[np.bool_]:
         if keys not in self._equal:
-            ones = np.ones((len(self._one), len(self._other)), dtype=np.bool_)
-            agree = self._agree(keys[:-1]) if len(keys) > 1 else ones
             left, right = self._one.keys[keys[-1]], self._other.keys[keys[-1]]
             texts, codes = np.unique(np.concatenate([left, right]), return_inverse=True)
-            named = texts[codes] != ""
-            one, other = codes[: len(left)], codes[len(left) :]
-            same = (one[:, None] == other[None, :]) & named[: len(left), None]
-            self._equal[keys] = agree & same
+            codes[texts[codes] == ""] = -1
+            own, others = codes[: len(left)], codes[len(left) :]
+            agree = same(own, others) & (own >= 0)[:, None]
+            self._equal[keys] = agree & self._agree(keys[:-1]) if len(keys) > 1 else agree
         return self._equal[keys]
 
 
@@ -203,16 +201,22 @@ def _shape(shape: Shape, one: KeyedRows, other: KeyedRows) -> Matrix:
     if shape in ("linear", "near"):
         known = ~np.isnan(one.sheet[:, :1]) & ~np.isnan(other.sheet[:, 0])
         left, right = np.nan_to_num(one.sheet), np.nan_to_num(other.sheet)
-        if shape == "linear":
-            return np.asarray(known * (left @ right.T))
-        square = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
-        return np.asarray(known * np.exp(-np.maximum(square, 0.0) / (2 * NEAR**2)))
+        near = left @ right.T if shape == "linear" else squared_exponential(left, right, NEAR)
+        return np.asarray(known * near)
     name = "time" if shape == "recent" else shape
-    left, right = one.numbers[name][:, None], other.numbers[name][None, :]
+    left, right = one.numbers[name][:, None], other.numbers[name][:, None]
     if shape == "recent":
-        return np.asarray(np.exp(-np.abs(left - right) / RECENT_YEARS))
-    product: Matrix = left * right
-    return product if shape == "work" else product + np.exp(-((left - right) ** 2) / 2)
+        return matern(distances(left, right) / RECENT_YEARS, 0.5)
+    product: Matrix = left * right.T
+    return product if shape == "work" else product + squared_exponential(left, right)
+
+
+def _precisions(errors: Column) -> Column:
+    """Expected precisions of Student t errors in units of the noise, shape (n,).
+
+    The residual of a training row is the variance of its noise times its weight in the posterior.
+    """
+    return np.asarray((DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + errors**2))
 
 
 def _map_estimate(
@@ -233,8 +237,7 @@ def _map_estimate(
         gram = sum(v * g for v, g in zip(variances[:-1], grams, strict=True)).astype(np.float64)
         inverse = np.linalg.inv(gram + np.diag(variances[-1] / robust_weights + JITTER))
         weights = inverse @ centred
-        errors = variances[-1] / robust_weights * weights
-        robust_weights = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + errors**2 / variances[-1])
+        robust_weights = _precisions(np.sqrt(variances[-1]) / robust_weights * weights)
         # Gradient of the log marginal likelihood: Rasmussen and Williams 2006, equation 5.9.
         inner = np.outer(weights, weights) - inverse
         slope = [v * float(np.vdot(inner, g)) for v, g in zip(variances[:-1], grams, strict=True)]
@@ -250,12 +253,3 @@ def _map_estimate(
         for term, deviation in zip(terms, deviations[:-1], strict=True)
     ]
     return tuple(fitted), float(deviations[-1])
-
-
-def _solve(gram: Matrix, variances: Column, values: Column) -> Column:
-    """`(gram + diag(variances)) ** -1 @ values` by a Cholesky factorisation."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    factor = cho_factor(gram + np.diag(variances + JITTER), lower=True, overwrite_a=True)
-    solution: Column = cho_solve(factor, values)
-    return solution

@@ -19,16 +19,16 @@ class Posterior:
     """Posterior of a process with prior mean zero, given k noisy values.
 
     Attributes:
+        values: (k,).
         inverse: (k, k) inverse of the covariance of the values, including their noise.
         weights: (k,) `inverse @ values`.
-        left_out_error: (k,) leave-one-out residuals: each value minus its mean given the others.
-        left_out_variance: (k,) leave-one-out variances, including the noise.
+        log_likelihood: log marginal likelihood of the values.
     """
 
+    values: Column
     inverse: Matrix
     weights: Column
-    left_out_error: Column
-    left_out_variance: Column
+    log_likelihood: float
 
     @classmethod
     def of(cls, covariance: Matrix, noise: Column | float, values: Column) -> Self:
@@ -57,8 +57,19 @@ class Posterior:
             raise ValueError("the covariance is not positive")
         inverse = factor.T @ factor
         weights = inverse @ values
-        precision = np.diag(inverse)
-        return cls(inverse, weights, weights / precision, 1.0 / precision)
+        # The factor has the roots of the inverse's determinant on its diagonal.
+        log_determinant = np.log(np.diag(factor)).sum() - 0.5 * size * np.log(2.0 * np.pi)
+        return cls(values, inverse, weights, float(log_determinant - 0.5 * values @ weights))
+
+    @property
+    def left_out_error(self) -> Column:
+        """Leave-one-out residuals: each value minus its mean given the others, shape (k,)."""
+        return np.asarray(self.weights * self.left_out_variance)
+
+    @property
+    def left_out_variance(self) -> Column:
+        """Leave-one-out variances, including the noise, shape (k,)."""
+        return np.asarray(1.0 / np.diag(self.inverse))
 
     def mean(self, cross: Matrix) -> Column:
         """Mean at n inputs, from their covariance (n, k) with the k values; shape (n,)."""
@@ -71,39 +82,44 @@ class Posterior:
             cross: (n, k) covariance of the inputs with the k values.
             prior: (n,) prior variance of the inputs.
         """
-        explained = np.einsum("ij,jk,ik->i", cross, self.inverse, cross, optimize=True)
+        explained = ((cross @ self.inverse) * cross).sum(axis=1)
         return np.asarray(np.maximum(prior - explained, 0.0))
 
+    def without_group(
+        self, held_out: NDArray[np.bool_], values: Column | None = None
+    ) -> tuple[Column, Matrix]:
+        """Mean and covariance of held-out values, noise included, given only the remaining ones.
 
-def without_group(
-    inverse: Matrix, values: Column, held_out: NDArray[np.bool_]
-) -> tuple[Column, Matrix]:
-    """Mean and covariance of held-out values, noise included, given only the remaining ones.
+        Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
+        partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the
+        mean -inv(A_hh) A_hr v_r. The held-out entries of the values are not read.
 
-    Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
-    partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the mean
-    -inv(A_hh) A_hr v_r. The held-out entries of `values` are not read.
+        Args:
+            held_out: (k,) mask of h rows.
+            values: (k,), in place of those of the posterior.
+
+        Returns:
+            (h,) means; (h, h) covariance.
+        """
+        rest = (self.values if values is None else values)[~held_out]
+        covariance = np.linalg.inv(self.inverse[np.ix_(held_out, held_out)])
+        mean = -covariance @ (self.inverse[np.ix_(held_out, ~held_out)] @ rest)
+        return np.asarray(mean), np.asarray(covariance)
+
+
+def mean_weights(covariance: Matrix, noise: Column | float, values: Matrix) -> Matrix:
+    """Weights of the posterior mean alone, which thousands of rows have without an inverse.
 
     Args:
-        inverse: (k, k) inverse of the covariance of all values, noise included.
-        values: (k,), of mean zero.
-        held_out: (k,) mask of h rows.
+        covariance: (k, k) prior covariance, without noise.
+        noise: variance of the noise, one value or (k,).
+        values: (k,), or (k, m) for m targets.
 
     Returns:
-        (h,) means; (h, h) covariance.
+        Of the shape of `values`.
     """
-    covariance = np.linalg.inv(inverse[np.ix_(held_out, held_out)])
-    mean = -covariance @ (inverse[np.ix_(held_out, ~held_out)] @ values[~held_out])
-    return np.asarray(mean), np.asarray(covariance)
+    from scipy.linalg import cho_factor, cho_solve
 
-
-def matern(one: Matrix, other: Matrix) -> Matrix:
-    """Matern 3/2 correlation of rows (n, d) and (m, d) for length scale 1, shape (n, m)."""
-    distance = np.sqrt(3.0) * distances(one, other)
-    return np.asarray((1.0 + distance) * np.exp(-distance))
-
-
-def distances(one: Matrix, other: Matrix) -> Matrix:
-    """Euclidean distances of rows (n, d) and (m, d), shape (n, m)."""
-    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :]
-    return np.asarray(np.sqrt(np.maximum(squares - 2.0 * one @ other.T, 0.0)))
+    noisy = covariance.copy()
+    noisy[np.diag_indices_from(noisy)] += noise
+    return np.asarray(cho_solve(cho_factor(noisy, lower=True, overwrite_a=True), values))

@@ -10,70 +10,21 @@ rows and some seconds with a thousand.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.gaussian_process.covariances import Covariance, weighted_sum
 from forerun.models.gaussian_process.posterior import Posterior
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
-Shape = Literal["constant", "linear", "radial"]
 
 NOISE_PRIOR: Final = (-7.5, 2.0)
 """Prior mean and standard deviation of the log of the noise variance; the mean is a standard
 deviation of exp(-7.5 / 2) = 2.3 %, and one standard deviation is a factor of e of that."""
 _JITTER = 1e-8
-
-
-@dataclass(frozen=True, slots=True)
-class Covariance:
-    """One term of a covariance, of order 1 on columns with mean 0 and standard deviation 1.
-
-    Attributes:
-        shape: `constant`; `linear` (scalar product); `radial` (squared exponential).
-        columns: half-open range (first, after last) of the columns it depends on; None for all.
-        length: length scale, in standard deviations per column.
-        prior: mean and standard deviation of the log of its weight.
-    """
-
-    shape: Shape
-    columns: tuple[int, int] | None = None
-    length: float = 1.0
-    prior: tuple[float, float] = (-3.0, 1.5)
-
-    def between(self, one: Matrix, other: Matrix) -> Matrix:
-        """Covariances between n and m rows for weight 1, shape (n, m)."""
-        one, other = self._own(one), self._own(other)
-        if self.shape == "constant":
-            return np.ones((len(one), len(other)))
-        if self.shape == "linear":
-            return np.asarray(one @ other.T / one.shape[1])
-        # Minus half the squared distances, in place: searches spend most of their time here.
-        scale = one.shape[1] * self.length**2
-        exponent = one @ (other.T / scale)
-        exponent -= (0.5 / scale) * (one**2).sum(axis=1)[:, None]
-        exponent -= (0.5 / scale) * (other**2).sum(axis=1)
-        np.minimum(exponent, 0.0, out=exponent)
-        return np.asarray(np.exp(exponent, out=exponent))
-
-    def applied(self, one: Matrix, other: Matrix, coefficients: Matrix) -> Matrix:
-        """`between(one, other) @ coefficients`; the linear term avoids the (n, m) matrix."""
-        if self.shape == "linear":
-            one, other = self._own(one), self._own(other)
-            return np.asarray(one @ (other.T @ coefficients) / one.shape[1])
-        return np.asarray(self.between(one, other) @ coefficients)
-
-    def diagonal(self, rows: Matrix) -> Vector:
-        """Prior variance of n rows for weight 1, shape (n,)."""
-        if self.shape == "linear":
-            own = self._own(rows)
-            return np.asarray((own**2).sum(axis=1) / own.shape[1])
-        return np.ones(len(rows))
-
-    def _own(self, rows: Matrix) -> Matrix:
-        return rows if self.columns is None else rows[:, self.columns[0] : self.columns[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +57,6 @@ class GaussianProcessRegression:
         rows: training inputs, shape (n, columns).
         centre: mean of the training values, added to every prediction.
         posterior: posterior given the training values minus `centre`.
-        values: training values, shape (n,).
     """
 
     covariances: tuple[Covariance, ...]
@@ -116,7 +66,6 @@ class GaussianProcessRegression:
     rows: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     centre: float = 0.0
     posterior: Posterior | None = None
-    values: Vector = field(default_factory=lambda: np.zeros(0))
 
     def fit(self, rows: Matrix, measured: Vector, known_noise: Vector | float = 0.0) -> Self:
         """Maximum a posteriori estimates of weights and noise, then the posterior.
@@ -127,11 +76,9 @@ class GaussianProcessRegression:
             known_noise: known variance of each value, such as that of rounding, which is added to
                 the variance of the noise that is estimated.
         """
-        centre = float(measured.mean())
         grams = np.array([term.between(rows, rows) for term in self.covariances])
-        floor = np.broadcast_to(np.asarray(known_noise, dtype=np.float64), (len(rows),))
-        mode = self._mode(grams, measured - centre, floor)
-        return self._with_posterior(rows, measured, mode[:-1], float(mode[-1]), floor)
+        mode = self._mode(grams, measured - measured.mean(), known_noise)
+        return self.with_weights(rows, measured, mode[:-1], float(mode[-1]), known_noise)
 
     def with_weights(
         self,
@@ -142,49 +89,28 @@ class GaussianProcessRegression:
         known_noise: Vector | float = 0.0,
     ) -> Self:
         """The posterior for given weights and a given variance of the noise."""
-        floor = np.broadcast_to(np.asarray(known_noise, dtype=np.float64), (len(rows),))
-        return self._with_posterior(rows, measured, weights, noise, floor)
+        centre = float(measured.mean())
+        covariance = weighted_sum(weights, self.covariances, rows, rows)
+        posterior = Posterior.of(covariance, known_noise + noise + _JITTER, measured - centre)
+        return replace(
+            self, weights=weights, noise=noise, rows=rows, centre=centre, posterior=posterior
+        )
 
     def predict(self, rows: Matrix) -> Answer:
         """Mean and variance of a new measurement at each of m inputs."""
         assert self.posterior is not None
-        cross = self._between(rows)
-        prior = np.zeros(len(rows))
-        for weight, term in zip(self.weights, self.covariances, strict=True):
-            prior += weight * term.diagonal(rows)
-        variance = self.posterior.variance(cross, prior) + self.noise
+        cross = weighted_sum(self.weights, self.covariances, rows, self.rows)
+        diagonals = np.array([term.diagonal(rows) for term in self.covariances])
+        variance = self.posterior.variance(cross, self.weights @ diagonals) + self.noise
         return Answer(self.centre + self.posterior.mean(cross), variance)
 
     def leave_one_out(self) -> Answer:
         """Prediction of each training row from all others, for the weights of the full fit."""
         assert self.posterior is not None
-        mean = self.values - self.posterior.left_out_error
+        mean = self.centre + self.posterior.values - self.posterior.left_out_error
         return Answer(mean, self.posterior.left_out_variance)
 
-    def _between(self, rows: Matrix) -> Matrix:
-        total = np.zeros((len(rows), len(self.rows)))
-        for weight, term in zip(self.weights, self.covariances, strict=True):
-            total += weight * term.between(rows, self.rows)
-        return total
-
-    def _with_posterior(
-        self, rows: Matrix, measured: Vector, weights: Vector, noise: float, floor: Vector
-    ) -> Self:
-        centre = float(measured.mean())
-        covariance = np.zeros((len(rows), len(rows)))
-        for weight, term in zip(weights, self.covariances, strict=True):
-            covariance += weight * term.between(rows, rows)
-        return replace(
-            self,
-            weights=np.asarray(weights, dtype=np.float64),
-            noise=noise,
-            rows=rows,
-            centre=centre,
-            posterior=Posterior.of(covariance, floor + noise + _JITTER, measured - centre),
-            values=measured,
-        )
-
-    def _mode(self, grams: NDArray[np.float64], centred: Vector, floor: Vector) -> Vector:
+    def _mode(self, grams: NDArray[np.float64], centred: Vector, floor: Vector | float) -> Vector:
         """Weights and noise variance at the mode of the posterior density of their logarithms."""
         from scipy.optimize import minimize
 
@@ -206,28 +132,21 @@ def _loss(
     logs: Vector,
     grams: NDArray[np.float64],
     centred: Vector,
-    floor: Vector,
+    floor: Vector | float,
     start: Vector,
     deviation: Vector,
 ) -> tuple[float, Vector]:
     """Negative log posterior of the log weights and the log noise, and its gradient."""
-    n = len(centred)
     scales = np.exp(logs)
     covariance = np.tensordot(scales[:-1], grams, axes=1)
-    covariance[np.diag_indices(n)] += scales[-1] + floor + _JITTER
-    try:
-        factor = np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        return 1e10, np.zeros_like(logs)
-    inverse = np.linalg.inv(covariance)
-    solved = inverse @ centred
+    posterior = Posterior.of(covariance, scales[-1] + floor + _JITTER, centred)
     gap = (logs - start) / deviation
-    loss = 0.5 * centred @ solved + np.log(np.diag(factor)).sum() + 0.5 * gap @ gap
-    inner = inverse - np.outer(solved, solved)
-    gradient = np.empty_like(logs)
-    gradient[:-1] = 0.5 * scales[:-1] * np.einsum("kij,ij->k", grams, inner)
-    gradient[-1] = 0.5 * scales[-1] * np.trace(inner)
-    return float(loss), gradient + gap / deviation
+    # Rasmussen and Williams 2006, equation 5.9.
+    inner = posterior.inverse - np.outer(posterior.weights, posterior.weights)
+    slopes = [*np.einsum("kij,ij->k", grams, inner), np.trace(inner)]
+    # Without the constant of the likelihood: the search ends by the relative change of the loss.
+    likelihood = posterior.log_likelihood + 0.5 * len(centred) * np.log(2.0 * np.pi)
+    return 0.5 * float(gap @ gap) - likelihood, 0.5 * scales * slopes + gap / deviation
 
 
 def standardised(rows: Matrix, like: Matrix | None = None) -> Matrix:

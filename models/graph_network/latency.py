@@ -26,6 +26,7 @@ from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING
 from forerun.models.graph_network.batching import GraphBatches, RunGraphs
 from forerun.models.graph_network.encoder import GraphShape, export
 from forerun.models.graph_network.inference import GraphAnswers
@@ -116,19 +117,19 @@ class GraphNetwork(StoredPredictor):
         progress: called with a line of text for each step of fitting.
     """
 
-    seed: int = 0
-    members: int = 3
-    folds: int = 5
-    shape: GraphShape = field(default_factory=GraphShape)
-    threads: int = field(default=1, metadata=NOT_STORED)
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    members: int = field(default=3, metadata=SETTING)
+    folds: int = field(default=5, metadata=SETTING)
+    shape: GraphShape = field(default_factory=GraphShape, metadata=SETTING)
+    threads: int = field(default=1, metadata={**SETTING, **NOT_STORED})
+    calibrated: bool = field(default=True, metadata=SETTING)
     kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     encoder: bytes = b""
     head: bytes = b""
     intervals: Intervals | None = None
     domain: NetworkDomain = field(default_factory=NetworkDomain)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
-    progress: Callable[[str], None] = field(default=silent, metadata=NOT_STORED)
+    progress: Callable[[str], None] = field(default=silent, metadata={**SETTING, **NOT_STORED})
     name: ClassVar[str] = "graph_network"
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": _FEATURES, "terms": COLUMNS}
 

@@ -18,8 +18,10 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import coordinates
+from forerun.models.adaptation.suggestions import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     BOUND_COLUMNS,
@@ -38,11 +40,7 @@ from forerun.models.hls_designs.features import (
     program_key,
     unit_rows,
 )
-from forerun.models.hls_designs.gaussian_process import (
-    DesignGaussianProcess,
-    DesignInputs,
-    spread_rows,
-)
+from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -113,9 +111,9 @@ class DesignBoost(StoredPredictor):
         support: program -> measured designs that it was adapted to.
     """
 
-    seed: int = 0
-    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES))
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES), metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: tuple[float, ...] = ()
     ranges: FeatureRange | None = None
@@ -287,7 +285,8 @@ class DesignBoost(StoredPredictor):
             0.7 * unit_rows(self.boosters[f"within/{m}"].tree_outputs(matrix)) for m in METRICS
         ]
         parts[0] = unit_rows(parts[0])
-        return spread_rows(np.hstack(parts), count, seed)
+        random, points = np.random.default_rng(seed), np.hstack(parts)
+        return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
     def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:
         if key in self.support or key in self.programs:

@@ -8,12 +8,14 @@ with weights proportional to their marginal likelihoods.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.gaussian_process.posterior import Posterior, distances
+from forerun.models.gaussian_process.covariances import distances, matern
+from forerun.models.gaussian_process.mixture import combine, posterior_weights
+from forerun.models.gaussian_process.posterior import Posterior
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -53,7 +55,6 @@ class DesignGaussianProcess:
 
     Attributes:
         support: inputs of the k measured designs.
-        scales: divisor of the distances in each feature set.
         level: mean of the values.
         unit: standard deviation of the values, which are standardised by `level` and `unit`.
         settings: hyperparameters of the posteriors that are kept, shape (s, 8), in the order of
@@ -63,7 +64,6 @@ class DesignGaussianProcess:
     """
 
     support: DesignInputs
-    scales: tuple[float, ...]
     level: float
     unit: float
     settings: Matrix
@@ -80,27 +80,15 @@ class DesignGaussianProcess:
             seed: of the draws from the prior.
         """
         level, unit = float(values.mean()), max(float(values.std()), 1e-3)
-        scales = tuple(_size(features) for features in support.feature_sets)
-        scaled = [
-            distances(features, features) / scale
-            for features, scale in zip(support.feature_sets, scales, strict=True)
+        settings, covariances = np.exp(_draws(seed)), _Covariances.between(support, support)
+        posteriors = [
+            Posterior.of(covariances.under(setting), setting[-1], (values - level) / unit)
+            for setting in settings
         ]
-        centred = _centred(support.answer, support.answer)
-        settings = np.exp(_draws(seed))
-        target = (values - level) / unit
-        log_likelihoods, posteriors = [], []
-        for setting in settings:
-            covariance = _covariance(setting, scaled, np.outer(centred, centred))
-            posterior = Posterior.of(covariance, setting[-1], target)
-            _, log_determinant = np.linalg.slogdet(posterior.inverse)
-            log_likelihoods.append(0.5 * log_determinant - 0.5 * float(target @ posterior.weights))
-            posteriors.append(posterior)
-        shares = np.exp(np.array(log_likelihoods) - max(log_likelihoods))
-        shares /= shares.sum()
+        shares = posterior_weights(np.array([p.log_likelihood for p in posteriors]))
         kept = np.flatnonzero(shares >= LEAST_WEIGHT)
         return cls(
             support,
-            scales,
             level,
             unit,
             settings[kept],
@@ -114,23 +102,43 @@ class DesignGaussianProcess:
         Returns:
             Two arrays of shape (n,).
         """
-        scaled = [
-            distances(queried, measured) / scale
-            for queried, measured, scale in zip(
-                query.feature_sets, self.support.feature_sets, self.scales, strict=True
-            )
-        ]
+        covariances = _Covariances.between(query, self.support)
         queried = _centred(query.answer, self.support.answer)
-        measured = _centred(self.support.answer, self.support.answer)
         means, variances = [], []
         for setting, posterior in zip(self.settings, self.posteriors, strict=True):
-            cross = _covariance(setting, scaled, np.outer(queried, measured))
+            cross = covariances.under(setting)
             prior = 1.0 + setting[0] * queried**2 + setting[1 : 1 + FEATURE_SETS].sum()
             means.append(posterior.mean(cross))
             variances.append(posterior.variance(cross, prior) + setting[-1])
-        mean = self.shares @ np.array(means)
-        variance = self.shares @ (np.array(variances) + (np.array(means) - mean) ** 2)
+        mean, variance = combine(self.shares, np.array(means), np.array(variances))
         return self.level + self.unit * mean, self.unit * np.sqrt(variance)
+
+
+class _Covariances(NamedTuple):
+    """Of n designs with a support set of k, by term.
+
+    Attributes:
+        linear: products of the booster's standardised predictions, shape (n, k).
+        scaled: distances in each feature set, in units of its size in the support set, (n, k).
+    """
+
+    linear: Matrix
+    scaled: tuple[Matrix, ...]
+
+    @classmethod
+    def between(cls, query: DesignInputs, support: DesignInputs) -> Self:
+        queried, measured = (_centred(x.answer, support.answer) for x in (query, support))
+        pairs = zip(query.feature_sets, support.feature_sets, strict=True)
+        scaled = tuple(distances(one, other) / _size(other) for one, other in pairs)
+        return cls(np.outer(queried, measured), scaled)
+
+    def under(self, setting: Column) -> Matrix:
+        """Covariance under one setting, without noise, shape (n, k)."""
+        total = 1.0 + setting[0] * self.linear
+        lengths = setting[1 + FEATURE_SETS :]
+        for variance, distance, length in zip(setting[1:], self.scaled, lengths, strict=False):
+            total += variance * matern(distance / length, 2.5)
+        return np.asarray(total)
 
 
 def _draws(seed: int) -> Matrix:
@@ -138,21 +146,6 @@ def _draws(seed: int) -> Matrix:
     noise = np.random.default_rng(seed).standard_normal((DRAWS, len(CENTRE)))
     noise[0] = 0.0
     return np.asarray(CENTRE + SPREAD * noise)
-
-
-def _covariance(setting: Column, scaled: list[Matrix], linear: Matrix) -> Matrix:
-    """Covariance under one setting, from scaled distances in each feature set."""
-    total = 1.0 + setting[0] * linear
-    for number, distance in enumerate(scaled):
-        length = setting[1 + FEATURE_SETS + number]
-        total = total + setting[1 + number] * _matern(distance / length)
-    return np.asarray(total)
-
-
-def _matern(distance: Matrix) -> Matrix:
-    """Matern 5/2 correlation at distances in units of the length scale."""
-    scaled = np.sqrt(5.0) * distance
-    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
 
 
 def _size(features: Matrix) -> float:
@@ -164,24 +157,3 @@ def _size(features: Matrix) -> float:
 def _centred(answer: Column, support: Column) -> Column:
     """The booster's predictions standardised by those for the support set."""
     return np.asarray((answer - support.mean()) / max(float(support.std()), 0.2))
-
-
-def spread_rows(matrix: Matrix, count: int, seed: int) -> list[int]:
-    """Farthest-point sampling: each row chosen is the farthest from those chosen before it.
-
-    Args:
-        matrix: n points, shape (n, columns).
-        count: how many to choose; at most n are.
-        seed: of the first point and of ties.
-
-    Returns:
-        Positions of the chosen rows, in the order of choice.
-    """
-    random = np.random.default_rng(seed)
-    chosen = [int(random.integers(len(matrix)))]
-    nearest = np.full(len(matrix), np.inf)
-    while len(chosen) < min(count, len(matrix)):
-        nearest = np.minimum(nearest, distances(matrix, matrix[chosen[-1:]])[:, 0])
-        nearest[chosen] = -1.0
-        chosen.append(int(np.argmax(nearest + 1e-9 * random.random(len(matrix)))))
-    return chosen

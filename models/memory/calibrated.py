@@ -19,6 +19,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.memory.domain import assumptions, concerning, inert_notes
 from forerun.models.memory.peak_memory import (
@@ -30,6 +31,7 @@ from forerun.models.memory.peak_memory import (
 )
 from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, stratum_of
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import Predictor
 
 Column = NDArray[np.float64]
 CONTEXT = "; what the device takes outside the allocator is an engineering range"
@@ -45,7 +47,7 @@ class CalibratedMemory(StoredPredictor):
         name: name in artifacts.
     """
 
-    base: Memory = field(default_factory=Memory)
+    base: Memory = field(default_factory=Memory, metadata=SETTING)
     ranges: PublishedRanges = field(default_factory=PublishedRanges)
     name: ClassVar[str] = "calibrated_memory"
 
@@ -57,6 +59,12 @@ class CalibratedMemory(StoredPredictor):
     def answers(self, query: Query) -> bool:
         """Whether `base` answers the query."""
         return self.base.answers(query)
+
+    def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
+        """The predictor around this predictor of values; its ranges are kept."""
+        base = parts[Memory.name]
+        assert isinstance(base, Memory)
+        return replace(self, base=base)
 
     def fit(self, measurements: Measurements) -> Self:
         """Calibrate the intervals on published rows; `base` is not changed.

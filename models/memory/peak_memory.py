@@ -24,6 +24,7 @@ from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.memory.affine_map import AffineMap
@@ -88,13 +89,13 @@ class Memory(StoredPredictor):
         seed: seed of the boosters and the folds.
     """
 
-    context_mib: float = CONTEXT_MIB
+    context_mib: float = field(default=CONTEXT_MIB, metadata=SETTING)
     shares: ShrunkScalars = field(default_factory=ShrunkScalars)
     training: AffineMap = TRAINING
     residuals: Mapping[str, BoosterBag] = field(default_factory=dict)
     quantiles: LogQuantiles | None = None
     sheets: tuple[Sheet, ...] = ()
-    seed: int = 0
+    seed: int = field(default=0, metadata=SETTING)
     domain: MemoryDomain = field(default_factory=MemoryDomain)
     name: ClassVar[str] = "memory"
 

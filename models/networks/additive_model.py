@@ -13,6 +13,7 @@ compiled, training, ...) has coefficients of its own, shrunk to those of its par
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,52 +54,44 @@ _TRAFFIC_PRIOR = float(np.log(0.5))
 """Prior log coefficient of the traffic of matrix products, most of which overlaps arithmetic."""
 _LAUNCH_PRIOR = float(np.log(0.6))
 
-_KINDS = [kind.name for kind in KERNEL_KINDS]
-_ROOT_OF_KIND = [kind.root for kind in KERNEL_KINDS]
-_PRODUCT_ROOTS = {_ROOT_OF_KIND[i] for i in np.flatnonzero(HAS_FLOPS)}
-_MOVERS = list(dict.fromkeys(r for r in _ROOT_OF_KIND if r not in _PRODUCT_ROOTS))
-_MOVED_BY = np.array([[r == mover for r in _ROOT_OF_KIND] for mover in _MOVERS], dtype=np.float64)
+_PRODUCTS = [kind for kind in KERNEL_KINDS if kind.is_product]
+_PRODUCT_ROOTS = {kind.root for kind in _PRODUCTS}
+_MOVERS = {k.root: k.op_class for k in KERNEL_KINDS if k.root not in _PRODUCT_ROOTS}
+_MOVED_BY = np.array([[k.root == root for k in KERNEL_KINDS] for root in _MOVERS], dtype=np.float64)
 _WITH_FLOPS = np.flatnonzero(HAS_FLOPS)
 
-COLUMNS: tuple[str, ...] = (
-    *(f"compute:{_KINDS[i]}" for i in _WITH_FLOPS),
-    *(f"memory:{name}" for name in _KINDS),
-    *(f"vector:{root}" for root in _MOVERS),
-    "launch",
-)
-"""Terms of the sum, in order."""
 
-_COLUMN_ROOTS = (
-    *(f"compute:{_ROOT_OF_KIND[i]}" for i in _WITH_FLOPS),
-    *(f"memory:{root}" for root in _ROOT_OF_KIND),
-    *(f"vector:{root}" for root in _MOVERS),
-    "launch",
+class _Term(NamedTuple):
+    name: str
+    root: str
+    op_class: str
+    prior: float
+
+
+_TERMS = (
+    *(_Term(f"compute:{k.name}", f"compute:{k.root}", k.op_class, 0.0) for k in _PRODUCTS),
+    *(
+        _Term(
+            f"memory:{k.name}",
+            f"memory:{k.root}",
+            k.op_class,
+            _TRAFFIC_PRIOR if k.root in _PRODUCT_ROOTS else 0.0,
+        )
+        for k in KERNEL_KINDS
+    ),
+    *(_Term(f"vector:{root}", f"vector:{root}", _MOVERS[root], 0.0) for root in _MOVERS),
+    _Term("launch", "launch", "", _LAUNCH_PRIOR),
 )
-ROOTS: tuple[str, ...] = tuple(dict.fromkeys(_COLUMN_ROOTS))
+COLUMNS: tuple[str, ...] = tuple(term.name for term in _TERMS)
+"""Terms of the sum, in order."""
+CLASS_OF_COLUMN: tuple[str, ...] = tuple(term.op_class for term in _TERMS)
+"""Operator class of each term; the empty string for launches, which belong to no class."""
+ROOTS: tuple[str, ...] = tuple(dict.fromkeys(term.root for term in _TERMS))
 """Groups of terms that share an effect; their shares of the time are features of the boosters."""
 
-ROOT_OF_COLUMN = np.array([ROOTS.index(root) for root in _COLUMN_ROOTS])
+ROOT_OF_COLUMN = np.array([ROOTS.index(term.root) for term in _TERMS])
 COMPUTE_COLUMNS = slice(0, len(_WITH_FLOPS))
-
-_PRIOR = np.array(
-    [
-        _LAUNCH_PRIOR
-        if name == "launch"
-        else _TRAFFIC_PRIOR
-        if root.startswith("memory:") and root.split(":")[1] in _PRODUCT_ROOTS
-        else 0.0
-        for name, root in zip(COLUMNS, _COLUMN_ROOTS, strict=True)
-    ]
-)
-_CLASS_OF_KIND = [kind.op_class for kind in KERNEL_KINDS]
-_CLASS_OF_ROOT = {kind.root: kind.op_class for kind in KERNEL_KINDS}
-CLASS_OF_COLUMN: tuple[str, ...] = (
-    *(_CLASS_OF_KIND[i] for i in _WITH_FLOPS),
-    *_CLASS_OF_KIND,
-    *(_CLASS_OF_ROOT[root] for root in _MOVERS),
-    "",
-)
-"""Operator class of each term; the empty string for launches, which belong to no class."""
+_PRIOR = np.array([term.prior for term in _TERMS])
 
 
 def execution_mode(query: Query) -> str:
@@ -210,9 +203,9 @@ class AdditiveLatencyModel:
         where a kind has no such term.
         """
         by_mode = {}
-        compute, end = len(_WITH_FLOPS), len(_WITH_FLOPS) + len(_KINDS)
+        compute, end = len(_WITH_FLOPS), len(_WITH_FLOPS) + len(KERNEL_KINDS)
         for mode, coefficients in self._coefficients.items():
-            rows = np.zeros((3, len(_KINDS)))
+            rows = np.zeros((3, len(KERNEL_KINDS)))
             rows[0, _WITH_FLOPS] = coefficients[:compute]
             rows[1] = coefficients[compute:end]
             rows[2] = coefficients[end:-1] @ _MOVED_BY

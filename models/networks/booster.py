@@ -23,6 +23,7 @@ from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
@@ -92,10 +93,10 @@ class NetworkBoost(StoredPredictor):
         scale: standardises features by the training rows.
     """
 
-    seed: int = 0
-    trees: int = 400
-    threads: int = field(default=1, metadata=NOT_STORED)
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    trees: int = field(default=400, metadata=SETTING)
+    threads: int = field(default=1, metadata={**SETTING, **NOT_STORED})
+    calibrated: bool = field(default=True, metadata=SETTING)
     kernel_times: AdditiveLatencyModel = field(default_factory=AdditiveLatencyModel)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     intervals: Intervals | None = None

@@ -17,6 +17,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
@@ -70,8 +71,8 @@ class NetworkLatency(StoredPredictor):
             of runs with the longer host time.
     """
 
-    networks: NetworkBoost = field(default_factory=NetworkBoost)
-    operators: OperatorBoost = field(default_factory=OperatorBoost)
+    networks: NetworkBoost = field(default_factory=NetworkBoost, metadata=SETTING)
+    operators: OperatorBoost = field(default_factory=OperatorBoost, metadata=SETTING)
     host: HostTime = field(default_factory=HostTime)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
@@ -141,6 +142,13 @@ class NetworkLatency(StoredPredictor):
             _grouped_quantile(scores[device_bound], family[device_bound]),
             _grouped_quantile(scores[~device_bound], family[~device_bound]),
         )
+
+    def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
+        """The predictor with these predictors of device time, before `fit`."""
+        networks, operators = parts[NetworkBoost.name], parts[OperatorBoost.name]
+        assert isinstance(networks, NetworkBoost)
+        assert isinstance(operators, OperatorBoost)
+        return replace(self, networks=networks, operators=operators).without_published()
 
     def without_published(self) -> Self:
         """The predictor without what `fit` and `adapt` added to the predictors of device time."""

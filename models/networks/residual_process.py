@@ -16,6 +16,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.gaussian_process.covariances import matern
+from forerun.models.gaussian_process.posterior import mean_weights
+
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 
@@ -51,15 +54,13 @@ class Residuals:
     @classmethod
     def of(cls, positions: Matrix, residuals: Column) -> Self:
         """The posterior given k residuals in log units, at positions of shape (k, d)."""
-        from scipy.linalg import solve
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         steps = np.round(np.clip(positions, -FARTHEST, FARTHEST) / STEP).astype(np.int16)
         prior = cls(steps, np.zeros(len(steps), dtype=np.int32))
         covariance = prior._correlation(prior.positions)
-        covariance[np.diag_indices_from(covariance)] += NOISE
         with threadpool_limits(1):
-            weights = solve(covariance, residuals, assume_a="pos", overwrite_a=True)
+            weights = mean_weights(covariance, NOISE, residuals)
         return cls(steps, np.round(weights / STEP).astype(np.int32))
 
     @cached_property
@@ -82,7 +83,7 @@ class Residuals:
         squared = (
             (positions**2).sum(axis=1)[:, None] + squares[None] - 2.0 * positions[:, used] @ columns
         )
-        return np.asarray(np.exp(np.sqrt(np.maximum(squared, 0.0)) / -LENGTH))
+        return matern(np.sqrt(np.maximum(squared, 0.0)) / LENGTH, 0.5)
 
     @cached_property
     def _columns(self) -> tuple[NDArray[np.intp], Matrix, Column]:

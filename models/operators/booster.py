@@ -37,6 +37,7 @@ from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, Supp
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.device_novelty import device_position, novelty_limits, novelty_of
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.estimator import SETTING
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.operators.family_boosters import (
     DeviceBoosters,
@@ -78,10 +79,10 @@ class OperatorBoost(StoredPredictor):
         networks: errors of whole networks there, in addition to those of their kernels.
     """
 
-    seed: int = 0
-    bag: int = 1
-    trees: int = 120
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    bag: int = field(default=1, metadata=SETTING)
+    trees: int = field(default=120, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     experts: tuple[DeviceBoosters, ...] = ()
     components: ErrorComponents | None = None
     known: KnownDevices = field(default_factory=KnownDevices)

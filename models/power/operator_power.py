@@ -21,6 +21,7 @@ from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatur
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
 from forerun.models.power.held_out_errors import (
@@ -71,10 +72,10 @@ class OperatorPower(StoredPredictor):
         scalars: few-shot corrections of the devices adapted to.
     """
 
-    seed: int = 0
-    bag: int = 1
-    trees: int = 40
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    bag: int = field(default=1, metadata=SETTING)
+    trees: int = field(default=40, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     law: PowerLaw | None = None
     boosters: BoosterBag | None = None
     intervals: LawIntervals | None = None

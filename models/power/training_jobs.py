@@ -18,6 +18,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal.intervals import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response
@@ -81,8 +82,8 @@ class PowerCap(StoredPredictor):
         response: fitted effect of a power limit on any other workload.
     """
 
-    seed: int = 0
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     jobs: tuple[str, ...] = ()
     middles: tuple[float, ...] = ()
     batches: tuple[tuple[float, float], ...] = ()

@@ -10,7 +10,7 @@ import numpy as np
 from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel
+from forerun.data.workload import batch_size_of, operator_graph
 from forerun.features.operators.query_table import GraphKey
 from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
 from forerun.models.processors.rates import COUNT, Column, RateRows
@@ -39,8 +39,8 @@ def latency_rows(
         noise: (n,) relative standard deviation of the measurements; 0.03 if None.
     """
     count = len(queries)
-    graphs = [_graph(query) for query in queries]
-    sizes = [getattr(query.workload, "batch_size", 1) for query in queries]
+    graphs = [operator_graph(query.run) for query in queries]
+    sizes = [batch_size_of(query.workload) or 1 for query in queries]
     amounts = [
         work_of(
             graph, size / graph.batch_size if _is_network(query) else 1.0, _cache(query)
@@ -107,11 +107,6 @@ def sheet_shift(device: Device) -> tuple[Column, float]:
     for index, (_, term) in enumerate(COLUMNS):
         shift[index] = slower if term == "flops" else slower / 2
     return shift, SHEET_KNOWN
-
-
-def _graph(query: Query) -> OperatorGraph:
-    run = query.run
-    return OperatorGraph((run.operator,)) if isinstance(run, Kernel) else run.graph
 
 
 def _is_network(query: Query) -> bool:

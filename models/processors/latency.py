@@ -13,6 +13,7 @@ import numpy as np
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import OperatorWorkload, phase_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.limit import LATENCY, Limit
@@ -80,10 +81,10 @@ class CpuLatency(StoredPredictor):
         """Whether the query is inference in fp32 by onnxruntime on a CPU."""
         return (
             query.device.kind == "cpu"
-            and query.workload.kind in ("kernel", "network")
+            and isinstance(query.workload, OperatorWorkload)
             and query.software.runtime == "onnxruntime"
             and query.run.precision == "fp32"
-            and getattr(query.workload, "phase", "inference") == "inference"
+            and phase_of(query.run) == "inference"
         )
 
     def fit(self, measurements: Measurements) -> Self:

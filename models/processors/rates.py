@@ -17,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.features.processors.work import COLUMNS, PRODUCTS
+from forerun.models.adaptation.suggestions import most_informative
+from forerun.models.gaussian_process.covariances import same, squared_exponential
+from forerun.models.gaussian_process.posterior import Posterior
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -30,6 +33,7 @@ _FAMILY = np.array(
 )
 """Family of each column of work: 0 arithmetic, 1 memory, 2 fixed times."""
 _KIND = np.unique([kind for kind, _ in COLUMNS], return_inverse=True)[1]
+_BY_KIND = np.eye(_KIND.max() + 1)[_KIND]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +74,9 @@ class StandardDeviations:
             known: factor on `device`, below 1 where a sheet gives the speed of the CPU.
         """
         rates = np.full((COUNT, COUNT), (known * self.device) ** 2)
-        rates += self.family**2 * (_FAMILY[:, None] == _FAMILY)
-        rates += self.kind**2 * (_KIND[:, None] == _KIND) + self.column**2 * np.eye(COUNT)
-        slopes = self.slope**2 / 2 * (1.0 * (_FAMILY[:, None] == _FAMILY) + np.eye(COUNT))
+        rates += self.family**2 * same(_FAMILY, _FAMILY)
+        rates += self.kind**2 * same(_KIND, _KIND) + self.column**2 * np.eye(COUNT)
+        slopes = self.slope**2 / 2 * (1.0 * same(_FAMILY, _FAMILY) + np.eye(COUNT))
         zeros = np.zeros((COUNT, COUNT))
         return np.block([[rates, zeros], [zeros, slopes]])
 
@@ -175,62 +179,60 @@ class RatePosterior:
             return centre, noise
         for _ in range(_REWEIGHTINGS):
             centre = self._maximum_a_posteriori(centre, noise)
-            inverse, residual = self._inverse_and_residual(centre, noise)
-            left_out = (inverse @ residual) / np.sqrt(inverse.diagonal())
+            whole, residual, _ = self._linear_model(centre)
+            posterior = Posterior.of(whole, noise**2, residual)
+            left_out = posterior.left_out_error / np.sqrt(posterior.left_out_variance)
             noise = self.rows.noise * np.maximum(1.0, np.abs(left_out) / _FAR) ** 2
         return self._maximum_a_posteriori(centre, noise), noise
 
     def _maximum_a_posteriori(self, centre: Column, noise: Column) -> Column:
         """The maximum a posteriori estimate, by Gauss-Newton steps from `centre`."""
-        mean, covariance = self.prior.mean + self.shift, self.prior.covariance(self.known)
+        mean = self.prior.mean + self.shift
         for _ in range(_STEPS):
-            log_ms, slopes = _linearised(self.rows, centre)
-            whole = slopes @ covariance @ slopes.T + self._unexplained_covariance(centre)
-            whole += np.diag(noise**2)
-            residual = self.rows.log_ms - log_ms + slopes @ (centre - mean)
-            target = mean + covariance @ slopes.T @ np.linalg.solve(whole, residual)
+            whole, residual, slopes = self._linear_model(centre)
+            weights = np.linalg.solve(whole + np.diag(noise**2), residual)
+            target = mean + self._rates @ slopes.T @ weights
             step = np.clip(target - centre, -_LONGEST_STEP, _LONGEST_STEP)
             centre = centre + step
             if np.abs(step).max() < _SMALL_STEP:
                 break
         return centre
 
-    def _inverse_and_residual(self, centre: Column, noise: Column) -> tuple[Matrix, Column]:
-        """Inverse covariance of the rows, and residuals from the prior mean, at `centre`."""
-        covariance = self.prior.covariance(self.known)
+    def _linear_model(self, centre: Column) -> tuple[Matrix, Column, Matrix]:
+        """Covariance of the rows without noise, their residuals from the prior mean, and slopes."""
         log_ms, slopes = _linearised(self.rows, centre)
-        whole = slopes @ covariance @ slopes.T + self._unexplained_covariance(centre)
-        whole += np.diag(noise**2)
-        mean = self.prior.mean + self.shift
-        residual: Column = self.rows.log_ms - log_ms + slopes @ (centre - mean)
-        inverse: Matrix = np.asarray(np.linalg.inv(whole), dtype=np.float64)
-        return inverse, residual
+        residual = self.rows.log_ms - log_ms + slopes @ (centre - self.prior.mean - self.shift)
+        return self._covariance(self.rows, self.rows, centre), residual, slopes
 
     @cached_property
-    def _gram(self) -> tuple[Matrix, Column, Matrix]:
-        """Inverse covariance of the rows, their residuals, and their derivatives by the rates."""
-        inverse, residual = self._inverse_and_residual(*self._robust)
-        return inverse, residual, _linearised(self.rows, self.centre)[1]
+    def posterior(self) -> Posterior:
+        """Posterior of the residuals, at the estimated rates and with the noise of outliers."""
+        whole, residual, _ = self._linear_model(self.centre)
+        return Posterior.of(whole, self._robust[1] ** 2, residual)
 
-    def _unexplained_covariance(self, centre: Column) -> Matrix:
-        return _residual_covariance(self.prior.deviations, self.rows, self.rows, centre)
+    @cached_property
+    def _rates(self) -> Matrix:
+        return self.prior.covariance(self.known)
+
+    def _covariance(self, one: RateRows, other: RateRows, centre: Column) -> Matrix:
+        """Covariance of n and m rows in the model linearised at `centre`, shape (n, m)."""
+        (_, first), (_, second) = _linearised(one, centre), _linearised(other, centre)
+        mixtures = [np.sqrt(slopes[:, :COUNT] @ _BY_KIND) for slopes in (first, second)]
+        own = _residual_covariance(self.prior.deviations, one, other, *mixtures)
+        return np.asarray(first @ self._rates @ second.T + own)
 
     def predict(self, queried: RateRows) -> tuple[Column, Column]:
         """Posterior mean and standard deviation of log milliseconds of n queries, each (n,).
 
         The deviation excludes the noise of a measurement.
         """
-        centre, covariance = self.centre, self.prior.covariance(self.known)
-        log_ms, slopes = _linearised(queried, centre)
-        own = _residual_covariance(self.prior.deviations, queried, queried, centre).diagonal()
-        variance = own + np.einsum("ij,jk,ik->i", slopes, covariance, slopes)
-        mean = log_ms + slopes @ (self.prior.mean + self.shift - centre)
+        log_ms, slopes = _linearised(queried, self.centre)
+        mean = log_ms + slopes @ (self.prior.mean + self.shift - self.centre)
+        variance = self._covariance(queried, queried, self.centre).diagonal()
         if len(self.rows):
-            inverse, residual, rows_slopes = self._gram
-            across = slopes @ covariance @ rows_slopes.T
-            across += _residual_covariance(self.prior.deviations, queried, self.rows, centre)
-            mean = mean + across @ inverse @ residual
-            variance = variance - np.einsum("ij,jk,ik->i", across, inverse, across)
+            cross = self._covariance(queried, self.rows, self.centre)
+            mean = mean + self.posterior.mean(cross)
+            variance = self.posterior.variance(cross, variance)
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
     def floor_ms(self, queried: RateRows) -> Column:
@@ -249,24 +251,11 @@ class RatePosterior:
 
         They are chosen greedily in the model linearised at the current rates.
         """
-        covariance = self.prior.covariance(self.known)
-        _, slopes = _linearised(queried, self.centre)
-        remaining = slopes @ covariance @ slopes.T
-        remaining += _residual_covariance(self.prior.deviations, queried, queried, self.centre)
+        remaining = self._covariance(queried, queried, self.centre)
         if len(self.rows):
-            inverse, _, rows_slopes = self._gram
-            across = slopes @ covariance @ rows_slopes.T
-            across += _residual_covariance(self.prior.deviations, queried, self.rows, self.centre)
-            remaining -= across @ inverse @ across.T
-        chosen: list[int] = []
-        while len(chosen) < min(count, len(queried)):
-            noisy = remaining.diagonal() + queried.noise**2
-            gains = (remaining**2).sum(axis=0) / noisy
-            gains[chosen] = -np.inf
-            best = int(np.argmax(gains))
-            chosen.append(best)
-            remaining = remaining - np.outer(remaining[:, best], remaining[best]) / noisy[best]
-        return chosen
+            cross = self._covariance(queried, self.rows, self.centre)
+            remaining -= cross @ self.posterior.inverse @ cross.T
+        return most_informative(remaining, queried.noise**2, count)
 
     def held_out(self) -> tuple[Column, Column]:
         """Leave-one-network-out errors and their standard deviations, for each row of a network.
@@ -275,13 +264,11 @@ class RatePosterior:
         rates of all rows (Rasmussen and Williams 2006, equation 5.12). The deviations include the
         noise of the measurement.
         """
-        inverse, residual, _ = self._gram
-        weighted = inverse @ residual
         errors, deviations = [], []
         for name in dict.fromkeys(self.rows.structures[self.rows.whole]):
-            held = np.flatnonzero((self.rows.structures == name) & self.rows.whole)
-            covariance = np.linalg.inv(inverse[np.ix_(held, held)])
-            errors += (covariance @ weighted[held]).tolist()
+            held = (self.rows.structures == name) & self.rows.whole
+            mean, covariance = self.posterior.without_group(held)
+            errors += (self.posterior.values[held] - mean).tolist()
             deviations += np.sqrt(covariance.diagonal()).tolist()
         return np.array(errors), np.array(deviations)
 
@@ -302,11 +289,9 @@ def fitted_prior(rows: Sequence[RateRows], start: Column, wide: StandardDeviatio
     for device_rows in rows:
         posterior = RatePosterior(start_prior, device_rows, zeros)
         centres.append(posterior.centre)
-        inverse, _, slopes = posterior._gram
         covariance = start_prior.covariance(1.0)
-        gain = covariance @ slopes.T
-        remaining = covariance.diagonal() - np.einsum("ij,jk,ik->i", gain, inverse, gain)
-        variances.append(np.maximum(remaining, 0.0))
+        gain = covariance @ _linearised(device_rows, posterior.centre)[1].T
+        variances.append(posterior.posterior.variance(gain, covariance.diagonal()))
     variance = np.mean(variances, axis=0) / len(rows)
     # A rate without information in the rows stays at `start`; its uncertainty is limited to 0.3.
     return RatePrior(np.mean(centres, axis=0), np.minimum(np.sqrt(variance), 0.3))
@@ -327,27 +312,16 @@ def _linearised(rows: RateRows, centre: Column) -> tuple[Column, Matrix]:
 
 
 def _residual_covariance(
-    deviations: StandardDeviations, one: RateRows, other: RateRows, centre: Column
+    deviations: StandardDeviations, one: RateRows, other: RateRows, first: Matrix, second: Matrix
 ) -> Matrix:
-    """Covariance of the residual that rates do not explain, between two sets of rows."""
-    first, second = (np.sqrt(_kind_shares(rows, centre)) for rows in (one, other))
-    squared_distance = np.maximum(2 - 2 * first @ second.T, 0.0) / deviations.reach**2
-    mixture = deviations.mixture**2 * np.exp(-squared_distance / 2)
-    same = one.structures[:, None] == other.structures
+    """Covariance of the residual that rates do not explain, between n and m rows, shape (n, m).
+
+    `first` and `second` are the square roots of the rows' shares of the time by kind of work, of
+    shape (n, kinds) and (m, kinds).
+    """
+    mixture = deviations.mixture**2 * squared_exponential(first, second, deviations.reach)
     sizes = np.abs(one.log_size[:, None] - other.log_size)
     sizes = sizes + np.abs(one.doublings[:, None] - other.doublings)
-    whole = one.whole[:, None] & other.whole
-    own = (
-        np.where(whole, deviations.structure, deviations.operator) ** 2 * same * np.exp(-sizes / 3)
-    )
-    return np.asarray(mixture * (one.whole[:, None] == other.whole) + own)
-
-
-def _kind_shares(rows: RateRows, centre: Column) -> Matrix:
-    """Share of each kind of work in the time, shape (n, number of kinds)."""
-    times = _times(rows, centre)
-    kinds = np.zeros((len(times), _KIND.max() + 1))
-    for column, kind in enumerate(_KIND):
-        kinds[:, kind] += times[:, column]
-    shares: Matrix = kinds / kinds.sum(axis=1, keepdims=True)
-    return shares
+    own = np.where(one.whole[:, None] & other.whole, deviations.structure, deviations.operator)
+    structure = own**2 * same(one.structures, other.structures) * np.exp(-sizes / 3)
+    return np.asarray(mixture * same(one.whole, other.whole) + structure)

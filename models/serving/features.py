@@ -7,7 +7,7 @@ its analytic bound, and their sum, which is energy over that of the bound at des
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,20 +166,28 @@ class ServingRows:
 def gives_configuration(query: Query) -> bool:
     """Whether the query gives any optional field of the model's configuration."""
     workload = generative(query)
-    if isinstance(workload, LlmServing):
-        return workload.cache_bytes_per_token is not None or workload.experts > 0
-    facts = (workload.pixels_per_token, workload.frames_per_token, workload.passes)
-    return any(fact is not None for fact in facts)
+    match workload:
+        case LlmServing():
+            return workload.cache_bytes_per_token is not None or workload.experts > 0
+        case Diffusion():
+            facts = (workload.pixels_per_token, workload.frames_per_token, workload.passes)
+            return any(fact is not None for fact in facts)
+        case _:
+            assert_never(workload)
 
 
 def without_configuration(query: Query) -> Query:
     """The same query without the optional fields of the model's configuration."""
     workload = generative(query)
-    if isinstance(workload, LlmServing):
-        bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
-        return replace(query, workload=bare)
-    diffusion = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
-    return replace(query, workload=diffusion)
+    bare: Generative
+    match workload:
+        case LlmServing():
+            bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
+        case Diffusion():
+            bare = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
+        case _:
+            assert_never(workload)
+    return replace(query, workload=bare)
 
 
 def fit_name(query: Query) -> str:
@@ -207,6 +215,10 @@ def measured_rows(rows: Measurements, kind: str) -> Measurements:
 
 def _features(query: Query) -> tuple[float, ...]:
     workload, count = generative(query), query.operation.device_count
-    if isinstance(workload, LlmServing):
-        return llm_features(workload, query.device, count)
-    return diffusion_features(workload, query.device, count)
+    match workload:
+        case LlmServing():
+            return llm_features(workload, query.device, count)
+        case Diffusion():
+            return diffusion_features(workload, query.device, count)
+        case _:
+            assert_never(workload)

@@ -11,7 +11,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.gaussian_process.posterior import distances
+from forerun.models.gaussian_process.covariances import same, squared_exponential
+from forerun.models.gaussian_process.posterior import mean_weights
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -73,9 +74,8 @@ class MixedEffectsProcess:
         points, centre = np.round(points, DIGITS), np.round(points.mean(axis=0), DIGITS)
         level = np.median(values, axis=0)
         shared = _covariance(points, points, centre, deviations)
-        shared += deviations.group**2 * (groups[:, None] == groups[None, :])
-        shared += deviations.noise**2 * np.eye(len(points))
-        weights = np.linalg.solve(shared, values - level)
+        shared += deviations.group**2 * same(groups, groups)
+        weights = mean_weights(shared, deviations.noise**2, values - level)
         return cls(points, centre, level, np.round(weights, DIGITS), deviations)
 
     def predict(self, points: Matrix) -> Matrix:
@@ -90,6 +90,6 @@ class MixedEffectsProcess:
 def _covariance(
     one: Matrix, other: Matrix, centre: Column, deviations: StandardDeviations
 ) -> Matrix:
-    smooth = np.exp(-0.5 * distances(one, other) ** 2)
+    smooth = squared_exponential(one, other)
     trend = 1.0 + (one - centre) @ (other - centre).T / one.shape[1]
     return np.asarray(deviations.smooth**2 * smooth + deviations.linear**2 * trend)

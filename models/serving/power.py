@@ -21,6 +21,7 @@ from forerun.data.workload import LlmServing
 from forerun.features.serving_features import GIB, WEIGHT_BYTES
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.serving.features import (
@@ -73,10 +74,10 @@ class ServingPower(StoredPredictor):
         support: name of the fit -> support set of the last `adapt`.
     """
 
-    seed: int = 0
-    bag: int = 2
-    trees: int = 120
-    calibrated: bool = True
+    seed: int = field(default=0, metadata=SETTING)
+    bag: int = field(default=2, metadata=SETTING)
+    trees: int = field(default=120, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
     fits: Mapping[str, ServingFit] = field(default_factory=dict)
     intervals: Mapping[str, ServingIntervals] = field(default_factory=dict)
     known: KnownDevices = field(default_factory=KnownDevices)

@@ -7,6 +7,7 @@ little about other models. The effect of a device in the training set is close t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import KnownDevices, Sheet, same_sheet, sheet
-from forerun.models.gaussian_process.posterior import distances
+from forerun.models.gaussian_process.covariances import squared_exponential
+from forerun.models.gaussian_process.posterior import Posterior
 from forerun.models.serving.features import ServingRows
 
 Column = NDArray[np.float64]
@@ -112,43 +114,41 @@ class SupportResiduals:
             standard deviations.
         """
         points = rows.points(LENGTH_SCALES[self.kind])
-        sheets = [sheet(device) for device in devices]
-        trained = np.array([self._is_trained(figures) for figures in sheets])
+        effect, same, near = self._relation(points, [sheet(device) for device in devices])
         means, ratios = np.zeros((len(points), 2)), np.ones((len(points), 2))
-        deviations = zip(SMOOTH_DEVIATION, NOISE_DEVIATION, strict=True)
-        for target, (smooth, noise) in enumerate(deviations):
-            gram = self._covariance(self.points, self.sheets, np.array(self.trained), smooth)
-            inverse = np.linalg.inv(gram + noise**2 * np.eye(len(gram)))
-            cross = self._covariance(points, sheets, trained, smooth)
-            weights = inverse @ self.errors[:, target]
+        for target, posterior in enumerate(self._posteriors):
+            smooth, noise = SMOOTH_DEVIATION[target] ** 2, NOISE_DEVIATION[target] ** 2
+            prior = effect + smooth
             # One row at a time, so that rounding does not depend on the other rows of the batch.
-            means[:, target] = [row @ weights for row in cross]
-            device = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)
-            prior = device**2 + smooth**2
-            explained = np.array([row @ inverse @ row for row in cross])
-            posterior = np.maximum(prior - explained, 0.0)
-            ratios[:, target] = np.sqrt((posterior + noise**2) / (prior + noise**2))
+            cross = [row[None] for row in effect[:, None] * same + smooth * near]
+            means[:, target] = [posterior.mean(row)[0] for row in cross]
+            left = [posterior.variance(*row)[0] for row in zip(cross, prior, strict=True)]
+            ratios[:, target] = np.sqrt((np.array(left) + noise) / (prior + noise))
         return means, ratios
 
-    def _is_trained(self, device: Sheet) -> bool:
-        """Flag of a device in the support set.
+    @cached_property
+    def _posteriors(self) -> tuple[Posterior, ...]:
+        """Posteriors of the two targets given the residuals of the support runs."""
+        effect, same, near = self._relation(self.points, self.sheets)
+        return tuple(
+            Posterior.of(effect[:, None] * same + smooth**2 * near, noise**2, errors)
+            for smooth, noise, errors in zip(
+                SMOOTH_DEVIATION, NOISE_DEVIATION, self.errors.T, strict=True
+            )
+        )
 
-        Any other device has no covariance with the support set through its effect, so its flag
-        does not change the mean.
+    def _relation(
+        self, points: Matrix, sheets: Sequence[Sheet]
+    ) -> tuple[Column, NDArray[np.bool_], Matrix]:
+        """How n rows and the k support runs vary together.
+
+        Returns:
+            Prior variances of the effects of the devices, shape (n,); whether row and run are of
+            one device, (n, k); correlations of the smooth function, (n, k).
         """
-        flags = [
-            flag
-            for own, flag in zip(self.sheets, self.trained, strict=True)
-            if same_sheet(own, device)
-        ]
-        return flags[0] if flags else True
-
-    def _covariance(
-        self, points: Matrix, sheets: Sequence[Sheet], trained: NDArray[np.bool_], smooth: float
-    ) -> Matrix:
-        """Prior covariance of n rows with the k support rows, shape (n, k)."""
-        same = np.array([[same_sheet(a, b) for b in self.sheets] for a in sheets], dtype=np.bool_)
-        device = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)[:, None]
-        effect = device**2 * same.reshape(len(points), -1)
-        apart = distances(points, self.points)
-        return np.asarray(effect + smooth**2 * np.exp(-0.5 * apart**2))
+        flags = [[same_sheet(one, other) for other in self.sheets] for one in sheets]
+        same = np.array(flags, dtype=np.bool_).reshape(len(points), -1)
+        # The effect of a device without support runs has no covariance with theirs in any case.
+        trained = np.array(self.trained)[same.argmax(axis=1)] | ~same.any(axis=1)
+        deviation = np.where(trained, TRAINED_DEVICE_DEVIATION, NEW_DEVICE_DEVIATION)
+        return deviation**2, same, squared_exponential(points, self.points)

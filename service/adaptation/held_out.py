@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
 from forerun.models.prediction import Column, Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.measured_rows import NAMES
@@ -236,31 +238,48 @@ def _gain(residuals: Column, classes: int) -> float | None:
 def key_of(query: Query) -> tuple[object, ...]:
     """A key that is equal for runs of the same workload under the same settings."""
     run = query.run
-    if run.kind == "kernel":
-        op = run.operator
-        attributes = tuple(sorted(op.attributes.items()))
-        what: tuple[object, ...] = (op.kind, op.input_shapes, op.output_shapes, attributes)
-    else:
-        what = (run.graph.digest, run.batch_size, run.phase, run.training)
+    match run:
+        case Kernel(operator=op):
+            attributes = tuple(sorted(op.attributes.items()))
+            what: tuple[object, ...] = (op.kind, op.input_shapes, op.output_shapes, attributes)
+        case Network():
+            what = (run.graph.digest, run.batch_size, run.phase, run.training)
+        case _:
+            assert_never(run)
     return (*what, run.precision, query.software, query.operation)
 
 
 def group_of(query: Query) -> tuple[object, ...]:
     """A key that is equal for runs of one model, or of one operator with the same shapes."""
     run = query.run
-    return key_of(query)[:4] if run.kind == "kernel" else (run.graph.digest,)
+    match run:
+        case Kernel():
+            return key_of(query)[:4]
+        case Network():
+            return (run.graph.digest,)
+        case _:
+            assert_never(run)
 
 
 def group_name(query: Query) -> str:
     """A readable name of the model, or of the operator and its shapes."""
     run = query.run
-    if run.kind == "kernel":
-        shapes = ", ".join("x".join(map(str, shape)) for shape in run.operator.input_shapes)
-        return f"{run.operator.kind} {shapes}"
-    return f"network {run.graph.digest[:8]}"
+    match run:
+        case Kernel(operator=op):
+            shapes = ", ".join("x".join(map(str, shape)) for shape in op.input_shapes)
+            return f"{op.kind} {shapes}"
+        case Network():
+            return f"network {run.graph.digest[:8]}"
+        case _:
+            assert_never(run)
 
 
 def _class(query: Query) -> Sequence[str]:
     run = query.run
-    kind = run.operator.kind if run.kind == "kernel" else run.phase
-    return (run.kind, kind, query.software.runtime)
+    match run:
+        case Kernel():
+            return (run.kind, run.operator.kind, query.software.runtime)
+        case Network():
+            return (run.kind, run.phase, query.software.runtime)
+        case _:
+            assert_never(run)

@@ -188,7 +188,7 @@ class Adaptation:
         return self._rows_of(device, self.store.live(device.name))
 
     def _is_current(self) -> bool:
-        return self._stamp == self.store.stamp() >= 0 and self._devices.is_current(self._catalog)
+        return self.store.is_unchanged(self._stamp) and self._devices.is_current(self._catalog)
 
     def _changed(self, live: Sequence[MeasurementSet]) -> tuple[InUse, object]:
         """The predictor adapted to these sets, and the identity of all its inputs."""

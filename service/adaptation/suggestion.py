@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
+from forerun.models.adaptation.suggestions import farthest_points
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.predictor import Predictor, Suggesting
 
@@ -16,8 +17,8 @@ def suggested(
     """Indices of the candidates to measure, the most informative first.
 
     A predictor that implements `Suggesting` chooses by itself. Otherwise the choice is
-    farthest-point sampling over the roofline time and the mix of operators, away
-    from measured workloads.
+    farthest-point sampling over the roofline time and the mix of operators, away from measured
+    workloads; without these it starts at the candidate nearest to the median.
 
     Args:
         predictor: the predictor in use.
@@ -31,7 +32,9 @@ def suggested(
     if isinstance(predictor, Suggesting):
         return list(predictor.suggest(candidates, count))[:count]
     points = _points([*candidates, *measured])
-    return _farthest_points(points[: len(candidates)], points[len(candidates) :], count)
+    free, taken = points[: len(candidates)], points[len(candidates) :]
+    middle = np.linalg.norm(free - np.median(free, axis=0), axis=1).argmin()
+    return farthest_points(free, count, [] if len(taken) else [int(middle)], taken)
 
 
 def _points(queries: Sequence[Query]) -> NDArray[np.float64]:
@@ -46,24 +49,3 @@ def _points(queries: Sequence[Query]) -> NDArray[np.float64]:
         for name, share in shares.items():
             points[row, 1 + classes.index(name)] = 2.0 * share / total
     return points
-
-
-def _farthest_points(
-    points: NDArray[np.float64], taken: NDArray[np.float64], count: int
-) -> list[int]:
-    """Farthest-point sampling: each point is the farthest from all those taken before.
-
-    Without taken points, the first is the point nearest to the median.
-    """
-    chosen: list[int] = []
-    if len(taken):
-        gaps = np.linalg.norm(points[:, None] - taken[None], axis=2).min(axis=1)
-    else:
-        middle = np.linalg.norm(points - np.median(points, axis=0), axis=1)
-        chosen.append(int(middle.argmin()))
-        gaps = np.linalg.norm(points - points[chosen[0]], axis=1)
-    while len(chosen) < count:
-        gaps[chosen] = -1.0
-        chosen.append(int(gaps.argmax()))
-        gaps = np.minimum(gaps, np.linalg.norm(points - points[chosen[-1]], axis=1))
-    return chosen

@@ -4,10 +4,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from forerun.data.graph import OperatorGraph
 from forerun.data.metrics import METRICS
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel, Network, operator_graph
 
 UNITS = {m.name: m.unit for m in METRICS}
 _BULKY = ("graph", "operator")
@@ -36,8 +35,7 @@ def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Que
     The key holds every field of the query and its workload, with the graph replaced by its digest.
     """
     given = query.run
-    graph = OperatorGraph((given.operator,)) if isinstance(given, Kernel) else given.graph
-    digest = graph.digest
+    digest = operator_graph(given).digest
     key = (digest, *(_plain(given, name) for name in _SMALL[type(given)]), *_rest(query), metrics)
     return Question(query, metrics, None if given.kind == "kernel" else digest, key)
 

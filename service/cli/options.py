@@ -1,6 +1,6 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -8,9 +8,7 @@ import typer
 
 from forerun.data import software as runs
 from forerun.data import workload as workloads
-from forerun.data.device import Device
 from forerun.data.errors import InputError
-from forerun.data.query import Query
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.predictor_in_use import InUse
@@ -106,39 +104,6 @@ PowerLimit = Annotated[float | None, typer.Option(help="power limit set on the d
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
-def query_of(given: Mapping[str, Any]) -> Callable[[Device], Query]:
-    """A function from a device to the query that the options describe.
-
-    Args:
-        given: option -> value, by the names above in lower case with underscores.
-
-    Raises:
-        InputError: an option has an invalid value, or options contradict each other.
-        UnreadableModel: the file is not a readable model.
-    """
-    from forerun.features.readers import read_graph
-    from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
-    from forerun.service.schemas.workloads import operation_of, usual_runtime
-
-    words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
-    check = checked({name: word for name, word in words.items() if word is not None})
-    size = given["batch_size"]
-    options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
-    set_ups = set_ups_of(check["phase"], size, options)
-    graph = read_graph(given["source"], batch_size=size, sequence_length=given["sequence_length"])
-    network = workloads.Network(graph, size, check["precision"], check["phase"], *set_ups)
-    operation = operation_of(network, given.get("power_limit"))
-
-    def about(device: Device) -> Query:
-        runtime = check.get("runtime") or usual_runtime(graph, device)
-        software = runs.Software(
-            runtime=runtime, layout=check["layout"], threads=given.get("threads")
-        )
-        return Query(network, device, software, operation)
-
-    return about
-
-
 def answering() -> "tuple[DeviceStore, InUse]":
     """The store of devices, and the predictor in use."""
     from forerun.service.adaptation.predictor_in_use import in_use_of
@@ -149,6 +114,17 @@ def answering() -> "tuple[DeviceStore, InUse]":
     settings = Settings.load()
     devices = DeviceStore(settings.home / "devices")
     return devices, in_use_of(settings, load_predictors(settings), devices)
+
+
+def one_of(option: str, value: str, known: Sequence[str]) -> Any:
+    """The given value, after checking that it is one of the known ones.
+
+    Raises:
+        InputError: it is not; the message lists the known ones.
+    """
+    if value not in known:
+        raise InputError(f"--{option} {value!r} is none of {', '.join(known)}.")
+    return value
 
 
 def checked(given: Mapping[str, str]) -> dict[str, Any]:
@@ -163,7 +139,4 @@ def checked(given: Mapping[str, str]) -> dict[str, Any]:
         "runtime": runs.Runtime,
         "layout": runs.Layout,
     }
-    for name, value in given.items():
-        if value not in get_args(kinds[name]):
-            raise InputError(f"--{name} {value!r} is none of {', '.join(get_args(kinds[name]))}.")
-    return dict(given)
+    return {name: one_of(name, value, get_args(kinds[name])) for name, value in given.items()}

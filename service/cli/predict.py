@@ -1,34 +1,28 @@
 """`forerun predict`: predict latency, memory, power and energy of a network on devices."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
-from forerun.service.cli.set_up import takes_set_up
+from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
 
 
-@takes_set_up
+@takes_run
 def predict(
     source: o.Source,
     device: Annotated[list[str], typer.Option(help="name of a device; may be repeated")],
-    batch_size: o.BatchSize = 1,
-    precision: o.Precision = "fp32",
-    phase: o.Phase = "inference",
-    runtime: o.UsualRuntime = None,
-    threads: o.Threads = None,
-    layout: o.Layout = "nchw",
-    sequence_length: o.SequenceLength = None,
-    power_limit: o.PowerLimit = None,
+    *,
+    run: SetUpOptions,
     json: o.Json = False,
-    **set_up: Any,
 ) -> None:
     """Predict latency, memory, power and energy, with 90 % intervals and a check of memory."""
-    answers = _answers({**locals(), **set_up})
+    answers = _answers(source, device, run)
     from forerun.service.cli.answer_table import show
 
     if json:
@@ -37,12 +31,13 @@ def predict(
         show(source.name, answers)
 
 
-def _answers(given: dict[str, Any]) -> "list[PredictionOut]":
+def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about
+    from forerun.service.cli.run_query import query_of
 
-    about = o.query_of(given)
+    about = query_of(source, run)
     devices, in_use = o.answering()
-    chosen = [devices.get(name) for listed in given["device"] for name in listed.split(",")]
+    chosen = [devices.get(name) for listed in names for name in listed.split(",")]
     return [answer_of(question_about(about(each)), in_use) for each in chosen]

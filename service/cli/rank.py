@@ -1,25 +1,24 @@
 """`forerun rank`: rank devices that meet limits by an objective."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
-from forerun.data.workload import Network
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
-from forerun.service.cli.set_up import takes_set_up
+from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
+    from forerun.service.answers.ranking import Limits
     from forerun.service.schemas.answers import RankOut
-
-if TYPE_CHECKING:
     from forerun.service.stores.devices import DeviceStore
 
 
-@takes_set_up
+@takes_run
 def rank(
     source: o.Source,
     device: Annotated[
@@ -43,54 +42,60 @@ def rank(
     price: Annotated[
         list[str] | None, typer.Option(help="price of an hour, such as l4=0.71; may be repeated")
     ] = None,
-    batch_size: o.BatchSize = 1,
-    precision: o.Precision = "fp32",
-    phase: o.Phase = "inference",
-    runtime: o.UsualRuntime = None,
-    threads: o.Threads = None,
-    layout: o.Layout = "nchw",
-    sequence_length: o.SequenceLength = None,
-    power_limit: o.PowerLimit = None,
+    *,
+    run: SetUpOptions,
     json: o.Json = False,
-    **set_up: Any,
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
-    given = {**locals(), **set_up}
-    answer = _ranked(given)
+    most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
+    limits = _limits(most, fits=fits, in_domain_only=in_domain_only, risk=risk)
+    answer = _ranked(source, device or (), run, objective, price or (), limits)
     if json:
         print_json(answer)
     else:
         _show(source.name, answer)
 
 
-def _ranked(given: dict[str, Any]) -> "RankOut":
-    from forerun.service.answers.ranking import Goal, Limits, ranked
-    from forerun.service.schemas.answers import Objective, Risk
+def _limits(
+    most: Mapping[str, float | None], *, fits: bool, in_domain_only: bool, risk: str
+) -> "Limits":
+    """The limits that a device must meet.
 
-    for name, kind in (("objective", Objective), ("risk", Risk)):
-        if given[name] not in get_args(kind):
-            words = ", ".join(get_args(kind))
-            raise InputError(f"--{name} {given[name]!r} is none of {words}.")
+    Args:
+        most: metric -> largest value; None for no limit.
+        fits: whether its memory must suffice.
+        in_domain_only: whether its predictions must be in domain.
+        risk: what must meet the limits, `high` or `value`.
+
+    Raises:
+        InputError: `risk` is neither.
+    """
+    from forerun.service.answers.ranking import Limits
+    from forerun.service.schemas.answers import Risk
+
+    kept = {name: limit for name, limit in most.items() if limit is not None}
+    return Limits(kept, fits, in_domain_only, o.one_of("risk", risk, get_args(Risk)))
+
+
+def _ranked(
+    source: Path,
+    names: Sequence[str],
+    run: SetUpOptions,
+    objective: str,
+    prices: Sequence[str],
+    limits: "Limits",
+) -> "RankOut":
+    from forerun.service.answers.ranking import Goal, ranked
+    from forerun.service.cli.run_query import query_of
+    from forerun.service.schemas.answers import Objective
+
+    aim = o.one_of("objective", objective, get_args(Objective))
     devices, in_use = o.answering()
-    names = [name for listed in given["device"] or () for name in listed.split(",")]
-    chosen = list(dict.fromkeys(map(devices.get, names))) if names else list(devices.catalog)
-    about = o.query_of(given)
-    queries = [about(each) for each in chosen]
-    workload = queries[0].workload
-    samples = workload.batch_size if isinstance(workload, Network) else 1
-    goal = Goal(given["objective"], samples, _prices(given["price"] or (), devices))
-    most = {
-        "latency_ms": given["max_latency_ms"],
-        "power_w": given["max_power_w"],
-        "peak_memory_mib": given["max_memory_mib"],
-    }
-    limits = Limits(
-        {name: limit for name, limit in most.items() if limit is not None},
-        given["fits"],
-        given["in_domain_only"],
-        given["risk"],
-    )
-    return ranked(queries, goal, limits, in_use)
+    split = dict.fromkeys(name for listed in names for name in listed.split(","))
+    chosen = list(dict.fromkeys(map(devices.get, split))) or list(devices.catalog)
+    about = query_of(source, run)
+    goal = Goal(aim, run.batch_size, _prices(prices, devices))
+    return ranked([about(each) for each in chosen], goal, limits, in_use)
 
 
 def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]:

@@ -8,6 +8,7 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress
+from forerun.service.cli.set_up import RunOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import SweepOut
@@ -20,6 +21,7 @@ COLUMNS = {
 }
 
 
+@takes_run
 def sweep(
     source: o.Source,
     device: Annotated[str, typer.Option(help="name of the device")],
@@ -34,23 +36,18 @@ def sweep(
         ),
     ] = "10%",
     picture: Annotated[Path | None, typer.Option(help="SVG file to write")] = None,
-    batch_size: o.BatchSize = 1,
-    precision: o.Precision = "fp32",
-    phase: o.Phase = "inference",
-    runtime: o.UsualRuntime = None,
-    threads: o.Threads = None,
-    layout: o.Layout = "nchw",
-    sequence_length: o.SequenceLength = None,
+    *,
+    run: RunOptions,
     json: o.Json = False,
 ) -> None:
     """Predict time, power and energy at several power limits, and advise which to set."""
-    given = locals()
     from forerun.service.answers.power_sweep import swept
     from forerun.service.answers.sweep_picture import sweep_picture
+    from forerun.service.cli.run_query import query_of
 
     most, watts = _share(slow_down), _watts(limits)
     devices, in_use = o.answering()
-    query = o.query_of(given)(devices.get(device))
+    query = query_of(source, run)(devices.get(device))
     answer = swept(query, watts, most, in_use)
     if picture is not None:
         picture.write_text(sweep_picture(answer, f"{source.name} on {device}"), encoding="utf-8")

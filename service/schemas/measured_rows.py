@@ -21,6 +21,7 @@ from forerun.data.metrics import METRICS, metric
 from forerun.data.quality import noise_weights
 from forerun.data.query import Query
 from forerun.data.software import Software
+from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.prediction import EXAMPLE_KERNEL, LONGEST_NAME, WorkloadIn
@@ -183,9 +184,8 @@ def expected(
         if not query.has_bound:
             raise UnknownBandwidth(query.device.name)
         if not predictor.answers(query):
-            phase = getattr(query.workload, "phase", "inference")
             raise UnanswerableQuery(
-                f"{name}: no predictor answers a {query.workload.kind} in {phase} "
+                f"{name}: no predictor answers a {query.workload.kind} in {phase_of(query.run)} "
                 f"at {query.run.precision} on {query.device.name}, so nothing can learn from it."
             )
     with np.errstate(all="ignore"):

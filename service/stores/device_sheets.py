@@ -14,6 +14,7 @@ from forerun.data.collectors.system.host import (
     cpu_vendor,
     host_memory_gib,
     instruction_set,
+    text_of,
     usable_cpus,
 )
 from forerun.data.device import Device, DeviceKind
@@ -130,10 +131,10 @@ def detected_cpu(
 
 def clock_mhz(root: Path = ROOT) -> float | None:
     """The highest clock that the system reports for the first processor, MHz; None if unknown."""
-    most = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    most = text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if most.isdigit():
         return int(most) / 1e3
-    match = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    match = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", text_of(root / "proc/cpuinfo"), re.MULTILINE)
     return round(float(match[1])) if match else None
 
 
@@ -141,7 +142,7 @@ def last_cache_mib(root: Path = ROOT) -> float | None:
     """The largest cache of the first processor, MiB; None where the system does not report it."""
     sizes = []
     for file in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
-        match = re.fullmatch(r"(\d+)([KM])", _text(file).strip())
+        match = re.fullmatch(r"(\d+)([KM])", text_of(file).strip())
         if match:
             sizes.append(int(match[1]) / (1024 if match[2] == "K" else 1))
     return max(sizes, default=None)
@@ -159,10 +160,3 @@ def measured_copy_gbs() -> float:
         np.copyto(target, source)
         best = min(best, time.perf_counter() - start)
     return 2 * source.nbytes / best / 1e9
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""

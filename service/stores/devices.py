@@ -1,22 +1,18 @@
 """The catalogue together with spec sheets that users registered, one JSON file per device."""
 
-import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
-from pydantic import ValidationError
-
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
+from forerun.data.file_store import SUFFIX, FileStore
 from forerun.service.log import log
-from forerun.service.stores.files import write_whole
-from forerun.service.stores.graphs import StoreFull
+from forerun.service.stores.problems import StoreFull, log_damage
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
-CLOCK_STEP_NS = 50_000_000
-"""Longer than the resolution of file timestamps, so that two changes never share a timestamp."""
 
 
 class TakenName(InputError):
@@ -31,9 +27,13 @@ def load_catalog(folder: Path) -> DeviceCatalog:
     A sheet that cannot be read, or that uses the name of another device, is logged and left out, so
     that one bad file does not disable the others.
     """
+    return _catalog_with(_files(folder).values().values())
+
+
+def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:
     catalog = DeviceCatalog.load()
     taken = set(catalog.names())
-    own = [device for device in _sheets(folder) if device.name not in taken]
+    own = [device for device in registered if device.name not in taken]
     try:
         return DeviceCatalog((*catalog, *own))
     except InputError:
@@ -45,14 +45,13 @@ def load_catalog(folder: Path) -> DeviceCatalog:
         return catalog
 
 
-def _sheets(folder: Path) -> list[Device]:
-    devices = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            devices.append(Device.model_validate_json(path.read_bytes()))
-        except (OSError, ValidationError) as error:
-            log().error("a spec sheet cannot be read", file=path.name, why=str(error)[:500])
-    return devices
+def _files(folder: Path) -> FileStore[Device]:
+    return FileStore(
+        folder,
+        encode=lambda device: device.model_dump_json(exclude_none=True),
+        decode=lambda name, content: Device.model_validate_json(content),
+        report=log_damage,
+    )
 
 
 class DeviceStore:
@@ -65,24 +64,23 @@ class DeviceStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._files = _files(folder)
         self._lock = Lock()
         self._held: OrderedDict[str, Device] = OrderedDict()
         self._catalog, self._seen = DeviceCatalog(()), -1
-        self._read()
+        self._refresh()
 
     @property
     def catalog(self) -> DeviceCatalog:
         """All current devices."""
         with self._lock:
-            if self._changed():
-                self._read()
+            self._refresh()
             return self._catalog
 
     def is_current(self, catalog: DeviceCatalog) -> bool:
         """Whether nothing changed since `catalog` was returned."""
         with self._lock:
-            return catalog is self._catalog and not self._changed()
+            return catalog is self._catalog and self._files.is_unchanged(self._seen)
 
     def get(self, name: str) -> Device:
         """The device of that name, title or alias.
@@ -102,7 +100,7 @@ class DeviceStore:
     def held(self, name: str) -> Device | None:
         """The device from the cache of names; None if it is not there or something changed."""
         with self._lock:
-            return None if self._changed() else self._held.get(name)
+            return self._held.get(name) if self._files.is_unchanged(self._seen) else None
 
     def register(self, device: Device) -> Device:
         """Store a device's sheet on disk, and replace a registered one of the same name.
@@ -113,9 +111,8 @@ class DeviceStore:
             InputError: another device has one of its names or aliases.
         """
         device = device.model_copy(update={"origin": "registered"})
-        with self._lock:
-            if self._changed():
-                self._read()
+        with self._files.writing(), self._lock:
+            self._refresh()
             names = {known.name: known.origin for known in self._catalog}
             if names.get(device.name) == "catalog":
                 raise TakenName(f"{device.name} is in the catalogue; register under another name.")
@@ -123,26 +120,14 @@ class DeviceStore:
             if device.name not in names and registered >= MOST_DEVICES:
                 raise StoreFull(f"{MOST_DEVICES} devices are registered already.")
             wider = self._catalog.with_device(device)
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(
-                self._folder / f"{device.name}.json", device.model_dump_json(exclude_none=True)
-            )
+            self._files.put(f"{device.name}{SUFFIX}", device)
             self._catalog = wider
             self._held.clear()
         return device
 
-    def _stamp(self) -> int:
-        try:
-            return self._folder.stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
-
-    def _changed(self) -> bool:
-        return self._stamp() != self._seen
-
-    def _read(self) -> None:
-        stamp = self._stamp()
-        self._catalog = load_catalog(self._folder)
+    def _refresh(self) -> None:
+        if self._files.is_unchanged(self._seen):
+            return
+        stamp = self._files.stamp()
+        self._catalog, self._seen = _catalog_with(self._files.values().values()), stamp
         self._held.clear()
-        # A folder that changed a moment ago may change again within the same timestamp.
-        self._seen = stamp if time.time_ns() - stamp > CLOCK_STEP_NS else -1

@@ -1,28 +1,24 @@
 """Measurements that users gave, as immutable sets that are added and rolled back."""
 
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Lock
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from forerun.data.errors import InputError
-from forerun.service.log import log
+from forerun.data.file_store import SUFFIX, FileStore
 from forerun.service.schemas.measured_rows import MeasuredRow
-from forerun.service.stores.devices import CLOCK_STEP_NS
-from forerun.service.stores.files import write_whole
-from forerun.service.stores.graphs import StoreFull
+from forerun.service.stores.problems import StoreFull, log_damage
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000
 """Each adaptation uses all rows of a device; with more rows, train a predictor on them instead."""
 
 MOMENT = timedelta(microseconds=1)
-MADE, UNDONE = ".json", ".undone"
+UNDONE = ".undone"
 
 
 class UnknownSet(InputError):
@@ -77,33 +73,29 @@ class AdaptationStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[str, MeasurementSet | None] = {}
-        self._lock = Lock()
+        self._name = folder.name
+        self._files = FileStore(folder, _encoded, _decoded, log_damage)
 
     def stamp(self) -> int:
         """A stamp that changes when any process changes the sets; -1 right after a change."""
-        try:
-            stamp = self._folder.stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
-        # A folder that changed a moment ago may change again within the same timestamp.
-        return stamp if time.time_ns() - stamp > CLOCK_STEP_NS else -1
+        return self._files.stamp()
+
+    def is_unchanged(self, stamp: int) -> bool:
+        """Whether no process changed the sets since `stamp()` returned this stamp."""
+        return self._files.is_unchanged(stamp)
 
     def sets(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
         """All sets, or those of a device, the oldest first.
 
         A set that cannot be read is logged and left out; its file remains.
         """
-        names = self._names()
+        names = self._files.names()
         sets = [
-            replace(stored, undone=name.removesuffix(MADE) + UNDONE in names)
-            for name in names
-            if name.endswith(MADE) and (stored := self._set(name)) is not None
+            replace(stored, undone=_file(stored, UNDONE) in names)
+            for stored in self._files.values().values()
+            if device in (None, stored.device)
         ]
-        return tuple(
-            sorted((s for s in sets if device in (None, s.device)), key=lambda s: (s.id, s.device))
-        )
+        return tuple(sorted(sets, key=lambda s: (s.id, s.device)))
 
     def live(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
         """The sets that were not rolled back."""
@@ -135,17 +127,13 @@ class AdaptationStore:
             StoreFull: there are too many sets, or too many rows of this device.
             OSError: the set could not be written; nothing was stored.
         """
-        content = _File(id=made.id, device=made.device, time=made.time, rows=made.rows)
-        with self._lock:
+        with self._files.writing():
             self.check_room(made.device, len(made.rows))
-            self._folder.mkdir(parents=True, exist_ok=True)
-            name = f"{made.device}.{made.id}{MADE}"
-            write_whole(self._folder / name, content.model_dump_json(exclude_none=True) + "\n")
-            self._read[name] = made
+            self._files.put(_file(made), made)
 
     def undo(self, undone: MeasurementSet) -> None:
         """Roll back a set on disk; repeating it has no effect."""
-        write_whole(self._folder / f"{undone.device}.{undone.id}{UNDONE}", "")
+        self._files.mark(_file(undone, UNDONE))
 
     def check_room(self, device: str, rows: int) -> None:
         """Refuse rows for which the store has no room.
@@ -157,7 +145,7 @@ class AdaptationStore:
         if len(sets) >= MOST_SETS:
             raise StoreFull(
                 f"{MOST_SETS:,} sets of measurements are kept already; delete undone ones under "
-                f"{self._folder.name}/."
+                f"{self._name}/."
             )
         held = sum(len(s.rows) for s in sets if s.device == device and not s.undone)
         if held + rows > MOST_ROWS_OF_A_DEVICE:
@@ -166,24 +154,19 @@ class AdaptationStore:
                 f"{MOST_ROWS_OF_A_DEVICE:,}. Roll a set back, or train on them."
             )
 
-    def _names(self) -> frozenset[str]:
-        try:
-            return frozenset(path.name for path in self._folder.iterdir())
-        except FileNotFoundError:
-            return frozenset()
 
-    def _set(self, name: str) -> MeasurementSet | None:
-        if name not in self._read:
-            self._read[name] = self._parsed(name)
-        return self._read[name]
+def _file(stored: MeasurementSet, suffix: str = SUFFIX) -> str:
+    return f"{stored.device}.{stored.id}{suffix}"
 
-    def _parsed(self, name: str) -> MeasurementSet | None:
-        try:
-            content = _File.model_validate_json((self._folder / name).read_bytes())
-        except (OSError, ValidationError) as error:
-            log().error("a set of measurements is left out", file=name, why=str(error)[:500])
-            return None
-        if name != f"{content.device}.{content.id}{MADE}":
-            log().error("a set of measurements is not what its name says", file=name)
-            return None
-        return MeasurementSet(content.id, content.device, content.time, content.rows)
+
+def _encoded(made: MeasurementSet) -> str:
+    content = _File(id=made.id, device=made.device, time=made.time, rows=made.rows)
+    return content.model_dump_json(exclude_none=True) + "\n"
+
+
+def _decoded(name: str, content: bytes) -> MeasurementSet:
+    stored = _File.model_validate_json(content)
+    made = MeasurementSet(stored.id, stored.device, stored.time, stored.rows)
+    if name != _file(made):
+        raise ValueError("it is not what its name says")
+    return made

@@ -1,11 +1,12 @@
 """What every collector promises, written once; a test says how to make one that is quick."""
 
 import pytest
+import typer
 
-from forerun.data.collectors import COLLECTORS
 from forerun.data.collectors.runner.collector import Collector, collect
 from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.measurement import read_measurements, tidy_measurements, write_measurements
+from forerun.service.cli.collect import group
 
 
 class CollectorContract:
@@ -20,8 +21,9 @@ class CollectorContract:
     def journal(self, tmp_path):
         return Journal.for_table(tmp_path / "table.parquet")
 
-    def test_it_is_listed(self):
-        assert self.cls in COLLECTORS
+    def test_it_has_a_command(self):
+        collect = typer.main.get_command(group.app)
+        assert collect.get_command(None, self.cls.name).help
 
     def test_it_can_measure_or_says_why_in_one_line(self):
         why = self.make().available()

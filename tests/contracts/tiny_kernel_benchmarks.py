@@ -20,12 +20,12 @@ def workbook(sheets: dict[str, list[list[Cell]]]) -> bytes:
             sheet = f'<worksheet xmlns="{_MAIN}"><sheetData>{lines}</sheetData></worksheet>'
             book.writestr(f"xl/worksheets/sheet{parts[name]}.xml", sheet)
         links = "".join(
-            f'<Relationship Id="r{n}" Target="worksheets/sheet{n}.xml"/>' for n in parts.values()
+            f'<Relationship Id="r{n}" Type="{_LINKS}/worksheet" Target="worksheets/sheet{n}.xml"/>'
+            for n in parts.values()
         )
-        book.writestr(
-            "xl/_rels/workbook.xml.rels",
-            f'<Relationships xmlns="{_PACKAGE}">{links}</Relationships>',
-        )
+        root = f'<Relationship Id="r" Type="{_LINKS}/officeDocument" Target="xl/workbook.xml"/>'
+        for part, content in (("_rels/.rels", root), ("xl/_rels/workbook.xml.rels", links)):
+            book.writestr(part, f'<Relationships xmlns="{_PACKAGE}">{content}</Relationships>')
         listed = "".join(f'<sheet name="{name}" r:id="r{n}"/>' for name, n in parts.items())
         head = f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}">'
         book.writestr("xl/workbook.xml", f"{head}<sheets>{listed}</sheets></workbook>")

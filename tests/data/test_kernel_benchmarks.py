@@ -128,6 +128,13 @@ def test_sheets_are_named_by_the_workbook_and_not_by_their_parts():
     assert all_sheets(content, "x.xlsx") == {"first": [["a", 1.0]], "second": [["b", None, 2.0]]}
 
 
+def test_cells_stay_in_their_rows_and_columns_and_empty_ones_are_none():
+    content = workbook({"sheet": [[], [None, "a", 1.0], [2.5]]})
+    assert all_sheets(content, "x.xlsx") == {
+        "sheet": [[None] * 3, [None, "a", 1.0], [2.5, None, None]]
+    }
+
+
 def test_a_file_that_is_no_workbook_is_refused_by_name():
     with pytest.raises(DamagedData, match=r"x\.xlsx is no readable workbook"):
         all_sheets(b"PK", "x.xlsx")

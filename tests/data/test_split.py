@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.split import LeakedRows, Split, fold_of, folds_of, is_one_of, leave_folds_out
+from forerun.data.split import (
+    LeakedRows,
+    Split,
+    fold_of,
+    folds_of,
+    is_one_of,
+    leave_folds_out,
+    leave_values_out,
+)
 
 FRAME = pd.DataFrame(
     {"device": ["a", "a", "b", "b"], "op": ["x", "y", "x", "z"], "size": [1, None, 1, 2]}
@@ -80,3 +88,27 @@ def test_every_kept_row_is_judged_once_and_no_other():
 def test_is_one_of_takes_categories():
     column = pd.Series(["a", "b", None]).astype("category")
     assert is_one_of(column, ("a",)).tolist() == [True, False, False]
+
+
+def test_each_value_is_judged_once_and_by_the_others_alone():
+    frame = pd.DataFrame({"gpu": ["a", "b", "a", "c"]})
+    may_train, may_be_judged = np.array([1, 1, 1, 0], bool), np.array([1, 0, 1, 1], bool)
+    names = {"size": np.array(["x", "x", "y", "y"])}
+    splits = leave_values_out(
+        "t",
+        frame,
+        {"unseen_gpu": "gpu", "unseen_size": "size"},
+        train=may_train,
+        judged=may_be_judged,
+        query_columns=("gpu",),
+        derived=names,
+    )
+    found = {s.protocol: (s.train.tolist(), s.judged.tolist()) for s in splits}
+    assert found == {
+        "unseen_gpu/a": ([False, True, False, False], [True, False, True, False]),
+        "unseen_gpu/c": ([True, True, True, False], [False, False, False, True]),
+        "unseen_size/x": ([False, False, True, False], [True, False, False, False]),
+        "unseen_size/y": ([True, True, False, False], [False, False, True, True]),
+    }
+    assert [list(s.derived) for s in splits] == [[], [], ["size"], ["size"]]
+    assert {(s.table, s.query_columns) for s in splits} == {("t", ("gpu",))}

@@ -12,12 +12,17 @@ from tests.house.sources import REPOSITORY, modules
 PAGE = REPOSITORY / "docs" / "reference.md"
 
 
-@pytest.fixture(scope="module")
-def generator():
+def reference():
+    """The module that writes the page."""
     spec = importlib.util.spec_from_file_location("reference", REPOSITORY / "docs" / "reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return reference()
 
 
 def test_the_page_is_up_to_date(generator):

@@ -48,6 +48,10 @@ def without_extras(code, **environment):
     )
 
 
+def test_each_dependency_has_a_lowest_version_for_the_check_of_versions():
+    assert all(">=" in line for line in PYPROJECT["project"]["dependencies"])
+
+
 def test_what_an_extra_brings_is_absent():
     assert {"torch", "mlflow", "transformers", "timm", "pynvml"} <= extras()
     assert "No module named 'torch'" in without_extras("import torch.nn").stderr

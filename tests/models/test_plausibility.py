@@ -50,7 +50,9 @@ GPUS = (
 WITHOUT_MATRIX_UNITS = ("p4", "p100-pcie-16gb", "gtx-1080-ti")
 RUNTIMES = ("eager", "compiled", "reduce-overhead")
 EAGER, COMPILED, RECORDED = range(3)
-BATCHES = (1, 2, 3, 4, 8, 16, 24, 64, 256, 1024)
+BATCHES = (1, 2, 3, 4, 16, 24, 256, 1024)
+TRAINED = (0, 3, 5, 7)
+"""Indices of the batch sizes at which a training step is asked for, too."""
 
 WINOGRAD = 1.25
 """Full precision without TF32 only: convolutions of 3 x 3 by Winograd's algorithm do up to 2.25
@@ -139,7 +141,8 @@ def grid(name: str, device: Device) -> Grid:
     shape = (len(names), len(RUNTIMES), len(BATCHES))
     answer = latency().predict(queries)
     bounds = np.array([bound_ms(query) for query in queries])
-    training = [ask(graph, device, b, p, phase="training") for p in names for b in BATCHES]
+    trained = [BATCHES[index] for index in TRAINED]
+    training = [ask(graph, device, b, p, phase="training") for p in names for b in trained]
     return Grid(
         name,
         device,
@@ -150,7 +153,7 @@ def grid(name: str, device: Device) -> Grid:
         latency().host.seconds(queries)[0].reshape(shape) * 1e3,
         bounds[:, 0].reshape(shape),
         bounds[:, 1].reshape(shape),
-        milliseconds(training).reshape(len(names), len(BATCHES)),
+        milliseconds(training).reshape(len(names), len(TRAINED)),
     )
 
 
@@ -245,7 +248,7 @@ def test_no_run_beats_the_rooflines_of_its_kernels(grids: list[Grid]) -> None:
 
 def test_a_training_step_takes_longer_than_a_forward_pass(grids: list[Grid]) -> None:
     for one in grids:
-        ratio = one.training / one.latency[:, EAGER]
+        ratio = one.training / one.latency[:, EAGER, TRAINED]
         assert (ratio > 1.3).all(), (one.network, one.device.name, ratio.min())
         assert (ratio < 7.0).all(), (one.network, one.device.name, ratio.max())
 

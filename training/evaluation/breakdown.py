@@ -7,7 +7,7 @@ groups with the lowest coverage or the largest error.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,17 @@ from numpy.typing import NDArray
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import (
+    Architecture,
+    Benchmark,
+    Colocation,
+    Design,
+    Diffusion,
+    Kernel,
+    LlmServing,
+    Network,
+    batch_size_of,
+)
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.scores.errors import score
 
@@ -52,14 +63,20 @@ def row_keys(rows: Measurements) -> dict[str, Text]:
 def _keys_of(query: Query) -> dict[str, str]:
     workload = query.workload
     found = {"device": query.device.name, "workload": str(workload.kind)}
-    batch = getattr(workload, "batch_size", None)
+    batch = batch_size_of(workload)
     if batch:
         lower = 2 ** int(np.log2(batch))
         found["batch_size"] = str(batch)
         found["batch"] = str(lower) if lower == 1 else f"{lower}-{2 * lower - 1}"
-    for name in ("precision", "phase"):
-        if getattr(workload, name, None) is not None:
-            found[name] = str(getattr(workload, name))
+    match workload:
+        case Kernel():
+            found["precision"] = workload.precision
+        case Network():
+            found |= {"precision": workload.precision, "phase": workload.phase}
+        case Architecture() | LlmServing() | Diffusion() | Design() | Benchmark() | Colocation():
+            pass
+        case _:
+            assert_never(workload)
     found["runtime"] = str(query.software.runtime)
     return found
 

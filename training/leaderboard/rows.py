@@ -72,7 +72,7 @@ def shipped_entries(
         digests: dataset -> digest of the bundle that was trained on.
         manifest: content of `manifest.json`, whose date of creation is used.
     """
-    names = {cls.dataset: cls().predictor_name for cls in DATASET_PROTOCOLS}
+    names = {cls.dataset: cls().predictor_names[0] for cls in DATASET_PROTOCOLS}
     for evaluation in evaluations:
         dataset = evaluation["dataset"]
         for row in evaluation["tasks"]:

@@ -5,17 +5,17 @@ the result depends on (data, settings, code); while that is unchanged, it is not
 """
 
 import json
-import os
 import re
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 from forerun.data.bundle import home
 from forerun.data.errors import BadTable
+from forerun.data.file_store import DamagedFile, FileStore
 from forerun.training.leaderboard.entries import FORMAT, Entry, Leaderboard, cited
 from forerun.training.tracking.record import TrainingRecord
 
@@ -54,8 +54,21 @@ class EvaluationRun:
 
 
 @dataclass(frozen=True)
+class FinishedRun:
+    """An evaluation run with its results.
+
+    Attributes:
+        run: fields of the evaluation run, as they are stored.
+        entries: its results.
+    """
+
+    run: Mapping[str, Any]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
 class ResultStore:
-    """A folder of finished evaluation runs, written atomically.
+    """A folder of finished evaluation runs, written atomically and durably.
 
     Attributes:
         folder: created with the first result.
@@ -68,42 +81,25 @@ class ResultStore:
         """The store in FORERUN_HOME."""
         return cls(home() / FOLDER)
 
+    @cached_property
+    def _files(self) -> FileStore[FinishedRun]:
+        return FileStore(self.folder, _encoded, _decoded)
+
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
         """Entries of exactly this evaluation run; None where it was not finished."""
         try:
-            content = _read(self.folder / run.file)
-        except (OSError, BadTable):
+            stored_run = self._files.get(run.file)
+        except (OSError, DamagedFile):
             return None
-        if content["sitting"] != asdict(run):
-            return None
-        return tuple(Entry.from_json(entry) for entry in content["entries"])
+        return stored_run.entries if stored_run.run == asdict(run) else None
 
-    def keep(self, run: EvaluationRun, entries: Sequence[Entry]) -> Path:
-        """Write a finished evaluation run atomically."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        content = {
-            "format": FORMAT,
-            "sitting": asdict(run),
-            "entries": [entry.to_json() for entry in entries],
-        }
-        path = self.folder / run.file
-        handle, draft = tempfile.mkstemp(suffix=".part", dir=self.folder)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
-            Path(draft).replace(path)
-        finally:
-            Path(draft).unlink(missing_ok=True)
-        return path
+    def keep(self, run: EvaluationRun, entries: Sequence[Entry]) -> None:
+        """Write a finished evaluation run."""
+        self._files.put(run.file, FinishedRun(asdict(run), tuple(entries)))
 
     def entries(self) -> tuple[Entry, ...]:
         """Entries of all finished runs, the oldest first; unreadable files are left out."""
-        found: list[Entry] = []
-        for path in sorted(self.folder.glob("*.json")):
-            try:
-                found += (Entry.from_json(entry) for entry in _read(path)["entries"])
-            except (OSError, BadTable):
-                continue
+        found = [entry for run in self._files.values().values() for entry in run.entries]
         return tuple(sorted(found, key=lambda entry: entry.date or ""))
 
 
@@ -134,14 +130,17 @@ def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
     return tuple(shipped_entries(texts["scores"], digests, texts["manifest"]))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadTable(f"Cannot read {path}: {error}") from None
-    parts: Iterable[str] = ("sitting", "entries")
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadTable(f"{path} is not a result of format {FORMAT}.")
-    if any(part not in content for part in parts):
-        raise BadTable(f"{path} is not the result of an evaluation run.")
-    return content
+def _encoded(finished: FinishedRun) -> str:
+    content = {
+        "format": FORMAT,
+        "sitting": dict(finished.run),
+        "entries": [entry.to_json() for entry in finished.entries],
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _decoded(name: str, content: bytes) -> FinishedRun:
+    parts = json.loads(content)
+    if parts["format"] != FORMAT:
+        raise BadTable(f"{name} is not a result of format {FORMAT}.")
+    return FinishedRun(parts["sitting"], tuple(map(Entry.from_json, parts["entries"])))

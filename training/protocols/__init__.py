@@ -13,12 +13,13 @@ from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
 from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
 from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
-from forerun.training.protocols.networks.deepbench import DeepBenchProtocols
+from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
+from forerun.training.protocols.power.power_networks import DiffusionPower, ZeusNetworkPower
 from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyProtocols
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
@@ -44,6 +45,12 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     WaHls4mlProtocols,
     ZeusPowerCapProtocols,
 )
+TRAINING_PARTS: tuple[type[DatasetProtocols], ...] = (
+    DiffusionPower,
+    Fp32Convolutions,
+    ZeusNetworkPower,
+)
+"""Parts of datasets that train a predictor of another dataset."""
 
 
 def all_protocols() -> tuple[type[DatasetProtocols], ...]:
@@ -67,11 +74,23 @@ def protocols_of_dataset(dataset: str) -> DatasetProtocols:
     return known[dataset]()
 
 
+def training_source(name: str) -> DatasetProtocols:
+    """The training rows that `CatalogEntry.trained_on` names: a dataset or `dataset/part`.
+
+    Raises:
+        UnknownDataset: there is none of that name.
+    """
+    parts = {made.source: made for made in (cls() for cls in TRAINING_PARTS)}
+    return parts.get(name) or protocols_of_dataset(name)
+
+
 __all__ = [
     "DATASET_PROTOCOLS",
+    "TRAINING_PARTS",
     "DatasetProtocols",
     "Fold",
     "Task",
     "all_protocols",
     "protocols_of_dataset",
+    "training_source",
 ]

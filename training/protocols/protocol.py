@@ -6,7 +6,7 @@ the published predictions for the same rows.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
+from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
+from forerun.data.split import Split
+from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.training.scores.choices import Alternatives
 
@@ -110,18 +113,34 @@ class DatasetProtocols(ABC):
     joined: ClassVar[Sequence[str]] = ()
     """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
 
-    @abstractmethod
-    def predictor(self, seed: int = 0) -> Predictor:
-        """The predictor under test, unfitted."""
+    part: ClassVar[str] = ""
+    """Name of the part of the dataset that `training_rows` gives; empty for all of it."""
 
     @property
-    def predictor_name(self) -> str:
-        """Name of the predictor under test; overridden where constructing it is slow."""
-        return self.predictor().name
+    def source(self) -> str:
+        """`dataset`, or `dataset/part`: the name under which a recipe asks for these rows."""
+        return f"{self.dataset}/{self.part}" if self.part else self.dataset
+
+    @property
+    def predictor_names(self) -> tuple[str, ...]:
+        """Names of the predictors that these protocols evaluate, from the catalogue.
+
+        Raises:
+            InputError: the catalogue has no predictor for the dataset.
+        """
+        names = predictors_evaluated_on(self.dataset)
+        if not names:
+            raise InputError(f"No predictor is trained or evaluated on {self.dataset}.")
+        return names
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The predictor under test, unfitted; parts of a composed one may be fitted."""
+        return unfitted(self.predictor_names[0], seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """All predictors that these protocols evaluate, unfitted; the first is `predictor`."""
-        return (self.predictor(seed),)
+        others = predictors_evaluated_on(self.dataset)[1:]
+        return (self.predictor(seed), *(unfitted(name, seed) for name in others))
 
     @abstractmethod
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -155,3 +174,20 @@ class DatasetProtocols(ABC):
             seen: as given to `evaluation_tasks`.
         """
         return {}
+
+
+def split_rows(
+    splits: Iterable[Split], measured: Measurements, kept: NDArray[np.intp]
+) -> Iterator[tuple[str, Measurements, Measurements]]:
+    """(protocol, training rows, judged rows) of each split in which neither is empty.
+
+    Args:
+        splits: of a table.
+        measured: the n rows of the table that are queries.
+        kept: their positions in the table, shape (n,).
+    """
+    for split in splits:
+        train, judged = np.flatnonzero(split.train[kept]), np.flatnonzero(split.judged[kept])
+        if len(train) and len(judged):
+            protocol = split.protocol.partition("/")[0]
+            yield protocol, measured.take(train), measured.take(judged)

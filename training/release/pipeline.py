@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from forerun.data.bundle import find
-from forerun.data.datasets import DATASETS
+from forerun.data.datasets import all_datasets
+from forerun.models.catalog import catalog, unfitted
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import conditional_coverage
 from forerun.training.evaluation.evaluate import rows, run_protocols
@@ -18,29 +19,12 @@ from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.release import registry
 from forerun.training.release.card import Card, package_versions, training_datasets_of
-from forerun.training.release.fit import RECIPES, Recipe, Trained, composable, recipes_of, train
+from forerun.training.release.fit import Recipe, Trained, composable, recipes, recipes_of, train
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.record import TrainingRecord
 
 Progress = Callable[[str], None]
 TITLE = "forerun predictors"
-ANSWERS = (
-    "latency of whole networks (PyTorch eager and compiled; inference and training) on GPUs and "
-    "CPUs, by `network_boost`",
-    "latency of single operators, and of fp32 networks as their sum, by `operator_boost`",
-    "average power of the device, by `operator_power`; energy as power times latency",
-    "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements, by "
-    "`architecture_latency`",
-    "cycles and shares of the chip of hardware designs (high-level synthesis), by `design_boost`",
-    "dense layers on FPGAs and scores of processor benchmarks, by `benchmark_boost`",
-    "peak memory on GPUs, by `memory`: training as measured on one device, all else analytic; "
-    "ranges of all else were calibrated on published set-ups, by `calibrated_memory`",
-    "power and throughput of generative models that serve requests, by `serving_power`",
-    "power and time of training jobs at a power limit, by `power_cap`, and how a limit acts on any "
-    "network",
-    "what neighbours do to a program in a virtual machine, by `colocation_boost`",
-    "results of MLPerf Inference by model, scenario and accelerator, by `benchmark_history`",
-)
 LIMITS = (
     "Each predictor was trained on few devices (see the tables); on others the interval is wider "
     "and `limits` says what is outside the training range.",
@@ -124,8 +108,8 @@ def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[st
 
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
     """Datasets of these recipes, except those that evaluate the predictor of another recipe."""
-    elsewhere = {recipe.protocols.dataset for recipe in RECIPES}
-    elsewhere -= {recipe.protocols.dataset for recipe in chosen}
+    elsewhere = {recipe.evaluated_on for recipe in recipes()}
+    elsewhere -= {recipe.evaluated_on for recipe in chosen}
     names = dict.fromkeys(
         protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
     )
@@ -149,13 +133,19 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
     return evaluations
 
 
+def _answers() -> list[str]:
+    """What each released predictor predicts, in the order in which the router asks them."""
+    entries = catalog()
+    return [f"{e.answers}, by `{name}`" for name, e in entries.items() if e.trained_on]
+
+
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
-    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in DATASETS}
-    all_protocols = [protocols for recipe in RECIPES for protocols in recipe.all_protocols]
+    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in all_datasets()}
+    all_protocols = [protocols for recipe in recipes() for protocols in recipe.all_protocols]
     names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
         title=TITLE,
-        answers=ANSWERS,
+        answers=_answers(),
         trained_on=training_datasets_of(record, sources),
         evaluations=evaluations,
         limits=LIMITS,
@@ -172,7 +162,8 @@ def _tracked(
     predictions: Mapping[str, Sequence[TaskPredictions]],
 ) -> int:
     with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
-        run.parameters({c.predictor.name: repr(c.predictor)[:500] for c in RECIPES})
+        names = dict.fromkeys(recipe.predictor for recipe in recipes())
+        run.parameters({name: repr(unfitted(name))[:500] for name in names})
         for name, count in made.record.rows.items():
             run.dataset(name, made.record.digests[name], count)
         for evaluation in evaluations:

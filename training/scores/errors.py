@@ -179,11 +179,12 @@ def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
     Raises:
         ValueError: the columns differ in length.
     """
+    from scipy.stats import spearmanr
+
     columns = _columns(one, other)
-    middle = (len(columns[0]) + 1) / 2.0
-    first, second = (_ranks(column) - middle for column in columns)
-    size = float(np.sqrt((first @ first) * (second @ second)))
-    return float(np.clip(first @ second / size, -1.0, 1.0)) if size > 0.0 else None
+    if any(_is_constant(column) for column in columns):
+        return None
+    return float(spearmanr(*columns).statistic)
 
 
 def r2(measured: ArrayLike, predicted: ArrayLike) -> float | None:
@@ -192,12 +193,13 @@ def r2(measured: ArrayLike, predicted: ArrayLike) -> float | None:
     Raises:
         ValueError: the columns differ in length.
     """
+    from sklearn.metrics import r2_score
+
     truth, answer = _columns(measured, predicted)
-    if len(truth) < 2 or (truth == truth[0]).all():
+    if _is_constant(truth):
         return None
     with np.errstate(all="ignore"):
-        total, residual = ((truth - truth.mean()) ** 2).sum(), ((truth - answer) ** 2).sum()
-        return _number(float(1.0 - residual / total))
+        return _number(float(r2_score(truth, answer, force_finite=False)))
 
 
 def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
@@ -244,11 +246,9 @@ def _intervals(truth: Column, low: Column, high: Column) -> tuple[float | None, 
         return coverage, _mean(high / low)
 
 
-def _ranks(values: Column) -> Column:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    mean_rank: Column = last - (counts - 1) / 2.0
-    return mean_rank[place]
+def _is_constant(values: Column) -> bool:
+    """Whether there are not two different values."""
+    return len(values) < 2 or bool((values == values[0]).all())
 
 
 def _share(hits: NDArray[np.bool_]) -> float | None:

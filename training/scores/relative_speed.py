@@ -44,14 +44,15 @@ def contention_scores(
         and the false negative rate `misses`, percent. With `low` also `share_with_interval`, and
         both rates over the rows without an interval (`false_alarms_of_class`, `misses_of_class`).
     """
+    from sklearn.metrics import mean_absolute_error, root_mean_squared_error
+
     known = np.isfinite(measured) & np.isfinite(predicted)
     truth, answer = measured[known], predicted[known]
     if not len(truth):
         return {}
-    errors = answer - truth
     scores: dict[str, float | None] = {
-        "mae": float(np.abs(errors).mean()),
-        "rmse": float(np.sqrt((errors**2).mean())),
+        "mae": float(mean_absolute_error(truth, answer)),
+        "rmse": float(root_mean_squared_error(truth, answer)),
         "mae_to_1.2": _cut(truth, answer),
     }
     scores |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
@@ -76,13 +77,11 @@ def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
     It is the probability that a positive row has a higher score than a negative one, with ties
     counted half (the Mann-Whitney statistic).
     """
-    count = int(positive.sum())
-    if not 0 < count < len(positive):
+    from sklearn.metrics import roc_auc_score
+
+    if len(np.unique(positive)) < 2:
         return None
-    _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[place]
-    above = ranks[positive].sum() - count * (count + 1) / 2.0
-    return float(above / (count * (len(positive) - count)))
+    return float(roc_auc_score(positive, score))
 
 
 def class_errors(measured: Column, predicted: Column) -> tuple[float | None, float | None]:

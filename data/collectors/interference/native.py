@@ -8,6 +8,7 @@ from pathlib import Path
 
 from forerun.data.bundle import home
 from forerun.data.errors import MissingTool
+from forerun.data.file_store import draft_of
 
 FLAGS = ("-O2", "-pthread")
 SOURCES = Path(__file__).parent
@@ -34,11 +35,10 @@ def program(name: str) -> Path:
     if built.is_file():
         return built
     built.parent.mkdir(parents=True, exist_ok=True)
-    draft = built.with_suffix(f".{os.getpid()}.draft")
-    command = [cc, *FLAGS, "-o", str(draft), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no message"])[0]
-        raise MissingTool(f"{cc} cannot build {source.name}: {why}")
-    draft.replace(built)
+    with draft_of(built) as draft:
+        command = [cc, *FLAGS, "-o", str(draft), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["no message"])[0]
+            raise MissingTool(f"{cc} cannot build {source.name}: {why}")
     return built

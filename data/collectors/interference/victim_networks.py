@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.data.collectors.system.host_inventory import read_task
+from forerun.data.file_store import draft_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,9 +134,8 @@ def inference(name: str, folder: Path) -> Callable[[], Any]:
 
     path = folder / f"{name}.onnx"
     if not path.is_file():
-        draft = folder / f"{name}.{os.getpid()}.draft"
-        build(name, draft)
-        draft.replace(path)
+        with draft_of(path) as draft:
+            build(name, draft)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -14,7 +14,7 @@ ROOT = Path("/")
 
 def cpu_model(root: Path = ROOT) -> str:
     """The processor's own name; its architecture where it gives none."""
-    text = _text(root / "proc/cpuinfo")
+    text = text_of(root / "proc/cpuinfo")
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1].strip() if found else (platform.processor() or platform.machine())
 
@@ -24,7 +24,7 @@ def instruction_set(root: Path = ROOT) -> str | None:
 
     None where it is unknown.
     """
-    text = _text(root / "proc/cpuinfo")
+    text = text_of(root / "proc/cpuinfo")
     found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
     if not found:
         return None
@@ -36,7 +36,7 @@ def instruction_set(root: Path = ROOT) -> str | None:
 
 def cpu_vendor(root: Path = ROOT) -> str:
     """`intel`, `amd`, `arm`, ... ; `unknown` where the processor does not say."""
-    found = re.search(r"^vendor_id\s*:\s*(\S+)$", _text(root / "proc/cpuinfo"), re.MULTILINE)
+    found = re.search(r"^vendor_id\s*:\s*(\S+)$", text_of(root / "proc/cpuinfo"), re.MULTILINE)
     known = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
     if found:
         return known.get(found[1], found[1].lower())
@@ -55,17 +55,20 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
 
     Read from this process's own group, version 1 or 2; None where nothing is limited or reported.
     """
-    mounts, own = _text(root / "proc/self/mounts"), _text(root / "proc/self/cgroup")
+    mounts, own = text_of(root / "proc/self/mounts"), text_of(root / "proc/self/cgroup")
     folders = {name: root / path.lstrip("/") for name, path in layout(mounts, own).folders.items()}
     unified, cpu, memory = (folders.get(name) for name in ("unified", "cpu", "memory"))
     quota, period, most = "", "", ""
     if unified is not None:
-        quota, _, period = _text(unified / "cpu.max").partition(" ")
-        most = _text(unified / "memory.max")
+        quota, _, period = text_of(unified / "cpu.max").partition(" ")
+        most = text_of(unified / "memory.max")
     if cpu is not None:
-        quota, period = _text(cpu / "cpu.cfs_quota_us"), _text(cpu / "cpu.cfs_period_us")
+        quota, period = (
+            text_of(cpu / "cpu.cfs_quota_us"),
+            text_of(cpu / "cpu.cfs_period_us"),
+        )
     if memory is not None:
-        most = _text(memory / "memory.limit_in_bytes")
+        most = text_of(memory / "memory.limit_in_bytes")
     bound = quota.strip().isdigit() and int(period or 0) > 0
     limit = float(most) if most.strip().isdigit() else V1_UNLIMITED
     return {
@@ -76,7 +79,7 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
 
 def host_memory_gib(root: Path = ROOT) -> float | None:
     """Memory of the machine, or what a control group leaves of it, GiB; None where not known."""
-    found = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root / "proc/meminfo"), re.MULTILINE)
+    found = re.search(r"^MemTotal:\s*(\d+) kB$", text_of(root / "proc/meminfo"), re.MULTILINE)
     limit = cgroup_limits(root)["cgroup_memory_mib"]
     sizes = [int(found[1]) / 2**20] if found else []
     sizes += [limit / 1024] if limit is not None else []
@@ -86,7 +89,7 @@ def host_memory_gib(root: Path = ROOT) -> float | None:
 def governor(root: Path = ROOT) -> str | None:
     """The frequency governor of the first processor, `performance` at best; None where none is."""
     file = root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
-    return _text(file).strip() or None
+    return text_of(file).strip() or None
 
 
 def load() -> float | None:
@@ -119,7 +122,8 @@ def host_columns(root: Path = ROOT) -> dict[str, Any]:
     }
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """The text of a file of the system; empty where it cannot be read."""
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream
 
 if TYPE_CHECKING:
@@ -108,16 +108,9 @@ class LambdaBench(Dataset):
         """`unseen_device/GPU` on throughput: systems of one GPU model, of any number of them."""
         if not bundle.has(THROUGHPUT):
             return []
-        gpus = np.array(
-            [gpu_name(str(name)) for name in bundle.table(THROUGHPUT)["system"]], dtype=np.str_
-        )
-        derived = {"gpu": gpus}
-        return [
-            Split(
-                f"unseen_device/{gpu}", THROUGHPUT, gpus != gpu, gpus == gpu, ("gpu",), (), derived
-            )
-            for gpu in np.unique(gpus)
-        ]
+        rows = bundle.table(THROUGHPUT)
+        gpus = np.array([gpu_name(str(name)) for name in rows["system"]], dtype=np.str_)
+        return leave_values_out(THROUGHPUT, rows, {"unseen_device": "gpu"}, derived={"gpu": gpus})
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `throughput`: a node and model listed twice, or no rate."""

@@ -15,7 +15,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream
 
 if TYPE_CHECKING:
@@ -88,12 +88,10 @@ class Ncpp(Dataset):
         for table in PARTS:
             if not bundle.has(table):
                 continue
-            part = bundle.table(table)[PART].astype(str).to_numpy(dtype=np.str_)
-            for name in np.unique(part):
-                out = part == name
-                train = ~out if table == "train" else np.zeros_like(out)
-                protocol = f"unseen_part_of_{table}/{name}"
-                splits.append(Split(protocol, table, train, out, (PART,)))
+            rows = bundle.table(table)
+            protocols, every = {f"unseen_part_of_{table}": PART}, np.ones(len(rows), dtype=np.bool_)
+            train = every & (table == "train")
+            splits += leave_values_out(table, rows, protocols, train=train, judged=every)
         return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":

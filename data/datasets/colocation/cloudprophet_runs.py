@@ -15,7 +15,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split
+from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,8 +86,8 @@ class CloudProphetRuns(PackagedDataset):
             return []
         runs = bundle.table(RUNS)
         known = np.asarray(np.isfinite(speeds(runs)), dtype=np.bool_)
-        splits = _left_out("leave_one_experiment_out", runs, "exp", known)
-        return splits + _left_out("leave_one_application_out", runs, "app", known)
+        protocols = {"leave_one_experiment_out": "exp", "leave_one_application_out": "app"}
+        return leave_values_out(RUNS, runs, protocols, train=known)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those without a result."""
@@ -139,12 +139,3 @@ def relative_speeds(runs: "pd.DataFrame", reference: Mask) -> NDArray[np.float64
     ideal = frame[reference].groupby(keys)["speed"].quantile(0.95).rename("ideal").reset_index()
     found = frame.merge(ideal, on=keys, how="left")["ideal"].to_numpy(dtype=np.float64)
     return np.asarray(frame["speed"].to_numpy(dtype=np.float64) / found, dtype=np.float64)
-
-
-def _left_out(protocol: str, runs: "pd.DataFrame", key: str, known: Mask) -> list[Split]:
-    values = runs[key].astype(str).to_numpy()
-    splits = []
-    for value in np.unique(values[known]):
-        out = values == value
-        splits.append(Split(f"{protocol}/{value}", RUNS, known & ~out, known & out, (key,)))
-    return splits

@@ -15,7 +15,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.measured import MeasuredDataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split
+from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +85,8 @@ class Contention(MeasuredDataset):
         runs = bundle.table("runs")
         known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
         colocated = known & (runs["neighbour"] != ISOLATED).to_numpy()
-        splits = _left_out("leave_one_family_out", runs, "family", known, colocated)
-        splits += _left_out("leave_one_corunner_out", runs, "neighbour", known, colocated)
+        protocols = {"leave_one_family_out": "family", "leave_one_corunner_out": "neighbour"}
+        splits = leave_values_out("runs", runs, protocols, train=known, judged=colocated)
         dynamic = (runs["mode"] == "dynamic").to_numpy()
         splits.append(
             Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
@@ -139,15 +139,3 @@ def windows(
         if step < seconds and run in position:
             window[position[run], step] = row
     return window
-
-
-def _left_out(
-    protocol: str, runs: "pd.DataFrame", key: str, known: Mask, colocated: Mask
-) -> list[Split]:
-    """One split per value of a column: its co-located runs are judged, other values train."""
-    values = runs[key].astype(str).to_numpy()
-    splits = []
-    for value in np.unique(values[colocated]):
-        out = values == value
-        splits.append(Split(f"{protocol}/{value}", "runs", known & ~out, colocated & out, (key,)))
-    return splits

@@ -19,7 +19,7 @@ from forerun.data.datasets.dataset import Dataset
 from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
 from forerun.data.upstream.downloads import RawFiles, Upstream
-from forerun.data.upstream.spreadsheet import first_sheet
+from forerun.data.upstream.spreadsheet import Cell, all_sheets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,9 +83,9 @@ class GpuMemNet(Dataset):
             if _MLP.format(step) in raw.paths:
                 tables[f"mlp_{step}"] = pd.read_csv(io.BytesIO(raw.read(_MLP.format(step))))
         if _FAKE in raw.paths:
-            tables["timm_training_peak"] = _timm(first_sheet(raw.read(_FAKE), _FAKE))
+            tables["timm_training_peak"] = _timm(_first_sheet(raw, _FAKE))
         if _HORUS in raw.paths:
-            rows = first_sheet(raw.read(_HORUS), _HORUS)[1:]
+            rows = _first_sheet(raw, _HORUS)[1:]
             kept = [row for row in rows if row and row[0] is not None and len(row) > 8]
             tables["horus_mlp"] = pd.DataFrame(
                 {name: [row[place] for row in kept] for name, place in _HORUS_COLUMNS.items()}
@@ -169,6 +169,11 @@ class GpuMemNet(Dataset):
                 "why": pd.Series([reasons[row] for row in doubtful], dtype="str"),
             }
         )
+
+
+def _first_sheet(raw: RawFiles, path: str) -> list[list[Cell]]:
+    """Rows of the first sheet that holds any: sheets of charts hold none."""
+    return next(rows for rows in all_sheets(raw.read(path), path).values() if rows)
 
 
 def _mlp_split(protocol: str, train: Mask, judged: Mask) -> Split:

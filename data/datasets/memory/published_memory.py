@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split
+from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,8 +143,11 @@ class PublishedMemory(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        splits = _left_out("unseen_model", "family", table, families(table["model"]), kept)
-        return splits + _left_out("unseen_source", "source", table, sources(table), kept)
+        derived = {"family": families(table["model"]), "source": sources(table)}
+        protocols = {"unseen_model": "family", "unseen_source": "source"}
+        return leave_values_out(
+            "table", table, protocols, train=kept, query_columns=IDENTITY, derived=derived
+        )
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `table`: repeats of an earlier row."""
@@ -162,10 +166,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
         ("repeats a row above", table.duplicated(list(REPEAT))),
         ("no peak", np.isnan(peak_mib(table))),
     ]
-    found = np.full(len(table), "", dtype="<U64")
-    for why, where in rules:
-        found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
-    return found
+    return first_reasons(rules, len(table))
 
 
 def peak_mib(table: "Table") -> NDArray[np.float64]:
@@ -198,15 +199,7 @@ def sources(table: "Table") -> NDArray[np.str_]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array([_family(str(model)) for model in models], dtype=np.str_)
-
-
-def _family(model: str) -> str:
-    for name, pattern in _FAMILIES:
-        if re.match(pattern, model):
-            return name
-    letters = re.match(r"[a-z]+", model.lower())
-    return letters[0] if letters else model.lower()
+    return np.array([family_of(str(model), _FAMILIES) for model in models], dtype=np.str_)
 
 
 def _metric(tool: str, repository: str, path: str) -> str:
@@ -214,17 +207,3 @@ def _metric(tool: str, repository: str, path: str) -> str:
         if re.match(pattern, tool):
             return metric
     return NAMED.get((repository, path), "")
-
-
-def _left_out(
-    protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
-) -> list[Split]:
-    """One split per value: its rows are judged, those of the others train."""
-    splits = []
-    for value in np.unique(values[kept]):
-        out = values == value
-        masks = (kept & ~out, kept & out)
-        splits.append(
-            Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values})
-        )
-    return splits

@@ -15,7 +15,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream
 from forerun.data.upstream.spreadsheet import Cell, all_sheets
 
@@ -140,11 +140,9 @@ class DeepBench(Dataset):
         for table in TABLES:
             if not bundle.has(table):
                 continue
-            devices = bundle.table(table)["device"].astype(str).to_numpy(dtype=np.str_)
-            for device in np.unique(devices):
-                out = devices == device
-                protocol = f"unseen_device/{table}/{device}"
-                splits.append(Split(protocol, table, ~out, out, ("device",)))
+            rows = bundle.table(table)
+            splits += leave_values_out(table, rows, {f"unseen_device/{table}": "device"})
+            devices = rows["device"].astype(str)
             generations = np.array([GENERATION.get(d, d) for d in devices], dtype=np.str_)
             derived = {"generation": generations}
             for name in sorted(set(GENERATION.values()) & set(generations.tolist())):

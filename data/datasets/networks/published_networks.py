@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split
+from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,8 +140,11 @@ class PublishedNetworks(PackagedDataset):
             return []
         table = bundle.table("table")
         kept = np.asarray(reasons(table) == "", dtype=np.bool_)
-        splits = _left_out("unseen_model", "family", table, families(table["model"]), kept)
-        return splits + _left_out("unseen_device", "chip", table, chips(table["gpu"]), kept)
+        derived = {"family": families(table["model"]), "chip": chips(table["gpu"])}
+        protocols = {"unseen_model": "family", "unseen_device": "chip"}
+        return leave_values_out(
+            "table", table, protocols, train=kept, query_columns=IDENTITY, derived=derived
+        )
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""
@@ -172,10 +176,7 @@ def reasons(table: "Table") -> NDArray[np.str_]:
         ("contradicts the row of eight GPUs", _contradicted(table)),
         ("repeats a row above", repeated),
     )
-    found = np.full(len(table), "", dtype="<U64")
-    for why, where in rules:
-        found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
-    return found
+    return first_reasons(rules, len(table))
 
 
 def micro_batch(table: "Table") -> NDArray[np.float64]:
@@ -207,21 +208,13 @@ def step_ms(table: "Table") -> NDArray[np.float64]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array([_family(str(model)) for model in models], dtype=np.str_)
+    return np.array([family_of(str(model), _FAMILIES) for model in models], dtype=np.str_)
 
 
 def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:
     """Chip of each of n GPUs: memory sizes and forms of one chip are one."""
     found = ((_CHIP.match(str(gpu)), str(gpu)) for gpu in gpus)
     return np.array([match[0] if match else gpu for match, gpu in found], dtype=np.str_)
-
-
-def _family(model: str) -> str:
-    for name, pattern in _FAMILIES:
-        if re.match(pattern, model):
-            return name
-    letters = re.match(r"[a-z]+", model.lower())
-    return letters[0] if letters else model.lower()
 
 
 def _other_framework(table: "Table") -> Mask:
@@ -272,17 +265,3 @@ def _contradicted(table: "Table") -> Mask:
     limit = 8 * SUPERLINEAR * table["throughput"].to_numpy(dtype=np.float64)
     alone = ((table["gpu_count"] == 1) & (table["phase"] == "training")).to_numpy()
     return np.asarray(alone & (of_eight > limit), dtype=np.bool_)
-
-
-def _left_out(
-    protocol: str, key: str, table: "Table", values: NDArray[np.str_], kept: Mask
-) -> list[Split]:
-    """One split per value: its rows are judged, those of the others train."""
-    splits = []
-    for value in np.unique(values[kept]):
-        out = values == value
-        masks = (kept & ~out, kept & out)
-        splits.append(
-            Split(f"{protocol}/{value}", "table", *masks, (key,), IDENTITY, {key: values})
-        )
-    return splits

@@ -20,7 +20,7 @@ from forerun.data.bundle import Bundle, home
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split
+from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream, together
 
 if TYPE_CHECKING:
@@ -135,15 +135,8 @@ class MlEnergy(Dataset):
         """`leave_one_model_out/MODEL`, a model with all its tasks, and `unseen_device/GPU`."""
         if not bundle.has(RUNS):
             return []
-        runs = bundle.table(RUNS)
-        splits = []
-        for protocol, key in (("leave_one_model_out", "model_id"), ("unseen_device", "gpu_model")):
-            values = runs[key].astype(str).to_numpy()
-            for value in np.unique(values):
-                judged: Mask = values == value
-                name = f"{protocol}/{value}"
-                splits.append(Split(name, RUNS, ~judged, judged, (key,), QUESTION))
-        return splits
+        protocols = {"leave_one_model_out": "model_id", "unseen_device": "gpu_model"}
+        return leave_values_out(RUNS, bundle.table(RUNS), protocols, query_columns=QUESTION)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: duplicates, power over the limit, energy other than power times time."""

@@ -16,7 +16,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Mask, Split, folds_of, leave_folds_out
+from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream
 
 if TYPE_CHECKING:
@@ -124,11 +124,10 @@ class TorchOpEnergy(Dataset):
         everything = np.ones(len(ops), dtype=np.bool_)
         fold = folds_of(questions, FOLDS, "operator")
         splits = leave_folds_out("unseen_operator", fold, everything, unseen_operator)
-        for name in np.unique(physical):
-            out = physical == name
-            query = ("device", "layer", "input_shape")
-            protocol, keys = f"unseen_device/{name}", ("physical_device",)
-            splits.append(Split(protocol, "ops", ~out, out, keys, query, derived))
+        query = ("device", "layer", "input_shape")
+        splits += leave_values_out(
+            "ops", ops, {"unseen_device": "physical_device"}, query_columns=query, derived=derived
+        )
         return [split for split in splits if split.judged.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":

@@ -16,7 +16,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles, Upstream
 
 if TYPE_CHECKING:
@@ -87,15 +87,12 @@ class ZeusPowerCap(Dataset):
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/GPU` on the trace and `unseen_device_of_sweep/GPU` on the windows."""
-        splits = []
-        for table, protocol in ((TRACE, "unseen_device"), (SWEEP, "unseen_device_of_sweep")):
-            if not bundle.has(table):
-                continue
-            gpus = bundle.table(table)["gpu"].astype(str).to_numpy(dtype=np.str_)
-            for gpu in np.unique(gpus):
-                out = gpus == gpu
-                splits.append(Split(f"{protocol}/{gpu}", table, ~out, out, ("gpu",)))
-        return splits
+        return [
+            split
+            for table, protocol in ((TRACE, "unseen_device"), (SWEEP, "unseen_device_of_sweep"))
+            if bundle.has(table)
+            for split in leave_values_out(table, bundle.table(table), {protocol: "gpu"})
+        ]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of the trace: a job listed twice at one limit, or no time."""

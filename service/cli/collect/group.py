@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from forerun.service.cli.collect import cpu, gpu, probe, program, window
+from forerun.service.cli.collect.plugin import CollectGroup
 from forerun.service.cli.output import progress, progress_bar
 
-app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+app = typer.Typer(cls=CollectGroup, help="Measure on this machine.", no_args_is_help=True)
 app.command("cpu")(cpu.cpu)
 app.command("probe")(probe.probe)
 app.command("gpu")(gpu.gpu)

@@ -21,7 +21,7 @@ from forerun.service.schemas.prediction import (
     BatchOut,
     PredictIn,
 )
-from forerun.service.stores.graphs import StoreFull
+from forerun.service.stores.problems import StoreFull
 
 router = APIRouter(prefix="/v1", tags=["predict"])
 

@@ -18,7 +18,6 @@ from forerun.models.adaptation.error_process import (
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.adaptation.support_set import SupportSet
-from forerun.models.gaussian_process.posterior import Posterior, without_group
 
 L4 = DeviceCatalog.load().get("l4")
 SHEET = (0.0, 0.0, 0.0)
@@ -41,22 +40,6 @@ def on_device(errors, strata, features, keys):
 
 def by_mode(x, mode):
     return {"eager": 0.3, "compiled": -0.1}[mode]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_group_left_out_is_predicted_as_by_a_process_that_never_had_it(seed):
-    rng = np.random.default_rng(seed)
-    points = rng.normal(size=(7, 2))
-    covariance = np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=2))
-    values = rng.normal(size=7)
-    inverse = Posterior.of(covariance, 0.1, values).inverse
-    held = np.array([True, False, True, False, False, True, False])
-    mean, spread = without_group(inverse, values, held)
-    rest = Posterior.of(covariance[np.ix_(~held, ~held)], 0.1, values[~held])
-    cross = covariance[np.ix_(held, ~held)]
-    np.testing.assert_allclose(mean, rest.mean(cross))
-    explained = cross @ rest.inverse @ cross.T
-    np.testing.assert_allclose(spread, covariance[np.ix_(held, held)] - explained + 0.1 * np.eye(3))
 
 
 @pytest.mark.parametrize("expert", [NETWORK_EXPERTS[3], NETWORK_EXPERTS[-1], OPERATOR_EXPERTS[0]])

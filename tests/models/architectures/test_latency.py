@@ -40,11 +40,16 @@ def measured(name: str, codes: np.ndarray, rates: tuple[float, float], space: Sp
 
 
 @cache
-def fitted() -> ArchitectureLatency:
+def training_rows() -> Measurements:
     rows = [measured(name, random_codes("nb201", 150, 1), RATES[name]) for name in KNOWN_DEVICES]
     nets = random_codes("fbnet", 80, 1)
     rows += [measured(name, nets, RATES[name], "fbnet") for name in KNOWN_DEVICES]
-    return ArchitectureLatency().fit(sum(rows[1:], rows[0]))
+    return sum(rows[1:], rows[0])
+
+
+@cache
+def fitted() -> ArchitectureLatency:
+    return ArchitectureLatency().fit(training_rows())
 
 
 def stranger(count: int, seed: int = 5, space: Space = "nb201") -> Measurements:
@@ -55,6 +60,9 @@ class TestContract(PredictorContract):
     def make(self):
         return fitted()
 
+    def training_rows(self):
+        return training_rows()
+
     def queries(self):
         return [*stranger(3).queries, *stranger(3, space="fbnet").queries]
 
@@ -62,6 +70,9 @@ class TestContract(PredictorContract):
 class TestAdaptedContract(TestContract):
     def make(self):
         return fitted().adapt(stranger(20)).adapt(stranger(20, space="fbnet"))
+
+    def training_rows(self):
+        return None
 
     def test_renaming_a_device_changes_nothing(self):
         """An adapted device is identified by its name alone, so a new name is a new device."""

@@ -63,6 +63,9 @@ class TestBenchmarkHistoryContract(PredictorContract):
     def make(self):
         return fitted()
 
+    def training_rows(self):
+        return measured()
+
     def queries(self):
         return [asked(), asked("a40", "rnnt", "SingleStream"), asked("t4", "gptj-99", count=16)]
 

@@ -50,6 +50,9 @@ class TestBenchmarkBoostContract(PredictorContract):
     def make(self):
         return fitted()
 
+    def training_rows(self):
+        return measured()
+
     def queries(self):
         return [*measured().queries[:3], asked(512, 3), asked(40, 2, "resource")]
 

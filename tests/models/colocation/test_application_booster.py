@@ -31,6 +31,9 @@ class TestNeighbourBoost(PredictorContract):
     def make(self):
         return fitted()
 
+    def training_rows(self):
+        return runs()
+
     def queries(self):
         return runs().queries[:9]
 

@@ -23,12 +23,25 @@ from forerun.models.adaptation.error_process import (
     SAME_GROUP,
     ErrorProcess,
 )
-from forerun.models.adaptation.expert_weights import FREEDOM, combine, log_density
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.suggestions import suggest
 from forerun.models.adaptation.support_set import SupportSet
-from forerun.models.gaussian_process.posterior import Posterior, distances, matern
-from forerun.models.gaussian_process.regression import Covariance, GaussianProcessRegression, _loss
+from forerun.models.gaussian_process.covariances import (
+    Covariance,
+    distances,
+    matern,
+    same,
+    squared_exponential,
+    weighted_sum,
+)
+from forerun.models.gaussian_process.mixture import (
+    FREEDOM,
+    combine,
+    log_density,
+    posterior_weights,
+)
+from forerun.models.gaussian_process.posterior import Posterior, mean_weights
+from forerun.models.gaussian_process.regression import GaussianProcessRegression, _loss
 from forerun.models.hls_designs.gaussian_process import (
     DRAWS,
     DesignGaussianProcess,
@@ -57,12 +70,25 @@ def values_of(seed, n=18):
     return np.random.default_rng(seed + 1).normal(1.0, 0.7, n)
 
 
-@given(SEEDS)
+@given(SEEDS, st.floats(0.2, 5.0))
 @settings(max_examples=20)
-def test_distances_and_matern_correlations_are_the_usual_ones(seed):
+def test_covariances_are_scikit_learns(seed, length):
     one, other = drawn(seed), drawn(seed + 1, 7)
-    np.testing.assert_allclose(distances(one, other), cdist(one, other), atol=1e-7)
-    np.testing.assert_allclose(matern(one, other), Matern(nu=1.5)(one, other), atol=1e-7)
+    apart = distances(one, other)
+    np.testing.assert_allclose(apart, cdist(one, other), atol=1e-7)
+    for smoothness in (0.5, 1.5, 2.5):
+        expected = Matern(length, nu=smoothness)(one, other)
+        np.testing.assert_allclose(matern(apart / length, smoothness), expected, atol=1e-7)
+    found = squared_exponential(one, other, length)
+    np.testing.assert_allclose(found, RBF(length)(one, other), atol=1e-12)
+    codes = np.arange(18) % 4
+    rows = np.column_stack([one, codes])
+    np.testing.assert_array_equal(same(codes, codes), SameCode(4)(rows))
+    weights = np.array([0.1, 0.5, 0.3, 0.2])
+    found, expected = weighted_sum(weights, KERNELS, one, other), summed(weights)
+    np.testing.assert_allclose(found, expected(one, other), atol=1e-12)
+    diagonal = weights @ [kernel.diagonal(one) for kernel in KERNELS]
+    np.testing.assert_allclose(diagonal, expected.diag(one), atol=1e-12)
 
 
 @given(SEEDS, st.floats(0.01, 1.0))
@@ -75,6 +101,42 @@ def test_a_posterior_is_scikit_learns(seed, noise):
     np.testing.assert_allclose(found.mean(kernel(asked, rows)), mean, atol=1e-8)
     variance = found.variance(kernel(asked, rows), kernel.diag(asked))
     np.testing.assert_allclose(variance, np.diag(covariance), atol=1e-8)
+    likelihood = reference(kernel, rows, values, noise).log_marginal_likelihood_value_
+    assert found.log_likelihood == pytest.approx(likelihood)
+    np.testing.assert_allclose(mean_weights(kernel(rows), noise, values), found.weights)
+
+
+@given(SEEDS, st.floats(1e-9, 1.0))
+@settings(max_examples=30)
+def test_a_posterior_variance_is_never_negative_nor_above_that_of_the_prior(seed, noise):
+    rows = drawn(seed)
+    found = Posterior.of(Matern(nu=1.5)(rows), noise, values_of(seed))
+    asked = np.vstack([rows, rows + 1e-6, drawn(seed + 1)])
+    variance = found.variance(Matern(nu=1.5)(asked, rows), np.ones(len(asked)))
+    assert (variance >= 0.0).all()
+    assert (variance <= 1.0 + 1e-9).all()
+
+
+@given(SEEDS, st.lists(st.booleans(), min_size=18, max_size=18).filter(any))
+@settings(max_examples=30)
+def test_a_group_left_out_is_predicted_as_by_a_refit_without_it(seed, held_out):
+    held, values, noise = np.array(held_out), values_of(seed), 0.1
+    covariance = Matern(nu=1.5)(drawn(seed))
+    whole = Posterior.of(covariance, noise, values)
+    mean, spread = whole.without_group(held)
+    cross = covariance[np.ix_(held, ~held)]
+    rest = Posterior.of(covariance[np.ix_(~held, ~held)], noise, values[~held])
+    np.testing.assert_allclose(mean, rest.mean(cross), atol=1e-9)
+    unknown = rest.variance(cross, np.ones(held.sum())) + noise
+    np.testing.assert_allclose(np.diag(spread), unknown)
+
+
+@given(st.lists(st.floats(-1e5, 1e5), min_size=1, max_size=20))
+def test_weights_by_likelihood_add_up_to_one_and_have_its_ratios(logs):
+    weights = posterior_weights(np.array(logs))
+    assert weights.sum() == pytest.approx(1.0)
+    ratios = np.exp(np.array(logs) - max(logs))
+    np.testing.assert_allclose(weights / weights.max(), ratios)
 
 
 # ---- a sum of covariances whose weights are fitted ----
@@ -291,7 +353,9 @@ def test_designs_are_answered_by_scikit_learns_processes_weighted_by_their_likel
     # Settings of little weight are left out; this one must leave out the same.
     shares[shares / shares.sum() < 0.002] = 0.0
     mean, variance = combine(shares / shares.sum(), np.array(means), np.array(variances))
-    found = DesignGaussianProcess.of(shown, values).predict(asked)
+    process = DesignGaussianProcess.of(shown, values)
+    assert process.shares.sum() == pytest.approx(1.0)
+    found = process.predict(asked)
     np.testing.assert_allclose(found[0], values.mean() + values.std() * mean, rtol=1e-6)
     np.testing.assert_allclose(found[1], values.std() * np.sqrt(variance), rtol=1e-6)
 

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.models.adaptation.low_rank_factors import LowRankFactors
-from forerun.models.adaptation.stacking import Stacking, mixed, stacking_weights
+from forerun.models.adaptation.stacking import Stacking, mixed
 from forerun.models.adaptation.suggestions import suggest
+from forerun.models.gaussian_process.covariances import Covariance, weighted_sum
+from forerun.models.gaussian_process.mixture import stacking_weights
 from forerun.models.gaussian_process.regression import (
     Answer,
-    Covariance,
     GaussianProcessRegression,
     covariances_over,
     standardised,
@@ -38,7 +39,7 @@ def test_a_row_left_out_is_answered_as_if_it_had_not_been_measured(seed):
     mean = values.mean()
     rest = process().with_weights(places[1:], values[1:], weights, noise)
     # The rest has another mean of its own: compare around the same one.
-    cross = rest._between(places[:1])
+    cross = weighted_sum(weights, rest.covariances, places[:1], rest.rows)
     again = mean + cross @ (rest.posterior.inverse @ (values[1:] - mean))
     assert whole.mean[0] == pytest.approx(float(again[0]), abs=1e-6)
     assert whole.variance[0] == pytest.approx(float(rest.predict(places[:1]).variance[0]), rel=1e-6)
@@ -128,7 +129,8 @@ def test_factors_keep_what_a_matrix_of_their_rank_says(seed):
     generator = np.random.default_rng(seed)
     times = generator.normal(size=(50, 3)) @ generator.normal(size=(3, 7)) + 2.0
     learned = LowRankFactors.of(times, 6)
-    np.testing.assert_allclose(learned.back(learned.factors(times)), times, atol=1e-8)
+    back = learned.levels + learned.factors(times) * learned.scales[0] @ learned.projection.T
+    np.testing.assert_allclose(back, times, atol=1e-8)
     assert (np.diff(learned.scales) <= 1e-12).all()
 
 

@@ -18,11 +18,7 @@ from forerun.features.hls.directives import DESIGN_FEATURES, design_row
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS
-from forerun.models.hls_designs.gaussian_process import (
-    DesignGaussianProcess,
-    DesignInputs,
-    spread_rows,
-)
+from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from tests.programs import nested
 
 DEVICE = Device(name="fpga", vendor="amd", kind="fpga")
@@ -59,8 +55,11 @@ def joined(*parts) -> Measurements:
 
 @lru_cache(maxsize=1)
 def fitted() -> DesignBoost:
-    programs = [measured([n, m]) for n, m in ((16, 32), (32, 64), (64, 64), (24, 48))]
-    return DesignBoost(trees=TREES).fit(joined(*programs))
+    return DesignBoost(trees=TREES).fit(training_rows())
+
+
+def training_rows() -> Measurements:
+    return joined(*[measured([n, m]) for n, m in ((16, 32), (32, 64), (64, 64), (24, 48))])
 
 
 NEW = [40, 80]
@@ -70,6 +69,9 @@ NEW = [40, 80]
 class TestDesignBoostContract(PredictorContract):
     def make(self):
         return fitted()
+
+    def training_rows(self):
+        return training_rows()
 
     def queries(self):
         return [*measured([16, 32]).queries[:3], *measured(NEW).queries[:3]]
@@ -200,12 +202,6 @@ def test_a_process_is_surer_at_its_support_set(seed):
     far = DesignInputs(tuple(features + 50.0 for features in support.feature_sets), support.answer)
     process = DesignGaussianProcess.of(support, random.normal(size=15))
     assert process.predict(support)[1].mean() < process.predict(far)[1].mean()
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
-def test_spread_rows_are_distinct(rows, count, seed):
-    matrix = np.random.default_rng(seed).normal(size=(rows, 2))
-    assert len(set(spread_rows(matrix, count, seed))) == min(rows, count)
 
 
 @pytest.mark.reference

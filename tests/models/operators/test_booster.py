@@ -65,6 +65,9 @@ class TestOperatorBoostContract(PredictorContract):
     def make(self):
         return fitted()
 
+    def training_rows(self):
+        return measured()
+
     def queries(self):
         random = np.random.default_rng(7)
         kernels = [Query(Kernel(kernel(random)), CATALOG.get(d)) for d in ("a10", "t4", "l4")]

@@ -76,6 +76,9 @@ class TestOperatorPowerContract(PredictorContract):
     def make(self):
         return fitted()
 
+    def training_rows(self):
+        return measured()
+
     def queries(self):
         return [
             Query(Kernel(kernel(2048, True)), A30),

@@ -70,6 +70,9 @@ class TestServingPower(PredictorContract):
     def make(self):
         return ServingPower(trees=4, bag=1).fit(FEW)
 
+    def training_rows(self):
+        return FEW
+
     def queries(self):
         return [
             ask(chat(13.0), "b200", 2),

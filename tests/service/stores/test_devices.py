@@ -8,7 +8,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.stores import devices as device_store
 from forerun.service.stores.devices import DeviceStore, TakenName
-from forerun.service.stores.graphs import StoreFull
+from forerun.service.stores.problems import StoreFull
 
 
 def card(name="my-card", **figures) -> Device:
@@ -46,6 +46,14 @@ def test_registrations_at_once_are_all_kept(tmp_path):
         thread.join()
     assert set(names) <= set(store.catalog.names())
     assert set(names) <= set(DeviceStore(tmp_path).catalog.names())
+
+
+def test_a_name_that_another_process_took_is_refused(tmp_path):
+    one, other = DeviceStore(tmp_path), DeviceStore(tmp_path)
+    one.register(card(aliases=["shared"]))
+    with pytest.raises(InputError, match="shared"):
+        other.register(card("another", aliases=["shared"]))
+    assert DeviceStore(tmp_path).get("shared").name == "my-card"
 
 
 def test_the_catalogue_and_its_aliases_are_protected(tmp_path):

@@ -1,14 +1,16 @@
 """The store: acknowledged means on disk, memory is bounded, a refusal keeps nothing."""
 
+import json
 import os
 from dataclasses import replace
 from threading import Thread
 
 import pytest
 
+from forerun.data import file_store
 from forerun.data.errors import UnknownGraph
-from forerun.service.stores import files
-from forerun.service.stores.graphs import GraphStore, StoreFull
+from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.problems import StoreFull
 from tests.service.conftest import GRAPH
 
 MANY = [replace(GRAPH, parameter_elements=count) for count in range(1, 9)]
@@ -46,7 +48,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(file_store.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         store.put(GRAPH)
     assert list(tmp_path.iterdir()) == []
@@ -62,9 +64,38 @@ def test_what_is_acknowledged_is_on_disk_with_its_name(tmp_path, monkeypatch):
         synced.append(os.fstat(descriptor).st_ino)
         real(descriptor)
 
-    monkeypatch.setattr(files.os, "fsync", noted)
+    monkeypatch.setattr(file_store.os, "fsync", noted)
     digest = GraphStore(tmp_path, 1).put(GRAPH)
     assert synced == [(tmp_path / f"{digest}.json").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
+def test_a_damaged_file_counts_as_absent_until_the_graph_is_uploaded_again(tmp_path, damage):
+    digest = GraphStore(tmp_path, 1).put(GRAPH)
+    path = tmp_path / f"{digest}.json"
+    other = json.dumps(MANY[0].to_json()).encode()  # whole, and of another digest
+    path.write_bytes(other if damage is None else damage)
+    store = GraphStore(tmp_path, 1)
+    with pytest.raises(UnknownGraph):
+        store.get(digest)
+    store.put(GRAPH)
+    assert GraphStore(tmp_path, 1).get(digest) == GRAPH
+
+
+def test_a_file_that_is_damaged_while_its_graph_is_in_memory_is_mended_too(tmp_path):
+    store = GraphStore(tmp_path, 1)
+    digest = store.put(GRAPH)
+    (tmp_path / f"{digest}.json").write_text("{")
+    store.put(GRAPH)
+    assert GraphStore(tmp_path, 1).get(digest) == GRAPH
+
+
+def test_two_stores_of_one_folder_keep_no_more_than_one(tmp_path):
+    one, other = GraphStore(tmp_path, 1), GraphStore(tmp_path, 1)
+    one.put(MANY[0])
+    with pytest.raises(StoreFull):
+        other.put(MANY[1])
+    assert other.put(MANY[0]) == MANY[0].digest
 
 
 @pytest.mark.parametrize("digest", ["", "0" * 32, "../" * 10 + "aa", "A" * 32, "\x00" * 32])

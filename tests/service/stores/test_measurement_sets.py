@@ -12,8 +12,8 @@ import pytest
 
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores import measurement_sets as adaptation_store
-from forerun.service.stores.graphs import StoreFull
 from forerun.service.stores.measurement_sets import AdaptationStore, UnknownSet
+from forerun.service.stores.problems import StoreFull
 from tests.service.conftest import linear_row
 
 
@@ -86,6 +86,19 @@ def test_a_change_by_another_store_changes_the_stamp(store, tmp_path):
     other = AdaptationStore(tmp_path / "measurements")
     other.undo(other.get("l4"))
     assert store.stamp() != before
+
+
+def test_a_folder_of_an_earlier_version_is_read(tmp_path):
+    name = "l4.20260102T030405000006-0a1b2c"
+    row = rows(1.5)[0].model_dump_json(exclude_none=True)
+    (tmp_path / f"{name}.json").write_text(
+        '{"format":"forerun.measurements/1","id":"20260102T030405000006-0a1b2c","device":"l4",'
+        f'"time":"2026-01-02T03:04:05.000006Z","rows":[{row}]}}\n'
+    )
+    (stored,) = AdaptationStore(tmp_path).sets()
+    assert (stored.device, stored.rows, stored.undone) == ("l4", tuple(rows(1.5)), False)
+    (tmp_path / f"{name}.undone").touch()
+    assert AdaptationStore(tmp_path).sets()[0].undone
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"rows": []}', b"\xff\xfe"])

@@ -18,17 +18,16 @@ from forerun.data.errors import BadArtifact, InputError
 from forerun.models.artifact.loading import bundled
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.stored_predictor import load_part
-from forerun.models.baselines.constant import Constant
+from forerun.models.catalog import PREDICTORS
 from forerun.models.networks.latency import NetworkLatency
-from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
-from forerun.training.protocols.networks.deepbench import DeepBenchProtocols
+from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release import fit
 from forerun.training.release.fit import (
-    DEVICE_TIMES,
     Recipe,
     _composed,
     _parts,
     composable,
+    recipes,
     recipes_of,
     train,
 )
@@ -36,6 +35,7 @@ from forerun.training.release.pipeline import release
 from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
+DEVICE_TIMES = PREDICTORS["network_latency"].contains
 MEMORY, RANGES, SUITES = "memory", "calibrated_memory", "benchmark_boost"
 
 
@@ -114,7 +114,7 @@ def test_ranges_of_memory_are_calibrated_anew_around_the_memory_of_an_artifact(b
 
 
 def names_of(names, composed=()):
-    return [recipe.predictor.name for recipe in recipes_of(names, composed)]
+    return [recipe.predictor for recipe in recipes_of(names, composed)]
 
 
 def test_what_is_composed_of_a_predictor_is_fitted_with_it():
@@ -160,10 +160,32 @@ def test_rows_of_several_datasets_train_one_predictor_and_are_on_record(tmp_path
     for dataset in (DeepBench(), LambdaBench()):
         tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / f"{dataset.name}-upstream"))
         Bundle.write(tmp_path / dataset.name, dataset.name, tables, as_csv=dataset.csv_tables)
-    both = Recipe(Constant(), DeepBenchProtocols(), (LambdaBenchProtocols(),))
-    monkeypatch.setattr(fit, "RECIPES", (both,))
+    both = Recipe("constant", ("deepbench", "lambda_bench"))
+    monkeypatch.setattr(fit, "recipes", lambda: (both,))
     folders = {name: tmp_path / name for name in ("deepbench", "lambda_bench")}
     made = train(tmp_path / "made", data=folders)
     assert set(made.record.rows) == set(made.record.digests) == set(folders)
     (part,) = load_part(made.folder).parts
     assert {"latency_ms", "samples_per_s"} <= set(part.metrics)
+
+
+def test_the_router_asks_in_the_order_of_the_recipes():
+    whole = bundled().predictor
+    inside = {name for entry in PREDICTORS.values() for name in entry.contains}
+    released = dict.fromkeys(recipe.predictor for recipe in recipes())
+    assert list(dict.fromkeys(part.name for part in whole.parts)) == [
+        name for name in released if name not in inside
+    ]
+
+
+def test_each_source_of_training_rows_has_protocols_and_the_first_evaluates_the_predictor():
+    for recipe in recipes():
+        assert [protocols.source for protocols in recipe.all_protocols] == list(recipe.sources)
+        assert recipe.predictor == recipe.all_protocols[0].predictor_names[0]
+    for name, entry in PREDICTORS.items():
+        for dataset in entry.evaluated_on:
+            assert name in protocols_of_dataset(dataset).predictor_names
+
+
+def test_every_protocol_has_a_predictor():
+    assert all(cls().predictor_names for cls in DATASET_PROTOCOLS)

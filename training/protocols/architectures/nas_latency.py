@@ -21,8 +21,6 @@ from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
-from forerun.models.architectures.latency import ArchitectureLatency
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 Ids = NDArray[np.intp]
@@ -36,10 +34,6 @@ class NasLatencyProtocols(DatasetProtocols):
     """Latency of architectures by device; of a held-out device only the support set is known."""
 
     dataset = "nas_latency"
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`ArchitectureLatency`, unfitted."""
-        return ArchitectureLatency(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Architectures with ids below 900 of every device and space, at least 400 of each."""

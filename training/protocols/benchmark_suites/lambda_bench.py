@@ -17,8 +17,6 @@ from forerun.data.device import DeviceCatalog, Precision
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.features.tables.lambda_bench import lambda_benchmarks, lambda_networks
-from forerun.models.benchmark_suites.history import BenchmarkHistory
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
@@ -35,10 +33,6 @@ class LambdaBenchProtocols(DatasetProtocols):
 
     def __init__(self, graphs: Mapping[str, OperatorGraph] | None = None) -> None:
         self.graphs = dict(graphs or {})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`BenchmarkHistory`, unfitted."""
-        return BenchmarkHistory(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Throughput of each configuration: the median over nodes."""

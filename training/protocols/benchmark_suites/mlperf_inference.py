@@ -15,8 +15,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.benchmark_suites.mlperf_inference import CLOSED, MlperfInference
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
-from forerun.models.benchmark_suites.history import BenchmarkHistory
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.benchmark_suites.earlier_rounds import earlier_rounds
 from forerun.training.protocols.benchmark_suites.mlperf_rows import ASKED, run_measurements
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
@@ -34,10 +32,6 @@ class MlperfInferenceProtocols(DatasetProtocols):
 
     dataset = "mlperf_inference"
     reads = MappingProxyType({CLOSED: ASKED})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`BenchmarkHistory`, unfitted."""
-        return BenchmarkHistory(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of the closed division."""

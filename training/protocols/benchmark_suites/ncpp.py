@@ -15,8 +15,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
-from forerun.models.predictor import Predictor
+from forerun.models.benchmark_suites.scores import GROUP
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 NUMBERS: Mapping[str, str] = {
@@ -36,10 +35,6 @@ class NcppProtocols(DatasetProtocols):
 
     dataset = "ncpp"
     reads = MappingProxyType(dict.fromkeys(("train", "test"), (SUITE, PART, SCORE, *CHOICES)))
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`BenchmarkBoost`, unfitted."""
-        return BenchmarkBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """The rows of `train`."""

@@ -27,9 +27,7 @@ from forerun.models.colocation.application_booster import (
     KEY,
     METRIC,
     SUITE,
-    NeighbourBoost,
 )
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
@@ -48,10 +46,6 @@ class CloudProphetProtocols(DatasetProtocols):
     reads = MappingProxyType(
         {RUNS: ("exp", "vm", "app", "load_param", "perf_value", "start_unix_s", *NEIGHBOUR_COLUMNS)}
     )
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`NeighbourBoost`, unfitted."""
-        return NeighbourBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with a result."""

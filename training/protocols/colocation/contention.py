@@ -17,12 +17,10 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.tables.contention import colocations, runs_with_one_load
-from forerun.models.colocation.booster import ColocationBoost, ProgramMean
+from forerun.models.colocation.booster import ProgramMean
 from forerun.models.colocation.features import Column, colocation_of, idle_window
 from forerun.models.colocation.held_out_runs import PROFILE_RUN
 from forerun.models.colocation.host_forecast import mixing_of, put_together
-from forerun.models.colocation.network import ColocationNetwork
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.colocation.contention_rules import rules
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
@@ -47,14 +45,6 @@ class ContentionProtocols(DatasetProtocols):
     reads = MappingProxyType(
         {"runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")}
     )
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`ColocationBoost`, unfitted."""
-        return ColocationBoost(seed=seed)
-
-    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """Boosters, the neural network, and the mean of the program."""
-        return (self.predictor(seed), ColocationNetwork(seed=seed), ProgramMean())
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with isolated reference runs."""

@@ -15,9 +15,7 @@ from forerun.data.program import ProgramGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Design
-from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import METRICS
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
@@ -35,10 +33,6 @@ class HLSynProtocols(DatasetProtocols):
     dataset = "hlsyn"
     joined = ("graph_nodes", "graph_edges")
     reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`DesignBoost`, unfitted."""
-        return DesignBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Designs with a label, without the programs that the protocol of either tool holds out.

@@ -17,8 +17,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
-from forerun.models.predictor import Predictor
+from forerun.models.benchmark_suites.scores import GROUP
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 SUITE = "hls4ml dense layer"
@@ -40,10 +39,6 @@ class WaHls4mlProtocols(DatasetProtocols):
 
     dataset = "wa_hls4ml"
     reads = MappingProxyType({TABLE: (*ASKED, *LABELS.values())})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`BenchmarkBoost`, unfitted."""
-        return BenchmarkBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All layers with a label."""

@@ -24,8 +24,7 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.bundles import timm_graphs
 from forerun.features.tables.gpumemnet import mlp_graph
-from forerun.models.memory.peak_memory import AT_LEAST, PEAK, Memory
-from forerun.models.predictor import Predictor
+from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
@@ -51,10 +50,6 @@ class GpuMemNetProtocols(DatasetProtocols):
             )
         }
     )
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`Memory`, unfitted."""
-        return Memory(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Vision models and perceptrons, with unsuspicious peaks and lower bounds."""

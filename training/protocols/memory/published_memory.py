@@ -24,7 +24,7 @@ from forerun.models.memory.peak_memory import Memory
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.training.protocols.memory.memory_rows import METRICS, left_out, memory_measurements
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 BIN_MIB: Final = 8000.0
 """Width of the bins of the score `bin_accuracy`, as in `gpumemnet`."""
@@ -34,7 +34,6 @@ class PublishedMemoryProtocols(DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
-    predictor_name = CalibratedMemory.name
     fits_any_folder = True
 
     def predictor(self, seed: int = 0) -> Predictor:
@@ -51,15 +50,8 @@ class PublishedMemoryProtocols(DatasetProtocols):
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
         nothing = measured.take(np.array([], dtype=np.intp))
         yield Fold("published", nothing, list(_tasks(measured, "published")))
-        place = np.full(len(table), -1)
-        place[kept] = np.arange(len(kept))
-        for split in PublishedMemory().splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            train = place[split.train & (place >= 0)]
-            judged = place[split.judged & (place >= 0)]
-            if len(train) and len(judged):
-                tasks = list(_tasks(measured.take(judged), protocol))
-                yield Fold(protocol, measured.take(train), tasks)
+        for protocol, train, judged in split_rows(PublishedMemory().splits(bundle), measured, kept):
+            yield Fold(protocol, train, list(_tasks(judged, protocol)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -88,10 +80,7 @@ class PublishedMemoryProtocols(DatasetProtocols):
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
     """Operator graphs of a bundle, by name; those of the package where the bundle has none."""
-    if bundle.has("graphs"):
-        return read_graphs(bundle.table("graphs"))
-    dataset = PublishedMemory()
-    return read_graphs(dataset.tidy(dataset.packaged())["graphs"])
+    return read_graphs(PublishedMemory().table_of(bundle, "graphs"))
 
 
 def bundled_memory() -> Memory:

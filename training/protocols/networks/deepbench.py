@@ -18,7 +18,7 @@ from forerun.data.errors import UnknownDevice
 from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, NumberFormat
+from forerun.data.workload import Kernel
 from forerun.features.tables.deepbench import (
     deepbench_convolutions,
     deepbench_formats,
@@ -26,8 +26,6 @@ from forerun.features.tables.deepbench import (
     deepbench_recurrent,
     deepbench_software,
 )
-from forerun.models.operators.booster import OperatorBoost
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 CLASSES: Mapping[str, tuple[str, str]] = {
@@ -47,33 +45,13 @@ layer with batch times steps rows, so that its times would raise predictions of 
 
 
 class DeepBenchProtocols(DatasetProtocols):
-    """Matrix products, convolutions and recurrent layers, by precision and device.
-
-    Args:
-        training_classes: classes of operators that are training rows of the released predictors.
-        training_precisions: number formats that are training rows; all when empty.
-    """
+    """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
 
-    def __init__(
-        self,
-        training_classes: Sequence[str] = KERNELS_TO_TRAIN,
-        training_precisions: Sequence[NumberFormat] = (),
-    ) -> None:
-        self.training_classes = tuple(training_classes)
-        self.training_precisions = tuple(training_precisions)
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`OperatorBoost`, unfitted."""
-        return OperatorBoost(seed=seed)
-
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Rows of the training classes and precisions, of all devices."""
-        rows = _of_classes(kernel_measurements(bundle, catalog), self.training_classes)
-        wanted = self.training_precisions
-        kept = [not wanted or query.run.precision in wanted for query in rows.queries]
-        return rows.take(np.array(kept, dtype=np.bool_))
+        """Rows of all classes but recurrent layers, of all precisions and devices."""
+        return _of_classes(kernel_measurements(bundle, catalog), KERNELS_TO_TRAIN)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`unseen_device` and `unseen_generation`: trained on the rows of all other devices."""
@@ -95,6 +73,18 @@ class DeepBenchProtocols(DatasetProtocols):
         new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
         if new.any():
             yield from _tasks(rows.take(new), "unseen_device")
+
+
+class Fp32Convolutions(DeepBenchProtocols):
+    """Convolutions in fp32: training rows of `OperatorBoost`."""
+
+    part = "fp32_convolutions"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Convolutions and gradients of their inputs, in fp32, of all devices."""
+        rows = _of_classes(kernel_measurements(bundle, catalog), CONVOLUTIONS)
+        kept = [query.run.precision == "fp32" for query in rows.queries]
+        return rows.take(np.array(kept, dtype=np.bool_))
 
 
 def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:

@@ -18,8 +18,6 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.features.tables.bundles import neusight_graphs, neusight_kernels
-from forerun.models.operators.booster import OperatorBoost
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
@@ -40,10 +38,6 @@ class NeuSightProtocols(DatasetProtocols):
         }
     )
     joined = ("opgraphs",)
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`OperatorBoost`, unfitted."""
-        return OperatorBoost(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All operators of all devices; end-to-end rows are never training rows."""

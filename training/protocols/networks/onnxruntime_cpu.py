@@ -12,8 +12,6 @@ from forerun.data.query import Query
 from forerun.features.operators.costs import operator_cost
 from forerun.features.tables.onnxruntime_cpu import processor_measurements
 from forerun.models.prediction import Column
-from forerun.models.predictor import Predictor
-from forerun.models.processors.latency import CpuLatency
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 METRICS = ("latency_ms", "peak_memory_mib")
@@ -23,10 +21,6 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
     """Five folds by network; two threads, predicted from runs on one."""
 
     dataset = "onnxruntime_cpu"
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`CpuLatency`, unfitted."""
-        return CpuLatency()
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows."""

@@ -16,14 +16,13 @@ from forerun.models.networks.latency import NetworkLatency
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.training.protocols.networks.published_rows import published_measurements
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 
 class PublishedNetworksProtocols(DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
-    predictor_name = NetworkLatency.name
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.
@@ -41,15 +40,10 @@ class PublishedNetworksProtocols(DatasetProtocols):
         """One fold for each held-out family and chip; tasks of a protocol are pooled by name."""
         table = bundle.table("table")
         measured, kept = published_measurements(table, graphs_of(bundle), catalog)
-        place = np.full(len(table), -1)
-        place[kept] = np.arange(len(kept))
-        for split in PublishedNetworks().splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            train = place[split.train & (place >= 0)]
-            judged = place[split.judged & (place >= 0)]
-            if len(train) and len(judged):
-                tasks = list(_tasks(measured.take(judged), protocol))
-                yield Fold(protocol, measured.take(train), tasks)
+        for protocol, train, judged in split_rows(
+            PublishedNetworks().splits(bundle), measured, kept
+        ):
+            yield Fold(protocol, train, list(_tasks(judged, protocol)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -73,10 +67,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
     """Operator graphs of a bundle, by name; those of the package where the bundle has none."""
-    if bundle.has("graphs"):
-        return read_graphs(bundle.table("graphs"))
-    dataset = PublishedNetworks()
-    return read_graphs(dataset.tidy(dataset.packaged())["graphs"])
+    return read_graphs(PublishedNetworks().table_of(bundle, "graphs"))
 
 
 def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:

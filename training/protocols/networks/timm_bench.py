@@ -17,13 +17,10 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.tables.bundles import timm_graphs
-from forerun.models.graph_network.latency import GraphNetwork
-from forerun.models.networks.booster import NetworkBoost
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.networks.few_models import PROTOCOL as FEW_MODELS
 from forerun.training.protocols.networks.few_models import few_models_tasks
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted, split_rows
 
 OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
     {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
@@ -46,34 +43,18 @@ class TimmBenchProtocols(DatasetProtocols):
     optional = MappingProxyType({"bench": OPTIONAL})
     joined = ("graphs",)
 
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`NetworkBoost`, unfitted."""
-        return NetworkBoost(seed=seed)
-
-    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
-        """`NetworkBoost` and `GraphNetwork`, unfitted."""
-        return (self.predictor(seed), GraphNetwork(seed=seed))
-
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with an operator graph."""
         return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)[0]
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of a protocol are pooled by the names of their tasks."""
-        bench = bundle.table("bench")
-        measured, kept = network_measurements(bench, _graphs(bundle), catalog)
-        place = np.full(len(bench), -1)
-        place[kept] = np.arange(len(kept))
-        for split in TimmBench().splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            train = place[split.train & (place >= 0)]
-            judged = place[split.judged & (place >= 0)]
-            if len(train) and len(judged):
-                tasks = list(_tasks(measured.take(judged), protocol))
-                yield Fold(protocol, measured.take(train), tasks)
-                few = list(few_models_tasks(measured.take(judged)))
-                if protocol == "unseen_device" and few:
-                    yield Fold(FEW_MODELS, measured.take(train), few)
+        measured, kept = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
+        for protocol, train, judged in split_rows(TimmBench().splits(bundle), measured, kept):
+            yield Fold(protocol, train, list(_tasks(judged, protocol)))
+            few = list(few_models_tasks(judged))
+            if protocol == "unseen_device" and few:
+                yield Fold(FEW_MODELS, train, few)
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

@@ -21,9 +21,7 @@ from forerun.data.workload import (
     WeightFormat,
 )
 from forerun.features.serving_features import cycle_bound, outputs
-from forerun.models.predictor import Predictor
 from forerun.models.serving.features import generative, without_configuration
-from forerun.models.serving.power import ServingPower
 from forerun.training.protocols.power.mlenergy_facts import DIFFUSION_FACTS, LLM_FACTS
 from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
@@ -56,10 +54,6 @@ class MlEnergyProtocols(DatasetProtocols):
 
     dataset = "mlenergy"
     reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`ServingPower`, unfitted."""
-        return ServingPower(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs."""

@@ -122,6 +122,8 @@ def _measured(
 class ZeusNetworkPower(ZeusPowerCapProtocols):
     """Zeus's jobs as networks at the GPU's own limit: training rows of `OperatorPower`."""
 
+    part = "networks"
+
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Jobs of Zeus with a known network."""
         return zeus_networks(bundle.table(TRACE), catalog)
@@ -129,6 +131,8 @@ class ZeusNetworkPower(ZeusPowerCapProtocols):
 
 class DiffusionPower(MlEnergyProtocols):
     """Diffusion models that saturate one GPU: training rows of `OperatorPower`."""
+
+    part = "diffusion"
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Each model at its largest batch size on one GPU."""

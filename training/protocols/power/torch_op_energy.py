@@ -23,7 +23,6 @@ from forerun.features.tables.bundles import torch_op_energy_kernels
 from forerun.models.conformal.intervals import held_out_folds
 from forerun.models.power.operator_booster import fit_boosters, mean_boosted_w
 from forerun.models.power.operator_power import OperatorPower
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.power.power_networks import (
     diffusion_runs,
@@ -43,10 +42,6 @@ class TorchOpEnergyProtocols(DatasetProtocols):
 
     dataset = "torch_op_energy"
     reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`OperatorPower`, unfitted."""
-        return OperatorPower(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Operators with known shapes, forward and with their backward pass, and networks."""

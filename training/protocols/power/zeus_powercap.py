@@ -13,9 +13,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.power.training_jobs import PowerCap
 from forerun.models.power.training_jobs_law import SUITE
-from forerun.models.predictor import Predictor
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 from forerun.training.scores.choices import Alternatives
 
@@ -36,10 +34,6 @@ class ZeusPowerCapProtocols(DatasetProtocols):
 
     dataset = "zeus_powercap"
     reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """`PowerCap`, unfitted."""
-        return PowerCap(seed=seed)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of the trace."""

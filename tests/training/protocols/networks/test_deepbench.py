@@ -8,15 +8,16 @@ from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.device import DeviceCatalog
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
+from forerun.models.catalog import PREDICTORS
 from forerun.models.router import Router
 from forerun.training.evaluation.evaluate import evaluate
 from forerun.training.protocols.networks.deepbench import (
     CONVOLUTIONS,
     DeepBenchProtocols,
+    Fp32Convolutions,
     kernel_measurements,
     unanswerable,
 )
-from forerun.training.release.fit import RECIPES
 from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
@@ -106,25 +107,18 @@ def test_training_devices_are_left_out_of_a_folder(bundle):
     assert {task.device for task in tasks} == {"gtx-titan-x"}
 
 
-def test_only_the_training_classes_train_the_predictors_in_use(bundle):
-    rows = DeepBenchProtocols(CONVOLUTIONS).training_rows(bundle, CATALOG)
-    assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
-    assert (
-        "recurrent"
-        not in DeepBenchProtocols().training_rows(bundle, CATALOG).groups["kernel_class"]
-    )
+def test_recurrent_layers_never_train_a_predictor(bundle):
+    rows = DeepBenchProtocols().training_rows(bundle, CATALOG)
+    assert set(rows.groups["kernel_class"]) == {"gemm", *CONVOLUTIONS}
 
 
 def test_convolutions_train_operators_together_with_neusight():
-    (recipe,) = [recipe for recipe in RECIPES if recipe.predictor.name == "operator_boost"]
-    first, second = recipe.all_protocols
-    assert (first.dataset, second.dataset) == ("neusight", "deepbench")
-    assert isinstance(second, DeepBenchProtocols)
-    assert (second.training_classes, second.training_precisions) == (CONVOLUTIONS, ("fp32",))
+    assert PREDICTORS["operator_boost"].trained_on == (("neusight", Fp32Convolutions().source),)
 
 
-def test_only_the_training_precisions_train_the_predictors_in_use(bundle):
-    rows = DeepBenchProtocols(training_precisions=("fp32",)).training_rows(bundle, CATALOG)
+def test_only_convolutions_in_fp32_train_the_predictors_in_use(bundle):
+    rows = Fp32Convolutions().training_rows(bundle, CATALOG)
+    assert set(rows.groups["kernel_class"]) == set(CONVOLUTIONS)
     assert {query.run.precision for query in rows.queries} == {"fp32"}
     every = DeepBenchProtocols().training_rows(bundle, CATALOG)
     assert {query.run.precision for query in every.queries} == {"fp32", "fp16"}

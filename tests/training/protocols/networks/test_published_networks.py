@@ -184,6 +184,5 @@ def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypat
 
 
 def test_the_name_known_without_loading_is_the_predictors():
-    assert (
-        PublishedNetworksProtocols().predictor().name == PublishedNetworksProtocols.predictor_name
-    )
+    dataset_protocols = PublishedNetworksProtocols()
+    assert dataset_protocols.predictor().name == dataset_protocols.predictor_names[0]

@@ -20,7 +20,7 @@ from forerun.training.protocols.power.torch_op_energy import (
     TorchOpEnergyProtocols,
     trained_operators,
 )
-from forerun.training.release.fit import RECIPES
+from forerun.training.release.fit import recipes
 
 CATALOG = DeviceCatalog.load()
 PROTOCOLS = TorchOpEnergyProtocols()
@@ -139,8 +139,8 @@ def test_every_job_has_a_graph():
 
 
 def test_three_datasets_train_the_predictor_of_power(reference):
-    recipe = next(c for c in RECIPES if c.predictor.name == "operator_power")
-    assert [type(e) for e in recipe.others] == [ZeusNetworkPower, DiffusionPower]
+    (recipe,) = [recipe for recipe in recipes() if recipe.predictor == "operator_power"]
+    assert [type(e) for e in recipe.all_protocols[1:]] == [ZeusNetworkPower, DiffusionPower]
     queries = []
     for one in recipe.all_protocols:
         rows = one.training_rows(Bundle.open(reference / one.dataset, one.dataset), CATALOG)
