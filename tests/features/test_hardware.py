@@ -142,3 +142,18 @@ def test_a_sheet_is_not_taken_for_less_because_no_kernel_reaches_its_figures(ask
         found = embedding(BOX, Measurements(boxed, {"latency_ms": times}))
         residuals.append((found.mean - sheet_vector(device))[figures])
     np.testing.assert_allclose(np.mean(residuals, axis=0), 0.0, atol=0.08)
+
+
+def test_products_of_half_precision_tell_the_peak_of_matrix_units():
+    """All figures of a V100 but that of its tensor cores, and six large products."""
+    v100 = CATALOG.get("v100-pcie-32gb")
+    bare = v100.model_copy(update={"peak_tflops": {"fp32": 14.0}})
+    products = [Operator("matmul", "bmm", ((8, n, n), (8, n, n)), ((8, n, n),)) for n in SIZES[3:]]
+    queries = [Query(Kernel(op, "fp16"), v100) for op in products]
+    bound = Roofline().predict(queries).values["latency_ms"]
+    rows = Measurements(
+        [replace(q, device=bare) for q in queries], {"latency_ms": 1.25 * bound + 0.018}
+    )
+    before, after = (embedding(bare, m).figure("half_tflops") for m in (None, rows))
+    assert abs(np.log(after[0] / 112)) < 0.4
+    assert after[2] / after[1] < before[2] / before[1]

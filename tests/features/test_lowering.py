@@ -20,6 +20,7 @@ from forerun.features.lowering.kernel_kinds import (
     product_kind,
     row_kind,
 )
+from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.operators.kinds import KINDS, OPERATOR_CLASSES
 
 IMAGE = (1, 3, 32, 32)
@@ -469,3 +470,102 @@ def test_a_tile_has_128_columns_as_that_of_the_largest_kernels_of_cublas(columns
     kernels = kernels_of(net, precision="fp16")
     product = int(np.flatnonzero(kernels.is_product)[0])
     assert kernels.tiles_across[product] == tiles
+
+
+@pytest.mark.parametrize(("stored", "read"), [(0, 512 * 256), (512 * 256 + 256, 512 * 256 + 256)])
+def test_a_dense_layer_reads_its_weights_wherever_they_are_stored(stored: int, read: int) -> None:
+    """Tied weights belong to another layer and are read all the same; a bias is read too."""
+    dense = op("linear", ((64, 512),), (64, 256), (), stored)
+    found = kernels_of(graph(dense), precision="fp16")
+    assert found.fixed_traffic.tolist() == [2.0 * read]
+    assert found.traffic.tolist() == [2.0 * (64 * 512 + 64 * 256)]
+    assert found.work.tolist() == [2.0 * 64 * 512 * 256]
+
+
+def kernel_of_convolution(
+    channels: int, outputs: int, window: int, stride: int, groups: int = 1
+) -> str:
+    reads, writes = (1, channels, 64, 64), (1, outputs, 64 // stride, 64 // stride)
+    weights = outputs * channels // groups * window**2
+    layer = op(
+        "conv", (reads,), writes, (), weights,
+        kernel=(window, window), stride=(stride, stride), groups=groups,
+    )  # fmt: skip
+    return names(kernels_of(graph(layer), precision="fp16"))[0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        ((3, 64, 7, 2), "stem_conv/0/0"),
+        ((4, 96, 16, 16), "stem_conv/1/1"),
+        ((5, 64, 7, 2), "strided_conv/1/1/1"),
+        ((64, 64, 3, 1), "conv/2/1/0"),
+        ((256, 512, 1, 1), "conv1x1/2/2/0"),
+        ((256, 512, 1, 2), "conv1x1/2/2/0"),
+        ((32, 32, 5, 1, 32), "depthwise_conv/5/0"),
+        ((32, 32, 3, 2, 32), "depthwise_conv/3/1"),
+        ((32, 32, 11, 1, 32), "depthwise_conv/9/0"),
+        ((64, 64, 3, 1, 4), "grouped_conv/2/1"),
+        ((64, 64, 1, 1, 2), "grouped_conv/3/0"),
+    ],
+)
+def test_convolutions_by_what_their_libraries_have_kernels_for(
+    layer: tuple[int, ...], kind: str
+) -> None:
+    """Of images (at most four channels), of one pixel, of steps, of groups, of single channels."""
+    assert kernel_of_convolution(*layer) == kind
+
+
+def test_products_that_tensor_cores_cannot_load_whole_are_kinds_of_their_own() -> None:
+    """Sides that do not divide by 8: cuBLAS needs 16 bytes, 8 values of half precision."""
+    assert [product_kind("linear", n, k)[-1] for n, k in ((64, 64), (65, 64), (64, 65))] == [
+        "0",
+        "1",
+        "1",
+    ]
+
+
+def test_a_product_view_is_aligned_where_both_sides_are() -> None:
+    net = graph(
+        *(op("linear", ((4, k),), (4, n), (), n * k) for n, k in ((64, 64), (72, 64), (72, 65)))
+    )
+    is_product, eight, sixty_four, *sides = kernels_of(net, precision="fp16").product_views
+    assert is_product.tolist() == [1.0, 1.0, 1.0]
+    assert eight.tolist() == [1.0, 1.0, 0.0]
+    assert sixty_four.tolist() == [1.0, 0.0, 0.0]
+    np.testing.assert_allclose(sides[0], np.log([64, 64, 65]))
+    np.testing.assert_allclose(sides[1], np.log([64, 72, 72]))
+
+
+def test_totals_of_kinds_are_sums_over_their_kernels() -> None:
+    found = kernels_of(small_net(), precision="fp16")
+    totals = found.totals
+    for name in ("work", "traffic", "fixed_work", "fixed_traffic"):
+        assert getattr(totals, name).sum() == pytest.approx(getattr(found, name).sum())
+    assert totals.launches.sum() == found.launches
+    conv = KERNEL_CODE[names(found)[3]]
+    assert totals.work[conv] == found.work[found.kind == conv].sum()
+    assert [KERNEL_KINDS[code].name for code in np.flatnonzero(totals.tensor)] == sorted(
+        {name for name, tensor in zip(names(found), found.tensor, strict=True) if tensor},
+        key=lambda name: KERNEL_CODE[name],
+    )
+    assert found.is_conv.tolist() == [
+        found_.startswith(("conv", "stem")) for found_ in names(found)
+    ]
+
+
+def test_gelu_with_its_half_on_the_input_is_one_operator() -> None:
+    """The half may stand on x beside the chain instead of at its end."""
+    ops = chain(
+        ("relu", (), 0), ("div", (0,), 0), ("erf", (1,), 0), ("add", (2,), 0),
+        ("mul", (0,), 0), ("mul", (4, 3), 0), ("tanh", (5,), 0),
+    )  # fmt: skip
+    found = recomposed(graph(*ops, source="onnx"))
+    assert [o.attributes["function"] for o in found.operators] == ["relu", "gelu", "tanh"]
+
+
+def test_a_launch_of_which_nothing_is_said_does_nothing_once() -> None:
+    bare = Launch(KERNEL_CODE["relu"])
+    assert bare[1:] == (0.0,) * 8 + (False, 1.0)
+    assert launch("relu") == bare

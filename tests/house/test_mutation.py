@@ -67,10 +67,35 @@ def test_large_numbers_change_by_half_and_functions_become_their_opposite(tree):
     assert "return min(100 * part / whole, least or 0)" in found
 
 
+def test_a_default_seed_promises_nothing(tree):
+    (tree / "models/toy.py").write_text(
+        "seed: int = 7\n\ndef f(seed=8, at=9):\n    return seed + 1"
+    )
+    found = {mutant.after((tree / "models/toy.py").read_text())
+             for mutant in mutants_of(tree, "models/toy.py")}  # fmt: skip
+    assert "def f(seed=8, at= 10):" in found
+    assert not {"seed: int =  8", "def f(seed= 9, at=9):"} & {one.strip() for one in found}
+    assert not any(one.startswith("seed: int") for one in found)
+
+
 def test_the_nearest_tests_are_the_mirror_and_direct_importers_of_the_same_floor(tree):
     expected = ["tests/models/test_toy.py", "tests/models/test_other.py"]
     assert nearest_tests(tree, "models/toy.py") == expected
     assert nearest_tests(tree, "models/user.py") == ["tests/models/test_toy.py"]
+
+
+def test_where_only_the_mirror_tests_a_file_those_of_its_room_that_come_next_do_too(tree):
+    (tree / "tests/models/test_user.py").write_text("from forerun.models import user")
+    for name in ("test_toy.py", "test_other.py"):
+        (tree / "tests/models" / name).write_text("")
+    expected = ["tests/models/test_toy.py", "tests/models/test_user.py"]
+    assert nearest_tests(tree, "models/toy.py") == expected
+
+
+def test_a_name_that_a_package_passes_on_is_imported_from_its_module(tree):
+    (tree / "models/__init__.py").write_text("from forerun.models.toy import share")
+    (tree / "tests/models/test_other.py").write_text("from forerun.models import share")
+    assert "tests/models/test_other.py" in nearest_tests(tree, "models/toy.py")
 
 
 def test_every_file_of_numerical_code_has_a_nearest_test():

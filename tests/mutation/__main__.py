@@ -12,7 +12,7 @@ from tests.conftest import REPOSITORY
 from tests.mutation.journal import JOURNAL, Journal, key_of
 from tests.mutation.mutants import draw, files
 from tests.mutation.nearest import nearest_tests
-from tests.mutation.trial import SURVIVED, Trials, copy_of_tree
+from tests.mutation.trial import KILLED, SURVIVED, TIMEOUT, Trials, copy_of_tree
 
 
 def arguments():
@@ -54,16 +54,17 @@ def try_all(mutants, journal, given):
     """Try those mutants of which the journal knows no outcome."""
 
     def try_one(mutant):
-        tests = [*nearest_tests(REPOSITORY, mutant.path), *given.also]
-        key = key_of(REPOSITORY, mutant, tests)
-        if journal.get(key) is not None:
-            return
         free = queue.get()
         try:
+            # The texts that are tried are those of the copy: the tree may be edited meanwhile.
+            tests = [*nearest_tests(free.tree, mutant.path), *given.also]
+            key = key_of(free.tree, mutant, tests)
+            if journal.get(key) is not None:
+                return
             outcome = free.outcome(mutant, tests)
+            after = mutant.after((free.tree / mutant.path).read_text())
         finally:
             queue.put(free)
-        after = mutant.after((REPOSITORY / mutant.path).read_text())
         journal.add(key, mutant, outcome, after, tests)
         print(f"{outcome:9}{mutant.path}:{mutant.line}  {mutant.before}  ->  {after}", flush=True)
 
@@ -84,7 +85,8 @@ def report(mutants, journal, given):
         print(f"  {mutant.path}:{mutant.line}  {mutant.before}  ->  {after}")
     counts = {name: len(found) for name, found in outcomes.items()}
     # Who never ends is noticed as well.
-    share = 1 - counts.get(SURVIVED, 0) / len(mutants) if mutants else 1.0
+    noticed = counts.get(KILLED, 0) + counts.get(TIMEOUT, 0)
+    share = noticed / len(mutants) if mutants else 1.0
     listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     print(f"\n{len(mutants)} mutants: {listed or 'none'}; {share:.0%} noticed")
     return int(share < given.least)

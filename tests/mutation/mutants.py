@@ -131,9 +131,17 @@ def _is_numerical(node):
     parent = node.parent
     if node.search_ancestor(*NOT_NUMERICAL) is not None:
         return False
+    if node.type == "number" and _names_a_seed(node):
+        return False
     if node.type == "keyword" and parent.type == "argument":
         return parent.children[0].get_code().strip() not in ("strict", "frozen", "slots")
     return not (node.type == "if_stmt" and "TYPE_CHECKING" in node.children[1].get_code())
+
+
+def _names_a_seed(number):
+    """Whether a number is what a field or an argument called `seed` has by default."""
+    whole = number.search_ancestor("param", "expr_stmt")
+    return whole is not None and whole.get_first_leaf().value == "seed"
 
 
 def _compiles(root, mutant):

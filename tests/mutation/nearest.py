@@ -10,8 +10,9 @@ FOLDERS = ("data", "features", "models", "training", "service", "tests")
 def nearest_tests(root, path):
     """The test file that mirrors a file of code, and those that import it directly.
 
-    Where there is none, those of the modules that import it, and so on. Of several only those of
-    its own floor count, where there are any.
+    Where there is none, those of the modules that import it, and so on; where the mirror is the
+    only one, those of the same room that come next, too. Of several only those of its own floor
+    count, where there are any.
 
     Args:
         root: of the repository.
@@ -21,17 +22,19 @@ def nearest_tests(root, path):
         Test files from the root, the mirror first, then those of the same folder.
     """
     importers, mirror = _importers(str(root)), _mirror(_module(path))
-    folder, floor = str(Path(mirror).parent), f"tests/{Path(path).parts[0]}/"
+    folder, floor = f"{Path(mirror).parent}/", f"tests/{Path(path).parts[0]}/"
     layer = seen = {_module(path)}
+    tests = set()
     while layer:
         mirrors = {found for module in layer if (Path(root) / (found := _mirror(module))).is_file()}
         layer = {by for module in layer for by in importers.get(module, ())} - seen
         seen = seen | layer
-        tests = mirrors | {f"{module.replace('.', '/')}.py" for module in layer if _is_test(module)}
-        if tests:
-            near = {test for test in tests if test.startswith(floor)} or tests
-            return sorted(near, key=lambda t: (t != mirror, not t.startswith(folder), t))
-    return []
+        found = mirrors | {f"{module.replace('.', '/')}.py" for module in layer if _is_test(module)}
+        near = {test for test in found if test.startswith(folder if tests else floor)}
+        tests |= near or (set() if tests else found)
+        if tests - {mirror}:
+            break
+    return sorted(tests, key=lambda test: (test != mirror, not test.startswith(folder), test))
 
 
 def _mirror(module):
@@ -52,14 +55,28 @@ def _is_test(module):
 
 @cache
 def _importers(root):
-    """For each module the modules that import it, inside functions too."""
+    """For each module the modules that import it, inside functions too.
+
+    Who imports a name from a package imports the module that the package has it from.
+    """
+    paths = [path for folder in FOLDERS for path in sorted((Path(root) / folder).rglob("*.py"))]
+    trees = {path.relative_to(root): ast.parse(path.read_text()) for path in paths}
+    origins = {}
+    for path, tree in trees.items():
+        if path.name == "__init__.py":
+            origins |= {f"{_module(path)}.{name}": module for module, name in _names(tree)}
     found = {}
-    for folder in FOLDERS:
-        for path in sorted((Path(root) / folder).rglob("*.py")):
-            importer = _module(path.relative_to(root))
-            for name in _imported(ast.parse(path.read_text())):
-                found.setdefault(name, set()).add(importer)
+    for path, tree in trees.items():
+        for name in _imported(tree):
+            found.setdefault(origins.get(name, name), set()).add(_module(path))
     return found
+
+
+def _names(tree):
+    """Modules, and the names that are imported from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.asname or alias.name) for alias in node.names)
 
 
 def _imported(tree):

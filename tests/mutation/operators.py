@@ -1,5 +1,6 @@
 """The kinds of changes: those of cosmic-ray that concern arithmetic, and two of our own."""
 
+import ast
 import re
 
 import parso
@@ -39,11 +40,9 @@ class ReplaceNumber(NumberReplacer):
     """One more or one less; a large number is doubled or halved."""
 
     def mutate(self, node, index):
-        value = float(node.value) if "." in node.value or "e" in node.value.lower() else None
-        if value is None or abs(value) < LARGE:
-            if value is not None or int(node.value, 0) < LARGE:
-                return super().mutate(node, index)
-            value = int(node.value, 0)
+        value = ast.literal_eval(node.value)
+        if abs(value) < LARGE:
+            return super().mutate(node, index)
         changed = value * 2 if index == 0 else value // 2
         return parso.python.tree.Number(f"{node.prefix}{changed!r}", node.start_pos)
 

@@ -12,6 +12,7 @@ from forerun.features.hls.directives import (
     coordinates,
     design_row,
     directed_loops,
+    log_share,
 )
 from tests.programs import nested
 
@@ -73,3 +74,103 @@ def test_copies_and_pipelines_shorten_the_bound_on_cycles():
 
 def test_directives_for_places_that_are_not_there_change_nothing():
     assert design_row(design(PARA__L7=4)) == design_row(design())
+
+
+@pytest.mark.parametrize(
+    ("timing", "inner"),
+    [
+        ("", (7 + 6 + 2 + 1 + 1) + 8 * 3 + 7 * 5),
+        ("_summed", 60 + 8 * 3 + 7 * 12),
+        ("_free", 20 + 8 * 3 + 7),
+    ],
+)
+def test_cycles_of_a_sum_in_eight_copies_by_hand(timing, inner):
+    """Sums of 64 numbers in 8 copies: a pipeline to fill, a tree of three levels, 7 steps more.
+
+    Filling takes an addition (7), a product (6), a load (2), an index and a comparison (1 each).
+    """
+    found = feature(design(PIPE__L0="off", PARA__L1=8), f"log_cycles{timing}")
+    assert 2**found == pytest.approx(16 * (inner + 5))
+
+
+def test_a_flattened_loop_is_one_pipeline_with_a_tree_inside():
+    """Its own index and comparison (2), the body (17) and six levels of additions (42)."""
+    own = 2
+    found = feature(design(PIPE__L0="flatten"), "log_cycles")
+    assert 2**found == pytest.approx(own + 17 + 7 * 6 + (16 - 1), rel=0.05)
+
+
+def test_copies_of_both_loops_by_hand():
+    one = design(PIPE__L0="off", PARA__L0=4, PARA__L1=8, TILE__L0=2)
+    expected = {
+        "log_steps": np.log2(4 * 8),
+        "copies_most": np.log2(32),
+        "copies_sum": np.log2(32),
+        "para": np.log2(32),
+        "para_outer": np.log2(4),
+        "tiles": 1.0,
+        "leaves": 1.0,
+        "loops": 2.0,
+        "depth": 1.0,
+        "unrolled": 0.0,
+        "busiest_copies_0": 3.0,
+        "busiest_copies_1": 2.0,
+        "busiest_copies_2": -1.0,
+        "busiest_copies_3": -1.0,
+        "busiest_trips_0": 6.0,
+        "busiest_trips_1": 4.0,
+        "busiest_tile_1": 1.0,
+        "busiest_ragged_0": 0.0,
+        "busiest_ragged_2": -1.0,
+        "busiest_near_copies": 3.0,
+        "busiest_work": 10.0,
+        "busiest_operations": 5.0,
+        "busiest_flat": 0.0,
+        "total_fmul": np.log2(1 + 1024),
+        "static_fmul": 1.0,
+        "arrays": 1.0,
+        "elements": np.log2(1 + 64),
+    }
+    assert {name: feature(one, name) for name in expected} == pytest.approx(expected)
+
+
+def test_remainders_are_copies_without_work():
+    """64 iterations in 5 copies are 13 steps, of which the last has one iteration too few."""
+    one = design(PIPE__L0="off", PARA__L1=5)
+    assert 2 ** feature(one, "log_steps") == pytest.approx(16 * 13)
+    assert feature(one, "busiest_ragged_0") == pytest.approx(13 * 5 / 64 - 1)
+    place = dict(zip(PLACE_COLUMNS, coordinates(one)[len(PLACE_COLUMNS) :], strict=True))
+    assert place["copies"] == pytest.approx(np.log2(5))
+    assert (place["several"], place["all"], place["ragged"]) == (1.0, 0.0, 1.0)
+    whole = coordinates(design(PARA__L1=64))[len(PLACE_COLUMNS) :]
+    assert dict(zip(PLACE_COLUMNS, whole, strict=True))["all"] == 1.0
+
+
+def test_places_weigh_as_the_work_inside_their_loop():
+    """The outer loop runs 16 times, the inner one 1,024 times: 4 of 10 in logarithms."""
+    both = coordinates(design(PARA__L0=4, PARA__L1=4))
+    outer, inner = both[0], both[len(PLACE_COLUMNS)]
+    assert outer / inner == pytest.approx(4 / 10)
+
+
+def test_a_flattened_loop_has_levels_of_its_own():
+    flat = design(PIPE__L0="flatten")
+    expected = {
+        "unrolled": 1.0,
+        "busiest_flat": 2.0,
+        "busiest_copies_0": -1.0,
+        "busiest_near_copies": 6.0,
+        "pipes_flatten": 1.0,
+        "busiest_pipe_1": 2.0,
+        "log_steps": 4.0,
+        "para": 0.0,
+    }
+    assert {name: feature(flat, name) for name in expected} == pytest.approx(expected)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_share_of_the_chip_is_seen_from_a_thousandth_up(one, other):
+    small, large = sorted((one, other))
+    assert log_share(small) <= log_share(large)
+    assert 2 ** log_share(0.0) == pytest.approx(1e-3)
+    assert 2 ** log_share(large) == pytest.approx(large, abs=1.1e-3)

@@ -1,5 +1,7 @@
 """What a compiled step keeps: what fused operators start from, and operands of products."""
 
+from dataclasses import replace
+
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
@@ -62,6 +64,19 @@ def test_a_gated_layer_keeps_what_was_counted_by_hand():
     assert kept_bytes(graph, COMPILED) == compiled
     # In eager mode silu's result is kept as well; the sum is what gelu keeps.
     assert kept_bytes(graph, EAGER) == compiled + 256 * tokens * TOKEN_BYTES
+
+
+@pytest.mark.parametrize("how", [COMPILED, EAGER], ids=["compiled", "eager"])
+def test_an_operator_that_repeats_keeps_its_statistics_as_often(how):
+    """A mean and a deviation of four bytes for each of 8 tokens, three times in place of once."""
+    graph = gated()
+    norm = replace(graph.operators[1], repeat=3)
+    thrice = replace(graph, operators=(graph.operators[0], norm, *graph.operators[2:]))
+    grown = 2 * 8 * 64 * TOKEN_BYTES
+    assert kept_bytes(thrice, how) - kept_bytes(graph, how) in (
+        2 * 2 * 8 * 4,
+        2 * 2 * 8 * 4 + grown,
+    )
 
 
 def test_fused_operators_start_from_products_and_sums():

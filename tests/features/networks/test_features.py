@@ -8,7 +8,8 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.lowering import Kernels, lower, lowering_mode
-from forerun.features.lowering.kernel_kinds import KERNEL_CLASSES
+from forerun.features.lowering.kernel_kinds import KERNEL_CLASSES, KERNEL_CODE
+from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.networks.features import (
     DEVICE_RATIOS,
     NETWORK_FEATURES,
@@ -132,3 +133,73 @@ def test_quantiles_of_intensity_are_of_time_and_stop_where_kernels_only_move_byt
     found = _intensities(compute, memory, np.array([0.3, 0.4, 0.3]))
     # 40 % of the time at the floor, 30 % balanced, 30 % with four times as much arithmetic.
     np.testing.assert_allclose(found, [-6.0, -6.0, 0.0, np.log(4.0), np.log(4.0)], atol=1e-6)
+
+
+def two_kernels() -> Kernels:
+    """A sample: a product of 256 x 384 x 192, and a function on 1 MB; batch sizes as they are."""
+    product = Launch(
+        KERNEL_CODE["linear/1/2/0"], work=2.0 * 256 * 384 * 192, traffic=3e5, fixed_traffic=2e5,
+        m=256.0, n=384.0, k=192.0, groups=1.0, tensor=True,
+    )  # fmt: skip
+    return Kernels.of((product, launch("relu", 1e6, repeat=3.0)), 1.0, 5e5, 0)
+
+
+def test_features_of_two_kernels_by_hand() -> None:
+    """At batch 1 both are bound by memory: 0.5 and 3 MB at 1 TB/s."""
+    values, seconds = row(1, found=two_kernels())
+    assert seconds == pytest.approx(3.5e-6)
+    product_s = 2 * 256 * 384 * 192 / 100e12
+    tiles = 2 * 3
+    expected = {
+        "log_batch": 0.0,
+        "log_launch_over_roofline": np.log(4 * 5e-6 / 3.5e-6),
+        "log_launches": np.log(4),
+        "compute_bound_share": 0.0,
+        "fusible_share": 0.5 / 3.5,
+        "in_l2_share": 1.0,
+        "wave_fill": tiles / 100,
+        "aligned_8": 1.0,
+        "aligned_64": 1.0,
+        "share_linear": 0.5 / 3.5,
+        "share_elementwise": 3 / 3.5,
+        "log_intensity_q90": np.log(product_s / 0.5e-6),
+    }
+    found = {name: values[name] for name in expected if name in values}
+    assert len(found) >= 10
+    assert found == pytest.approx({name: expected[name] for name in found}, rel=1e-3)
+
+
+def test_a_large_batch_makes_the_product_compute_bound_and_leaves_the_cache() -> None:
+    values, seconds = row(1010, found=two_kernels())
+    product_s = 1010 * 2 * 256 * 384 * 192 / 100e12
+    assert seconds == pytest.approx(product_s + 3.03e-3, rel=1e-6)
+    assert values["compute_bound_share"] == pytest.approx(product_s / seconds)
+    assert values["in_l2_share"] == 0.0
+    waves = 2020 * 3 / 100
+    assert values["wave_fill"] == pytest.approx(waves / np.ceil(waves), rel=1e-3)
+
+
+def test_missing_units_and_clock_are_those_of_a_usual_gpu() -> None:
+    """20 TFLOP/s of fp32, 256 operations a unit and cycle: near 52 units at 1.5 GHz."""
+    bare = Device(
+        name="bare", vendor="nobody", kind="gpu", memory_bandwidth_gbs=1000,
+        peak_tflops={"fp32": 20, "fp16": 80},
+    )  # fmt: skip
+    chip = chip_of(bare, "amp")
+    gpus = [d for d in DeviceCatalog.load() if d.kind == "gpu" and d.l2_mib and d.compute_units]
+    assert chip.units == pytest.approx(20e12 / 1.5e9 / 256, rel=0.2)
+    cache = np.median([d.l2_mib * 2**20 / d.compute_units for d in gpus])
+    assert chip.l2_bytes / chip.units == pytest.approx(cache, rel=0.3)
+    assert chip.bandwidth == 1e12
+    assert (chip.vector, chip.is_cpu) == (20e12, False)
+    assert np.exp(device_ratios(chip)[:2]) == pytest.approx(
+        [chip.matrix / 1e12, chip.matrix / 20e12]
+    )
+
+
+def test_convolutions_of_fp32_runs_use_tf32_where_there_is_one() -> None:
+    """As PyTorch's `cudnn.allow_tf32`: 156 of 19.5 TFLOP/s on an A100, of which 75 % last."""
+    a100, v100 = (DeviceCatalog.load().get(n) for n in ("a100-sxm-80gb", "v100-pcie-32gb"))
+    assert chip_of(a100, "fp32").conv == pytest.approx(0.75 * 156e12)
+    assert chip_of(a100, "fp32").matrix == pytest.approx(19.5e12)
+    assert chip_of(v100, "fp32").conv == chip_of(v100, "fp32").matrix

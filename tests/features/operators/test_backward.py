@@ -31,6 +31,15 @@ def test_other_operators_read_once_more_what_forward_saved():
     step = training_table(OperatorTable.of([RELU]))
     assert len(step) == 2
     assert step.in_elements[1] == 2 * 8 * 32
+    assert step.out_elements[1] == 8 * 32
+    assert step.operands.tolist() == [1, 2], "the gradient and what was saved"
+
+
+def test_the_second_operand_of_a_batched_product_has_a_gradient_of_its_shape():
+    """2 x 8 x 16 times 2 x 16 x 4."""
+    step = training_table(OperatorTable.of([MATMUL]))
+    assert step.out_elements.tolist() == [2 * 8 * 4, 2 * 8 * 16, 2 * 16 * 4]
+    assert step.in_elements[1:].tolist() == [2 * (8 * 4 + 16 * 4), 2 * (8 * 16 + 8 * 4)]
 
 
 def test_the_optimizer_touches_every_weight_and_no_batch():

@@ -5,10 +5,18 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
-from forerun.features.operators.features import FEATURES, operator_features
+from forerun.features.operators.features import (
+    DEVICE_RATIOS,
+    FEATURES,
+    SHORTEST_KERNEL_MS,
+    assumed,
+    device_ratios,
+    operator_features,
+)
 from forerun.features.operators.table import OperatorTable
 
-A100 = DeviceCatalog.load().get("a100-sxm-80gb")
+CATALOG = DeviceCatalog.load()
+A100 = CATALOG.get("a100-sxm-80gb")
 
 
 def feature(kind: str, width: int, name: str, rows: int = 4096) -> float:
@@ -45,3 +53,99 @@ def test_a_tile_also_reads_its_borders() -> None:
     matrix = operator_features(OperatorTable.of([product]), A100, "fp16", "linear").matrix
     best = matrix[0, FEATURES["linear"].index("log_best_tile")]
     assert np.exp(best) == pytest.approx(1 + 16 / 128 + 16 / 128)
+
+
+def product_features(m: int, n: int, k: int, family: str = "linear") -> dict[str, float]:
+    """Features of one product of half precision on an A100, by name."""
+    product = Operator("linear", "aten.mm", ((m, k),), ((m, n),), n * k)
+    found = operator_features(OperatorTable.of([product]), A100, "fp16", family)
+    named = dict(zip(FEATURES[family], found.matrix[0].tolist(), strict=True))
+    return named | {"base_ms": found.base_ms[0], "power_ms": found.power_ms[0]}
+
+
+def test_features_of_a_product_by_hand() -> None:
+    """200 x 96 x 320 in tiles of 128 x 64: 2 x 2 of them on 108 units, a part of it idle."""
+    found = product_features(200, 96, 320)
+    moved, flops = 2 * (200 * 320 + 200 * 96 + 320 * 96), 2 * 200 * 96 * 320
+    expected = {
+        "fill_128x64": 4 / 108,
+        "pad_128x64": 200 * 96 / (4 * 128 * 64),
+        "waves_64x64": np.log(8 / 108),
+        "log_bytes_over_l2": np.log(moved / (40 * 2**20)),
+        "log_intensity_over_ridge": np.log(flops / moved / (312e12 / A100.bandwidth_gbs / 1e9)),
+        "log_aspect": np.log(200 / 96),
+        "log_depth": np.log(320 * 320 / (200 * 96)),
+        "log_flops_per_unit": np.log(flops / 108 / 1e6),
+        "log_weight_over_l2": np.log(2 * 96 * 320 / (40 * 2**20)),
+        "log_batch": 0.0,
+        "log_m": np.log(200),
+        "log_n": np.log(96),
+        "log_k": np.log(320),
+        "is_linear": 1.0,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_alignment_counts_the_powers_of_two_that_divide_a_side() -> None:
+    """200 = 2^3 x 25, 96 = 2^5 x 3, 256 by all up to 128."""
+    found = product_features(200, 96, 256)
+    assert [found[f"align_{side}"] for side in "mnk"] == [3.0, 5.0, 7.0]
+
+
+def test_a_large_aligned_product_takes_its_arithmetic_and_one_launch() -> None:
+    """64 full waves of 256 x 128: borders cost 16/256 + 16/128 more than the peak."""
+    found = product_features(108 * 256, 64 * 128, 4096)
+    peak_ms = 2 * 108 * 256 * 64 * 128 * 4096 / 312e12 * 1e3
+    assert found["base_ms"] == pytest.approx(peak_ms * (1 + 16 / 256 + 16 / 128), rel=0.01)
+    tiny_ms = product_features(1, 1, 1)["base_ms"]
+    assert SHORTEST_KERNEL_MS < tiny_ms < 0.03, "a launch between two events takes 5 to 30 us"
+    assert found["power_ms"] >= peak_ms
+
+
+@pytest.mark.parametrize("name", ["rtx-3090", "rtx-4090", "rtx-3070", "rtx-4070"])
+def test_missing_units_are_estimated_as_published(name: str) -> None:
+    """256 fp32 operations a unit and clock, as all GeForce since Ampere do."""
+    device = CATALOG.get(name)
+    bare = device.model_copy(update={"compute_units": None})
+    assert assumed(bare) == ("compute_units",)
+    assert device_ratios(bare, "fp16") == pytest.approx(device_ratios(device, "fp16"), abs=0.03)
+
+
+def test_missing_clock_and_cache_are_those_of_a_usual_gpu() -> None:
+    """The figures that stand in are near the medians of the catalogue's GPUs."""
+    gpus = [d for d in CATALOG if d.kind == "gpu" and d.l2_mib and d.compute_units]
+    cache = np.median([d.l2_mib * 2**20 / d.compute_units for d in gpus])
+    clock_hz = np.median([d.boost_clock_mhz * 1e6 for d in gpus if d.boost_clock_mhz])
+    bare = A100.model_copy(update={"l2_mib": None, "boost_clock_mhz": None})
+    found = dict(zip(DEVICE_RATIOS, np.exp(device_ratios(bare, "fp16")), strict=True))
+    assert found["log_l2_per_unit"] == pytest.approx(cache, rel=0.3)
+    assumed_clock_hz = A100.bandwidth_gbs * 1e9 / found["log_bytes_per_clock_unit"] / 108
+    assert assumed_clock_hz == pytest.approx(clock_hz, rel=0.3)
+    assert found["log_ridge"] == pytest.approx(312e12 / (A100.bandwidth_gbs * 1e9))
+
+
+@pytest.mark.parametrize(("name", "threads"), [("t4", 1024), ("rtx-4090", 1536), ("h100", 2048)])
+def test_threads_resident_on_a_unit_are_those_of_cuda_s_table(name: str, threads: int) -> None:
+    """Maximum resident threads per multiprocessor, CUDA C++ Programming Guide; 128 a row."""
+    table = OperatorTable.of([Operator("layer_norm", "", ((64, 1024),), ((64, 1024),))])
+    found = operator_features(table, CATALOG.get(name), "fp32", "layer_norm").matrix[0]
+    live_kib = np.exp(found[FEATURES["layer_norm"].index("log_live_per_unit")])
+    assert live_kib == pytest.approx(threads / 128 * 1024 * 4 / 1024)
+
+
+def test_rows_that_fit_the_cache_are_not_read_again() -> None:
+    assert feature("softmax", 2048, "log_traffic") == 0.0
+    assert feature("layer_norm", 256, "log_traffic") == 0.0
+    again = feature("softmax", 2**20, "log_traffic", rows=64)
+    assert again == pytest.approx(np.log(2)), "a whole second read"
+
+
+def test_widths_are_aligned_in_fours() -> None:
+    assert [
+        feature(kind, w, "align_4") for kind in ("softmax", "layer_norm") for w in (64, 66)
+    ] == [
+        1.0,
+        0.0,
+        1.0,
+        0.0,
+    ]

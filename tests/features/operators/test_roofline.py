@@ -57,3 +57,56 @@ def test_tf32_speeds_up_convolutions_of_fp32_runs_and_nothing_else():
     assert with_tf32[1] == plain[1]
     half = (roofline_ms(table, device, "fp16", tf32_convolutions=t) for t in (False, True))
     np.testing.assert_array_equal(*half)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [("a100-sxm-80gb", 249), ("h100-sxm-80gb", 747), ("b200-sxm-180gb", 1471)],
+)
+def test_full_rate_parts_sustain_what_was_published(name, tflops):
+    """Products in bf16 of AIConfigurator's tables; one share of the peak stands for all."""
+    assert sustained_tflops(CATALOG.get(name), "bf16") == pytest.approx(tflops, rel=0.16)
+
+
+def test_graphics_chips_are_limited_by_their_power_too():
+    """L40S: 205 to 253 TFLOP/s in bf16 at 350 W; less a watt on older nodes."""
+    l40s = CATALOG.get("l40s")
+    assert 205 < sustained_tflops(l40s, "bf16") < 253
+    a_watt = {}
+    for node in (5.0, 8.0, 12.0):
+        chip = l40s.model_copy(update={"process_nm": node, "tdp_w": 100.0})
+        a_watt[node] = sustained_tflops(chip, "bf16") / 100.0
+    assert a_watt[5.0] == pytest.approx(0.72)
+    assert a_watt[5.0] > a_watt[8.0] > a_watt[12.0] > 0.5 * a_watt[5.0]
+
+
+def test_chips_of_half_matrix_rate_hold_their_peak():
+    """GeForce with fp32 accumulation: twice the fp32 rate."""
+    device = CATALOG.get("rtx-4090")
+    half = device.model_copy(update={"peak_tflops": {"fp32": 80.0, "fp16": 160.0}})
+    assert sustained_tflops(half, "fp16") == 160.0
+    full = device.model_copy(update={"peak_tflops": {"fp32": 80.0, "fp16": 320.0}})
+    assert sustained_tflops(full, "fp16") < 320.0
+
+
+@pytest.mark.parametrize(("nm", "gflops"), [(12.0, 53.0), (16.0, 37.0)])
+def test_energy_of_a_product_falls_with_the_node(nm, gflops):
+    """GFLOP/s a watt of fp32 products as measured; matrix units spend an eighth of it."""
+    chip = CATALOG.get("v100-pcie-32gb").model_copy(
+        update={"process_nm": nm, "tdp_w": 10.0, "peak_tflops": {"fp32": 14.0, "fp16": 112.0}}
+    )
+    assert power_capped_tflops(chip, "fp32") == pytest.approx(gflops / 100)
+    assert power_capped_tflops(chip, "fp16") == pytest.approx(8 * gflops / 100)
+    for unknown in ({"process_nm": None}, {"tdp_w": None}):
+        assert power_capped_tflops(chip.model_copy(update=unknown), "fp32") == 14.0
+
+
+def test_a_newer_node_never_does_less_a_watt():
+    chip = CATALOG.get("v100-pcie-32gb").model_copy(
+        update={"tdp_w": 10.0, "peak_tflops": {"fp32": 100.0}}
+    )
+    nodes = (4.0, 5.0, 6.0, 7.0, 8.0, 12.0, 16.0, 28.0)
+    rates = [
+        power_capped_tflops(chip.model_copy(update={"process_nm": nm}), "fp32") for nm in nodes
+    ]
+    assert (np.diff(rates) < 0).all()

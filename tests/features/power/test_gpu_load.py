@@ -86,3 +86,51 @@ def test_a_device_without_design_power_is_refused():
     device = V100.model_copy(update={"tdp_w": None})
     with pytest.raises(ValueError, match="no design power"):
         saturating_load([device], 1.0, 0.3)
+
+
+@pytest.mark.parametrize("name", ["p100-pcie-16gb", "v100-sxm2-32gb", "a100-pcie-80gb", "mi250x"])
+def test_a_unit_of_a_board_for_computing_has_64_lanes(name):
+    board = CATALOG.get(name)
+    bare = board.model_copy(update={"compute_units": None})
+    assert issue_rate(bare) == pytest.approx(issue_rate(board), rel=0.06)
+
+
+def test_boards_of_one_chip_with_faster_memory_draw_nearly_the_same():
+    small, large = CATALOG.get("a100-sxm-40gb"), CATALOG.get("a100-sxm-80gb")
+    assert large.bandwidth_gbs / small.bandwidth_gbs > 1.25
+    assert used_bandwidth_gbs(large) / used_bandwidth_gbs(small) == pytest.approx(1.0, abs=0.13)
+
+
+def test_a_saturating_load_is_a_product_that_fills_its_gpu():
+    load = saturating_load([V100, V100], 0.7, 0.2, 3.0)
+    assert len(load) == 2
+    assert load.arithmetic.tolist() == [0.7, 0.7]
+    assert load.memory.tolist() == [0.2, 0.2], "a V100 uses all of its bandwidth"
+    assert load.device_s.tolist() == [3.0, 3.0]
+    assert load.occupied[:, 0].tolist() == load.filled.sum(axis=1).tolist() == [1.0, 1.0]
+    h200 = saturating_load([CATALOG.get("h200-sxm-141gb")], 0.7, 0.2)
+    carried = used_bandwidth_gbs(CATALOG.get("h200-sxm-141gb"))
+    assert h200.memory[0] * carried == pytest.approx(0.2 * 4800, rel=1e-3)
+    assert np.isnan(load.idle_w).all()
+    assert load.tdp_w.tolist() == [250.0, 250.0]
+
+
+def test_rates_of_one_product_by_hand():
+    """2 x 4096^3 FLOPs at 14 TFLOP/s of fp32, 3 x 4096^2 values of four bytes at 900 GB/s."""
+    load = gpu_load([Query(Kernel(linear(4096, 4096)), V100)])
+    arithmetic_s = 2 * 4096**3 / 14e12
+    assert load.device_s[0] == pytest.approx(arithmetic_s / 0.75 + 3e-6)
+    assert load.arithmetic[0] * load.device_s[0] == pytest.approx(arithmetic_s)
+    memory_s = 3 * 4096**2 * 4 / (V100.bandwidth_gbs * 1e9)
+    assert load.memory[0] * load.device_s[0] == pytest.approx(memory_s)
+    few = gpu_load([Query(Kernel(relu(1, 1)), V100)]).device_s[0]
+    assert 2e-6 < few < 5e-6, "a launch"
+
+
+def test_without_an_fp32_peak_the_largest_one_stands_in():
+    """14 TFLOP/s of whatever arithmetic: 64 lanes, each a multiply-add a cycle."""
+    bare = V100.model_copy(
+        update={"compute_units": None, "peak_tflops": {"fp64": 7.0, "tf32": 14.0}}
+    )
+    assert issue_rate(bare) == pytest.approx(14.0 * 10 / 128)
+    assert not is_graphics(bare)

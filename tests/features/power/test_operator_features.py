@@ -84,3 +84,56 @@ def test_a_waiting_device_draws_what_its_sheet_says_or_a_fifth():
     assert waiting_w(A30.model_copy(update={"idle_w": 26.0})) == 26.0
     with pytest.raises(ValueError, match="no design power"):
         waiting_w(A30.model_copy(update={"tdp_w": None}))
+
+
+def test_features_of_a_product_by_hand():
+    """64 x 1024 x 1024 in fp32 on an A30: 10.3 TFLOP/s, 933 GB/s, 165 W, of which 33 waiting."""
+    features = gather_power([Query(Kernel(linear(64)), A30)])
+    flops, moved = 2 * 64 * 1024**2, 4 * (2 * 64 * 1024 + 1024**2)
+    bound_s = max(flops / 10.3e12, moved / (A30.bandwidth_gbs * 1e9))
+    assert features.bound_ms[0] == pytest.approx(1e3 * bound_s)
+    assert features.headroom_w[0] == pytest.approx(165 - 33)
+    expected = {
+        "log_roofline": np.log(1e3 * bound_s / 0.01),
+        "log_intensity_over_ridge": np.log(flops / moved / (10.3e12 / A30.bandwidth_gbs / 1e9)),
+        "log_bytes_over_l2": np.log(moved / (24 * 2**20)),
+        "log_outputs_over_threads": np.log(64 * 1024 / (56 * 2048)),
+        "log_matrix_gain": 0.0,
+        "is_product": 1.0,
+    }
+    found = {name: column(features, name)[0] for name in expected}
+    assert found == pytest.approx(expected)
+    assert column(features, "log_memory_over_headroom")[0] == pytest.approx(0.0, abs=0.1), (
+        "fast memory alone comes near the limit of an A30"
+    )
+
+
+def test_reading_memory_at_full_rate_draws_what_was_measured():
+    """ReLU on large tensors draws 120 W (A30) and 55 W (RTX 2080 Ti) more than waiting."""
+    for name, watts, error in (("a30", 120.0, 0.3), ("rtx-2080-ti", 55.0, 0.75)):
+        features = gather_power([Query(Kernel(relu(2**28)), CATALOG.get(name))])
+        assert features.base_w[0] == pytest.approx(watts, rel=error)
+
+
+def test_tensor_cores_gain_and_rows_are_marked():
+    half = gather_power([Query(Kernel(linear(64), "fp16"), A30)])
+    assert column(half, "log_matrix_gain")[0] == pytest.approx(np.log(165 / 10.3))
+    softmax = Operator("softmax", "softmax", ((64, 32),), ((64, 32),))
+    both = gather_power([Query(Kernel(softmax), A30), Query(Kernel(relu(64)), A30)])
+    assert column(both, "is_rows").tolist() == [1.0, 0.0]
+    assert column(both, "is_product").tolist() == [0.0, 0.0]
+
+
+def test_typical_units_and_cache_stand_in_for_what_a_sheet_lacks():
+    """80 units and 6 MiB: those of a V100."""
+    v100 = CATALOG.get("v100-pcie-32gb")
+    bare = v100.model_copy(update={"compute_units": None, "l2_mib": None})
+    one, other = (gather_power([Query(Kernel(linear(64)), d)]).matrix for d in (v100, bare))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 2048 * 56])
+def test_a_share_of_the_resident_threads_from_a_single_one_on(elements):
+    """An A30 holds 56 x 2,048 threads, one for each output element."""
+    found = column(gather_power([Query(Kernel(relu(elements)), A30)]), "log_outputs_over_threads")
+    assert np.exp(found[0]) == pytest.approx(elements / (56 * 2048))

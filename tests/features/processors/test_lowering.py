@@ -104,3 +104,61 @@ def test_input_channels_fill_blocks_unless_they_are_fewer_than_one(inputs, compu
     shapes = ((1, inputs, 8, 8),), ((1, 16, 8, 8),)
     conv = Operator("conv", "Conv", *shapes, 16 * inputs, {"kernel": (1, 1)})
     assert node_of(conv, "conv_point").flops == 2 * 64 * 16 * computed
+
+
+@pytest.mark.parametrize("square", ["pow", "mul"])
+@pytest.mark.parametrize(("operands", "scaled"), [(1, True), (2, False)])
+def test_scale_and_shift_of_a_written_out_norm_belong_to_it(square, operands, scaled):
+    """A square may be a product with itself; a product with another tensor is no scale."""
+    shape = ((1, 64, 128),)
+    ops = []
+
+    def add(kind, name, inputs, weights=0, **attributes):
+        reads = shape * max(1, len(inputs))
+        ops.append(Operator(kind, name, reads, shape, weights, attributes, inputs))
+        return len(ops) - 1
+
+    x = add("elementwise", "Relu", (), function="relu")
+    mean = add("reduce", "ReduceMean", (x,))
+    centred = add("elementwise", "Sub", (x, mean), function="sub")
+    squared = add("elementwise", "Pow", (centred,), function=square)
+    variance = add("reduce", "ReduceMean", (squared,))
+    shifted = add("elementwise", "Add", (variance,), function="add")
+    root = add("elementwise", "Sqrt", (shifted,), function="sqrt")
+    quotient = add("elementwise", "Div", (centred, root), function="div")
+    scale = add("elementwise", "Mul", (quotient, x)[:operands], 128, function="mul")
+    add("elementwise", "Add", (scale,), 128, function="add")
+    kinds = Counter(node.kind for node in cpu_nodes(OperatorGraph(tuple(ops))))
+    assert kinds == Counter(cheap=1, layer_norm=1) + (Counter() if scaled else Counter(add=2))
+
+
+def test_an_image_is_read_and_written_where_it_is_reordered():
+    """1 x 32 x 8 x 8 values of four bytes, before a convolution in blocks and after it."""
+    shape = ((1, 32, 8, 8),)
+    conv = Operator("conv", "Conv", shape, shape, 9216, {"kernel": (3, 3)})
+    before, _, after = cpu_nodes(OperatorGraph((conv,)))
+    for node in (before, after):
+        assert (node.kind, node.flops, node.rows) == ("reorder", 2048, 2048)
+        assert node.read == node.written == 4 * 2048
+
+
+def test_a_sum_that_a_convolution_takes_in_reads_its_other_branch():
+    shape = ((1, 32, 8, 8),)
+    conv = {"kernel": (3, 3)}
+    first = Operator("conv", "Conv", shape, shape, 9216, conv)
+    second = Operator("conv", "Conv", shape, shape, 9216, conv, (0,))
+    total = Operator("elementwise", "Add", shape * 2, shape, 0, {"function": "add"}, (0, 1))
+    nodes = cpu_nodes(OperatorGraph((first, second, total)))
+    (branch,) = (node for node in nodes if node.kind == "add")
+    assert (branch.flops, branch.read, branch.written) == (2048, 4 * 2048, 0.0)
+
+
+def test_a_function_of_a_chain_works_on_every_value():
+    shape = ((1, 64, 128),)
+    relu = Operator("elementwise", "Relu", shape, shape, 0, {"function": "relu"})
+    gate = Operator("elementwise", "Sigmoid", shape, shape, 0, {"function": "sigmoid"}, (0,))
+    product = Operator("elementwise", "Mul", shape * 2, shape, 0, {"function": "mul"}, (0, 1))
+    _, silu = cpu_nodes(OperatorGraph((relu, gate, product)))
+    assert (silu.kind, silu.flops, silu.read, silu.written) == (
+        "exponential", 8192, 4 * 8192, 4 * 8192,
+    )  # fmt: skip

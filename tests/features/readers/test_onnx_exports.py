@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 from forerun.features.readers.torch_trace import trace_module
+from forerun.features.readers.torchvision_operators import declare_operators
 
 torch = pytest.importorskip("torch")
 COLUMNS = ("flops", "in_elements", "out_elements", "parameter_elements", "batch", "m", "n", "k")
@@ -38,6 +39,8 @@ def exported(module, inputs, **options):
 def bert():
     """A BERT of two small layers, and the bytes of its export with free batch and length."""
     pytest.importorskip("onnxscript")
+    # A torchvision for another build of torch would keep transformers from loading.
+    declare_operators()
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         hidden_size=64,

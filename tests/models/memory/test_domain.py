@@ -8,8 +8,14 @@ import pytest
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
-from forerun.features.memory.plan import memory_plan
-from forerun.models.memory.domain import GENERATES, NO_DROPOUT, kind_of
+from forerun.features.memory.plan import TRAITS, MemoryPlan, memory_plan
+from forerun.models.memory.domain import (
+    GENERATES,
+    NO_DROPOUT,
+    MemoryDomain,
+    assumptions,
+    kind_of,
+)
 from forerun.models.memory.peak_memory import (
     CONTEXT_HIGH_MIB,
     NO_INFERENCE_PEAKS,
@@ -156,3 +162,62 @@ def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitte
         "memory: `attention` without effect on this network, which has no attention operator",
         "memory: `loss_chunks` without effect on this network, which gives no logits of tokens",
     }
+
+
+def plan(reserved, convolutions=False, attention=False, looks_up=False):
+    traits = [0.0] * len(TRAITS)
+    traits[-2:] = float(attention), float(convolutions)
+    return MemoryPlan(reserved, reserved, {}, 0.0, 0.0, tuple(traits), looks_up)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"),
+    [
+        ({}, "dense"),
+        ({"convolutions": True}, "mixed"),
+        ({"convolutions": True, "attention": True}, "mixed"),
+        ({"attention": True}, "text"),
+        ({"looks_up": True}, "text"),
+        ({"looks_up": True, "convolutions": True}, "text"),
+    ],
+)
+def test_kinds_by_what_a_network_is_made_of(parts, kind):
+    assert kind_of(plan(1.0, **parts)) == kind
+
+
+def test_every_kind_has_its_own_largest_run_and_ranges():
+    plans = [plan(100.0), plan(300.0), plan(2000.0, convolutions=True)]
+    features = np.array([[0.0], [1.0], [9.0]])
+    domain = MemoryDomain.of(plans, features, ("share",), {"fp32", "amp"})
+    assert domain.largest_mib == {"dense": 300.0, "mixed": 2000.0}
+    assert [domain.ranges[k].high.tolist() for k in ("dense", "mixed")] == [[1.0], [9.0]]
+    assert domain.precisions == ("amp", "fp32")
+    asked = training(tower(2, 64))
+    for size, why in ((329.0, None), (331.0, "reserves 300 MiB")):
+        found = domain.why_outside(asked, plan(size), np.array([0.5]))
+        assert (found is None) if why is None else (why in found)
+    assert "such a share" in domain.why_outside(asked, plan(100.0), np.array([2.0]))
+    text = domain.why_outside(asked, plan(1.0, attention=True), np.array([0.5]))
+    assert "no convolution was measured" in text
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw", "adafactor"])
+def test_optimizers_with_at_most_two_states_are_inside(optimizer):
+    domain = MemoryDomain.of([plan(100.0)], np.array([[0.5]]), ("share",), {"fp32"})
+    asked = training(tower(2, 64), setup=TrainingSetup(optimizer))
+    found = domain.why_outside(asked, plan(100.0), np.array([0.5]))
+    assert (found is None) == (optimizer != "adafactor")
+
+
+def test_notes_name_what_a_set_up_leaves_open():
+    """Dropout of a transformer whose graph says nothing; what generation keeps."""
+    silent, saying = traced("llama"), traced("bert")
+    assert assumptions(training(silent)) == (NO_DROPOUT,)
+    assert assumptions(training(saying)) == ()
+    assert assumptions(training(silent, setup=TrainingSetup("sgd", dropout=0.0))) == ()
+    assert assumptions(training(tower(2, 64))) == ()
+    asked = Query(Network(silent, 1), CATALOG.get(A100))
+    assert assumptions(asked) == (GENERATES,)
+    assert assumptions(Query(Network(saying, 1), CATALOG.get(A100))) == ()
+    told = replace(asked, workload=replace(asked.workload, inference=InferenceSetup()))
+    assert assumptions(told) == ()

@@ -252,3 +252,11 @@ def test_the_devices_share_spans_what_training_jobs_showed(reference):
     jobs = pd.read_parquet(reference / "gpumemnet" / "mlp_step2.parquet")
     least = jobs["Max GPU Memory (MiB)"].min()
     assert CONTEXT_LOW_MIB < CONTEXT_MIB < least < CONTEXT_HIGH_MIB
+
+
+def test_a_context_lies_between_those_that_were_reported_and_those_of_training_jobs():
+    """Geometric mean of 450 MiB (250 to 600 alone) and 1,443 MiB (GPUMemNet's smallest job)."""
+    assert pytest.approx(np.sqrt(450 * 1443), rel=0.02) == CONTEXT_MIB
+    peak = Memory().predict([ask()]).values[PEAK][0]
+    assert peak == pytest.approx(memory_plan(ask().workload).reserved + CONTEXT_MIB)
+    assert CONTEXT_LOW_MIB < 450 < CONTEXT_MIB < 1443 < CONTEXT_HIGH_MIB

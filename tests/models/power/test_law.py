@@ -238,3 +238,78 @@ def test_the_bundled_law_falls_by_less_than_a_fifth_from_the_ridge(device):
         queries = [Query(Network(graph, 2**n), CATALOG.get(device)) for n in range(13)]
         power = watts(law, queries)
         assert (power >= 0.8 * np.maximum.accumulate(power)).all()
+
+
+def by_hand(device="v100-pcie-32gb", host_s=0.0, single=True, offsets=(0.0, 0.0, 0.0), **load):
+    """Demand of one run by the law's priors, with figures of the load replaced."""
+    runs = PowerRuns.of([Query(Kernel(pointwise(64, 64)), CATALOG.get(device))])
+    products = np.eye(len(runs.load.occupied[0]))[:1]
+    given = {"occupied": products, "filled": products, "arithmetic": 0.0, "memory": 0.0} | load
+    columns = {name: np.atleast_1d(value) for name, value in given.items()}
+    runs = replace(
+        runs, load=replace(runs.load, **columns), host_s=np.array([host_s]),
+        single=np.array([single]),
+    )  # fmt: skip
+    law = PowerLaw(effects=(SiliconEffect(runs.silicon[0], *offsets),))
+    return law.demand(runs), runs
+
+
+def test_a_board_waits_at_the_root_of_its_design_power():
+    """50 W of 250, half as much again where the design power is 2.25 times as high."""
+    assert by_hand()[0].waiting_w[0] == pytest.approx(50.0)
+    assert by_hand(tdp_w=562.5)[0].waiting_w[0] == pytest.approx(75.0)
+    assert by_hand(tdp_w=10.0, idle_w=9.0)[0].waiting_w[0] == 5.0, "half of it at most"
+    assert by_hand(offsets=(0.5, 0.0, 0.0))[0].waiting_w[0] == pytest.approx(50 * np.exp(0.5))
+
+
+def test_dynamic_power_is_issue_arithmetic_and_bytes():
+    """50 W for 1e11 units and cycles a second, 90 W more at full arithmetic, 0.15 nJ a byte."""
+    assert by_hand(issue_rate=1.1)[0].dynamic_w[0] == pytest.approx(55.0)
+    busy = by_hand(issue_rate=1.1, arithmetic=0.5)[0].dynamic_w[0]
+    assert busy == pytest.approx(55.0 + 0.5 * 99.0)
+    moving = by_hand(issue_rate=1.1, memory=0.5, bandwidth_gbs=900.0)[0].dynamic_w[0]
+    assert moving == pytest.approx(55.0 + 0.5 * 135.0)
+    assert by_hand(issue_rate=1.1, offsets=(0, 0.3, 0))[0].dynamic_w[0] == pytest.approx(
+        55.0 * np.exp(0.3)
+    )
+
+
+def test_idle_units_draw_an_eighth_of_what_working_ones_issue():
+    """Log odds of -2: a share of 0.119."""
+    products = by_hand()[1].load.occupied
+    half = by_hand(issue_rate=1.0, filled=0.5 * products)[0].dynamic_w[0]
+    assert half == pytest.approx(50.0 * (0.5 + 0.5 / (1 + np.exp(2.0))))
+
+
+@pytest.mark.parametrize(("single", "power"), [(True, 6.0), (False, 3.0)])
+def test_where_the_host_takes_as_long_as_the_device_they_overlap(single, power):
+    """A norm of both times: the share of the device is the root of a half."""
+    device_s = by_hand()[1].load.device_s[0]
+    found = by_hand(issue_rate=1.0, host_s=device_s, single=single)[0].dynamic_w[0]
+    assert found == pytest.approx(50.0 * 0.5 ** (1 / power))
+    slower = by_hand(
+        issue_rate=1.0, host_s=device_s * np.exp(0.4), single=single, offsets=(0, 0, 0.4)
+    )
+    assert slower[0].dynamic_w[0] == pytest.approx(found), "effects of the host are of this ratio"
+
+
+def test_a_board_at_its_limit_draws_nearly_all_of_it():
+    """A30: demand at the limit is held at 2^(-1/15) of the room, 95.5 %; far above it at all."""
+    _, runs = by_hand("a30")
+    waiting = np.array([33.0])
+    assert limited_w(runs, Demand(waiting, np.array([132.0])))[0] == pytest.approx(
+        33 + 132 * 2 ** (-1 / 15)
+    )
+    assert limited_w(runs, Demand(waiting, np.array([40.0])))[0] == pytest.approx(73.0, abs=1e-3)
+    below = unlimited_w(runs, Demand(waiting, np.array([1.0])), np.array([20.0]))
+    assert below[0] == pytest.approx(0.132, rel=1e-3), "a thousandth of the room at least"
+
+
+def test_many_rows_of_one_chip_count_as_forty():
+    """Residuals of one chip are correlated: its rows add up to at most forty, of each kind."""
+    queries = [Query(Kernel(pointwise(64 + n, 64)), CATALOG.get("a30")) for n in range(80)]
+    runs = PowerRuns.of(queries)
+    drawn = limited_w(runs, PowerLaw().demand(runs)) * 1.2
+    few = np.arange(80) % 2 == 0
+    all_of, half = PowerLaw().fit(runs, drawn), PowerLaw().fit(runs.take(few), drawn[few])
+    assert all_of.effects[0].dynamic == pytest.approx(half.effects[0].dynamic, abs=0.01)

@@ -1,0 +1,65 @@
+"""Amounts of work, counted by hand."""
+
+import pytest
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.processors.work import CACHE_BYTES, COLUMNS, UNITS, work_of
+
+DENSE = Operator("linear", "Gemm", ((8, 64),), ((8, 48),), 64 * 48)
+RELU = Operator("elementwise", "Relu", ((8, 48),), ((8, 48),), 0, {"function": "relu"}, (0,))
+
+
+def amounts(*ops, factor=1.0, cache_bytes=CACHE_BYTES):
+    found = work_of(OperatorGraph(ops, batch_size=8), factor, cache_bytes).amounts
+    return {column: n for column, n in zip(COLUMNS, found.tolist(), strict=True) if n}
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_small_network_by_hand(factor):
+    found = amounts(DENSE, RELU, factor=factor)
+    assert found.pop(("memory", "far_weights")) < 0.01
+    assert found == {
+        ("gemm", "flops"): factor * 2 * 8 * 48 * 64,
+        ("gemm", "read"): factor * 8 * 64,
+        ("gemm", "written"): factor * 8 * 48,
+        ("cheap", "values"): factor * 8 * 48,
+        ("memory", "near_weights"): pytest.approx(4 * 64 * 48),
+        ("fixed", "product_node"): 1.0,
+        ("fixed", "other_node"): 1.0,
+        ("fixed", "run"): 1.0,
+    }
+
+
+def test_half_of_weights_as_large_as_the_cache_come_from_memory():
+    held = 4.0 * 64 * 48
+    found = amounts(DENSE, cache_bytes=held)
+    assert found["memory", "far_weights"] == pytest.approx(held / 2)
+    assert found["memory", "near_weights"] == pytest.approx(held / 2)
+
+
+def test_activations_that_outgrow_a_cache_are_counted_beyond_it():
+    """2 x 4 MiB of a sum; a core's own cache holds one of them, the last level 6 here."""
+    shape = ((2**20,),)
+    large = Operator("elementwise", "Relu", shape, shape, 0, {"function": "relu"})
+    found = amounts(large, cache_bytes=6 * 2**20)
+    assert found["memory", "near_bytes"] == 7 * 2**20
+    assert found["memory", "far_bytes"] == 2 * 2**20
+
+
+def test_repeated_operators_work_as_often_and_need_the_cache_as_often():
+    thrice = Operator(DENSE.kind, DENSE.name, DENSE.input_shapes, DENSE.output_shapes, 64 * 48,
+                      repeat=3)  # fmt: skip
+    found, once = amounts(thrice), amounts(DENSE)
+    for column in (("gemm", "flops"), ("gemm", "read"), ("fixed", "product_node")):
+        assert found[column] == 3 * once[column]
+    assert found["fixed", "run"] == 1.0
+    held = 4.0 * 64 * 48
+    shared = amounts(thrice, cache_bytes=3 * held)
+    assert shared["memory", "far_weights"] == pytest.approx(3 * held / 2)
+    assert work_of(OperatorGraph((thrice,)), 1.0).nodes == 3
+
+
+def test_a_typical_core_does_ten_gflops_and_starts_a_node_in_microseconds():
+    units = dict(zip(COLUMNS, UNITS.tolist(), strict=True))
+    assert all(units[kind, "flops"] == 1e-10 for kind, term in COLUMNS if term == "flops")
+    assert 5e-7 < units["fixed", "other_node"] <= units["fixed", "product_node"] < 1e-5

@@ -1,0 +1,116 @@
+"""Metrics of designs as logarithms over a bound, and back; matrices by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.data.device import Device
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Design
+from forerun.features.hls.directives import DESIGN_FEATURES, PLACE_COLUMNS
+from forerun.models.hls_designs.features import (
+    BOUND_COLUMNS,
+    BOUNDS,
+    FEATURES,
+    LOOPS,
+    METRICS,
+    deviations_within,
+    feature_matrix,
+    from_logarithm,
+    log_bound,
+    log_over_bound,
+    place_matrix,
+    program_key,
+    unit_rows,
+)
+from tests.programs import nested
+
+DEVICE = Device(name="fpga", vendor="amd", kind="fpga")
+
+
+def design(trips=(16, 64), version="2018.3", **values):
+    directives = tuple(sorted((f"__{name}", str(v)) for name, v in values.items()))
+    return Query(
+        Design(nested(list(trips)), directives), DEVICE, Software(framework="sdx", version=version)
+    )
+
+
+def with_share(share):
+    """A matrix of one design that takes this share of all DSP blocks."""
+    matrix = feature_matrix([design()])
+    matrix[0, FEATURES.index("dsp_near")] = np.log2(share + 1e-3)
+    return matrix
+
+
+@given(st.sampled_from(METRICS), st.floats(0.01, 0.9), st.floats(1e-4, 1.0))
+def test_a_metric_comes_back_from_its_logarithm(metric, share, value):
+    matrix = with_share(share)
+    over = log_over_bound(metric, np.array([value]), matrix)
+    again = from_logarithm(metric, over + log_bound(metric, matrix))
+    assert again[0] == pytest.approx(value, abs=1e-9)
+
+
+def test_values_are_never_negative_and_finite():
+    assert from_logarithm("util_dsp", np.array([-50.0]))[0] == 0.0
+    assert np.isfinite(from_logarithm("latency_cycles", np.array([1e9]))[0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "per_share", "floor"),
+    [("util_dsp", 1.0, 0.02), ("util_lut", 0.48, 0.02), ("util_ff", 0.36, 0.01)],
+)
+def test_a_design_of_floating_point_pipelines_lies_on_its_bound(metric, per_share, floor):
+    """A tenth of the DSP blocks, with the logic that their pipelines take."""
+    matrix = with_share(0.1)
+    assert 2 ** log_bound(metric, matrix)[0] == pytest.approx(per_share * 0.1 + floor)
+    on_it = np.array([per_share * 0.1])
+    assert log_over_bound(metric, on_it, matrix)[0] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("metric", ["latency_cycles", "util_bram"])
+def test_cycles_and_block_memory_have_no_bound(metric):
+    assert log_bound(metric, with_share(0.1)).tolist() == [0.0]
+
+
+def test_rows_are_features_and_the_version_of_the_tool():
+    matrix = feature_matrix([design(), design(version="2020.1")])
+    assert matrix.shape == (2, len(DESIGN_FEATURES) + 1)
+    assert matrix[1, -1] > matrix[0, -1] > 2018
+    np.testing.assert_array_equal(matrix[0, :-1], matrix[1, :-1])
+    assert program_key(design()) != program_key(design(version="2020.1"))
+
+
+def test_bounds_are_what_differs_between_designs_of_one_program():
+    one, other = feature_matrix([design(PIPE__L0="off"), design(PIPE__L0="flatten")])
+    differ = {FEATURES[place] for place in np.flatnonzero(one != other)}
+    assert {"log_cycles", "unrolled", "busiest_flat"} <= differ & set(BOUNDS)
+    assert [DESIGN_FEATURES[place] for place in BOUND_COLUMNS] == list(BOUNDS)
+
+
+def test_places_are_padded_with_zeros_and_cut_at_ten_loops():
+    matrix = place_matrix([design(PARA__L0=2), design((2,) * 12, PARA__L0=2)])
+    assert matrix.shape == (2, LOOPS * len(PLACE_COLUMNS)) == (2, 90)
+    assert matrix[0, 0] > 0
+    assert (matrix[0, 2 * len(PLACE_COLUMNS) :] == 0).all()
+    assert matrix[1, -len(PLACE_COLUMNS) :].any()
+
+
+def test_deviations_are_the_median_over_programs_of_those_within():
+    """Columns: within 1 and 3; within one program only; within none."""
+    matrix = np.array(
+        [[0, 0, 5], [2, 0, 5], [10, 0, 7], [16, 4, 7]],
+        dtype=np.float64,
+    )
+    assert deviations_within(matrix, np.array([0, 0, 1, 1])) == (2.0, 2.0, 1.0)
+
+
+@given(st.floats(0.1, 100.0), st.floats(-50.0, 50.0))
+def test_rows_of_unit_length_know_no_scale_and_no_origin(scale, shift):
+    matrix = np.random.default_rng(0).normal(size=(20, 3))
+    found = unit_rows(matrix)
+    assert (found**2).sum(axis=1).mean() == pytest.approx(1.0)
+    assert found.mean(axis=0) == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(unit_rows(scale * matrix + shift), found, atol=1e-9)
+    assert unit_rows(np.ones((4, 2))).tolist() == [[0.0, 0.0]] * 4
