@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from forerun.data.arrays import Float64
+from forerun.data.shapes import Float64
 
 
 @dataclass(frozen=True)

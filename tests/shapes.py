@@ -27,9 +27,9 @@ def check_shapes(*modules):
 
     # The variable is for this process: commands that tests start are as those of users.
     os.environ["FORERUN_CHECK_SHAPES"] = "1"
-    import forerun.data.arrays
+    import forerun.data.shapes
 
-    del os.environ[forerun.data.arrays.CHECK_SHAPES]
+    del os.environ[forerun.data.shapes.CHECK_SHAPES]
     install_import_hook(modules, "tests.shapes.typechecked")
 
 

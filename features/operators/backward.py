@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.data.arrays import Float64
 from forerun.data.graph import Operator
+from forerun.data.shapes import Float64
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.table import OperatorTable
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Float64, Int
 from forerun.data.columns import Columns
 from forerun.data.device import Device, Precision
+from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import KINDS
 from forerun.features.operators.roofline import (

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from forerun.data.arrays import Float64
+from forerun.data.shapes import Float64
 
 View = Literal["gemm", "rows", "none"]
 

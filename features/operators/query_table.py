@@ -7,10 +7,10 @@ from typing import assert_never
 
 import numpy as np
 
-from forerun.data.arrays import Int
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
+from forerun.data.shapes import Int
 from forerun.data.workload import Kernel, Network, NumberFormat, OperatorWorkload
 from forerun.features.operators.backward import training_table
 from forerun.features.operators.table import OperatorTable

@@ -5,8 +5,8 @@ Williams, Waterman, Patterson: "Roofline: an insightful visual performance model
 
 import numpy as np
 
-from forerun.data.arrays import Float64
 from forerun.data.device import Device, Precision
+from forerun.data.shapes import Float64
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import IS_GEMM, KINDS
 from forerun.features.operators.table import OperatorTable

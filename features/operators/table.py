@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Int
 from forerun.data.columns import Columns
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.shapes import Bool, Float64, Int
 from forerun.features.operators.costs import OperatorCost, operator_cost
 from forerun.features.operators.kinds import CLASS_OF_KIND, KIND_CODE
 

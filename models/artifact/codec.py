@@ -27,7 +27,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 from cattrs.v import format_exception
 from pydantic import BaseModel
 
-from forerun.data.arrays import elements_of
+from forerun.data.shapes import elements_of
 from forerun.models.artifact.arrays import array_from_json, array_to_json
 
 NOT_STORED: Mapping[str, bool] = {"stored": False}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Text
+from forerun.data.shapes import Bool, Float64, Text
 
 
 def held_out_folds(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Text
+from forerun.data.shapes import Bool, Float64, Text
 from forerun.models.conformal.quantiles import conformal_quantile
 
 Strata = Sequence[str] | Text[np.ndarray, " n"]

@@ -8,7 +8,7 @@ of hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.0
 
 import numpy as np
 
-from forerun.data.arrays import Float64, Int, Shaped, Text
+from forerun.data.shapes import Float64, Int, Shaped, Text
 
 _ROUNDING = 1e-9
 """Subtracted from levels, so that 9 of 10 equal weights reach the level 0.9."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from forerun.data.arrays import Float64
 from forerun.data.device import Device
+from forerun.data.shapes import Float64
 from forerun.features.operators.roofline import power_capped_tflops
 from forerun.models.limit import LATENCY, Limit
 

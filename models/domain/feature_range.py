@@ -6,8 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Float64
 from forerun.data.device import Device
+from forerun.data.shapes import Float64
 from forerun.models.limit import Limit
 
 SAME_DEVICE = 0.02

@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Int, Text
+from forerun.data.shapes import Bool, Float64, Int, Text
 from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 

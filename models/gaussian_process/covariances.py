@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Shaped
+from forerun.data.shapes import Bool, Float64, Shaped
 
 Shape = Literal["constant", "linear", "radial"]
 

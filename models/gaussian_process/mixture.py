@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Float64
+from forerun.data.shapes import Float64
 
 FREEDOM = 4.0
 """Degrees of freedom of the predictive density."""

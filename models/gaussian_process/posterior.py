@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64
+from forerun.data.shapes import Bool, Float64
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.arrays import Float64
+from forerun.data.shapes import Float64
 from forerun.models.gaussian_process.covariances import Covariance, weighted_sum
 from forerun.models.gaussian_process.posterior import Posterior
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Text
+from forerun.data.shapes import Bool, Float64, Text
 
 FEWEST = 3
 """Fewest alternatives of a group that is scored."""

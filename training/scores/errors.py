@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.data.arrays import Bool, Float64
+from forerun.data.shapes import Bool, Float64
 
 _WITHIN = 10.0 * (1.0 + 1e-9)
 

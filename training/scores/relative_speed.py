@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from forerun.data.arrays import Bool, Float64, Text
+from forerun.data.shapes import Bool, Float64, Text
 from forerun.models.colocation.slowed_class import SLOWED_BELOW
 
 MOST = 1.2
