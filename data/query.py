@@ -64,3 +64,14 @@ class Query:
                 raise TypeError(f"a workload of kind {workload.kind!r} has no operators")
             case _:
                 assert_never(workload)
+
+    @property
+    def network(self) -> Network:
+        """The workload, which must be a network.
+
+        Raises:
+            TypeError: it is of another kind; check `workload.kind` first.
+        """
+        if isinstance(self.workload, Network):
+            return self.workload
+        raise TypeError(f"a workload of kind {self.workload.kind!r} is no network")

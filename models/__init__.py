@@ -2,7 +2,7 @@
 
 Sub-packages by workload (`operators`, `networks`, `graph_network`, `processors`, `memory`, `power`,
 `architectures`, `hls_designs`, `serving`, `benchmark_suites`, `colocation`) and by tool
-(`gaussian_process`, `conformal`, `domain`, `adaptation`, `artifact`, `baselines`).
+(`gaussian_process`, `neural`, `conformal`, `domain`, `adaptation`, `artifact`, `baselines`).
 `forerun.models.catalog.PREDICTORS` lists every predictor.
 """
 

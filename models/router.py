@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,6 +10,7 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
+from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
@@ -119,8 +119,7 @@ class Router(StoredPredictor):
                 order = part.suggest([queries[row] for row in own], count, seed)
                 own = [own[index] for index in order]
             chosen.append(own)
-        turns = chain.from_iterable(zip_longest(*chosen))
-        return [row for row in turns if row is not None][:count]
+        return in_turns(chosen)[:count]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Each metric from the first part that answers the query.

@@ -45,8 +45,8 @@ class KernelGraph:
         kind: (n,) positions in `KERNEL_KINDS`.
         root: (n,) positions in `KERNEL_ROOTS`.
         features: (n, len(NODE_FEATURES)).
-        before: (2, e) reader and writer: what each kernel reads from.
-        after: (2, e) writer and reader: what reads each kernel.
+        before: (2, e) sources and targets of messages from what a kernel reads.
+        after: (2, e) sources and targets of messages from what reads a kernel.
     """
 
     kernels: Kernels
@@ -81,8 +81,8 @@ class KernelGraph:
             count=count.astype(np.float64),
             root=ROOT_OF_KERNEL_KIND[kernels.kind[chosen]],
             features=features[chosen],
-            before=np.stack([place[reader[into]], group[writer[into]]]),
-            after=np.stack([place[writer[out_of]], group[reader[out_of]]]),
+            before=np.stack([group[writer[into]], place[reader[into]]]),
+            after=np.stack([group[reader[out_of]], place[writer[out_of]]]),
         )
 
     def __len__(self) -> int:

@@ -7,12 +7,13 @@ Wave quantisation after Lee et al., "Forecasting GPU performance for deep learni
 inference" (ASPLOS 2025), and NVIDIA's matrix multiplication guide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.device import Device, Precision
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import KINDS
@@ -100,7 +101,7 @@ training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorFeatures:
+class OperatorFeatures(Columns):
     """Features of n operators of one family on one device.
 
     Attributes:
@@ -117,22 +118,6 @@ class OperatorFeatures:
     roofline_ms: Column
     base_ms: Column
     power_ms: Column
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> "OperatorFeatures":
-        """The operators at these positions, or where the mask is True."""
-        return OperatorFeatures(
-            self.matrix[rows], self.roofline_ms[rows], self.base_ms[rows], self.power_ms[rows]
-        )
-
-    @classmethod
-    def concatenate(cls, parts: "Sequence[OperatorFeatures]") -> "OperatorFeatures":
-        """All operators of several tables of one family."""
-        return cls(
-            np.concatenate([p.matrix for p in parts]),
-            np.concatenate([p.roofline_ms for p in parts]),
-            np.concatenate([p.base_ms for p in parts]),
-            np.concatenate([p.power_ms for p in parts]),
-        )
 
 
 @dataclass(frozen=True, slots=True)

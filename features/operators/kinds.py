@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 View = Literal["gemm", "rows", "none"]
 
@@ -70,3 +71,12 @@ IS_GEMM = np.array([kind.view == "gemm" for kind in KINDS])
 CLASS_CODE = {name: code for code, name in enumerate(OPERATOR_CLASSES)}
 CLASS_OF_KIND: tuple[int, ...] = tuple(CLASS_CODE[kind.op_class] for kind in KINDS)
 """Position in `KINDS` -> position in `OPERATOR_CLASSES`."""
+
+
+def by_class(amounts: NDArray[np.float64]) -> dict[str, float]:
+    """Operator class -> amount, without classes whose amount is zero.
+
+    Args:
+        amounts: shape (len(OPERATOR_CLASSES),).
+    """
+    return {OPERATOR_CLASSES[code]: float(amounts[code]) for code in np.flatnonzero(amounts)}

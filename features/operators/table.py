@@ -1,11 +1,12 @@
 """Operators as columns, the input of roofline, features and predictors."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.operators.costs import OperatorCost, operator_cost
 from forerun.features.operators.kinds import CLASS_OF_KIND, KIND_CODE
@@ -15,7 +16,7 @@ _CLASSES = np.array(CLASS_OF_KIND, dtype=np.intp)
 
 
 @dataclass(frozen=True)
-class OperatorTable:
+class OperatorTable(Columns):
     """n operators, batch-scaled by `at_batch`. Elements, not bytes: a run's precision decides.
 
     Attributes:
@@ -108,17 +109,6 @@ class OperatorTable:
             repeat=self.repeat,
             batched=self.batched,
             operands=self.operands,
-        )
-
-    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "OperatorTable":
-        """The operators at these positions, or where the mask is True."""
-        return OperatorTable(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-    @classmethod
-    def concatenate(cls, tables: Sequence["OperatorTable"]) -> "OperatorTable":
-        """All operators of several tables, one table after another."""
-        return cls(
-            **{f.name: np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(cls)}
         )
 
 

@@ -5,11 +5,12 @@ operators' work, so that the load of a network is the time-weighted mean of its 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.features.operators.kinds import IS_GEMM
@@ -39,7 +40,7 @@ have GDDR memory, from those that do it at 1/2 and have HBM, as in
 
 
 @dataclass(frozen=True)
-class GpuLoad:
+class GpuLoad(Columns):
     """n runs, each on its device.
 
     Attributes:
@@ -69,10 +70,6 @@ class GpuLoad:
 
     def __len__(self) -> int:
         return len(self.tdp_w)
-
-    def take(self, rows: NDArray[np.bool_]) -> "GpuLoad":
-        """The rows where the mask is True."""
-        return GpuLoad(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 def gpu_load(queries: Sequence[Query]) -> GpuLoad:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.models.adaptation.support_set import SupportSet
+from forerun.models.conformal import group_weights, student_quantile
 
 Column = NDArray[np.float64]
 Names = NDArray[np.str_]
@@ -50,21 +51,18 @@ class HeldOutErrors:
     @property
     def coverage(self) -> float:
         """Share of rows inside their 90 % interval, with equal weight for every group."""
-        return float(np.mean(list(self._by_group(self.inside.astype(np.float64)).values())))
+        return float(np.average(self.inside, weights=group_weights(self.groups)))
 
     @property
     def mape(self) -> float:
         """Mean absolute percentage error in percent, with equal weight for every group."""
         percent = 100.0 * np.abs(np.expm1(-self.errors))
-        return float(np.mean(list(self._by_group(percent).values())))
+        return float(np.average(percent, weights=group_weights(self.groups)))
 
     @property
     def count(self) -> int:
         """Number of groups, each of which was held out once."""
         return len(np.unique(self.groups))
-
-    def _by_group(self, values: Column) -> Mapping[int, float]:
-        return {int(g): float(values[self.groups == g].mean()) for g in np.unique(self.groups)}
 
 
 @dataclass(frozen=True)
@@ -144,13 +142,11 @@ class GroupDeviations:
 
     def _deviation(self, stratum: str, without: int | None = None) -> float:
         """Deviation of a new row of a stratum; `without` leaves out the group of that code."""
-        from scipy.special import stdtrit
-
         values = [s for g, s in self.squares.get(stratum, {}).items() if g != without]
         count = len(values)
         if count < 2 - (without is not None):
             return np.inf
         prior = STRATUM_GROUPS * self._pooled_square(without)
         square = (prior + sum(values)) / (STRATUM_GROUPS + count)
-        quantile = float(stdtrit(STRATUM_GROUPS + count, 0.95))
+        quantile = float(student_quantile(STRATUM_GROUPS + count, 0.9))
         return float(SELECTION * quantile / NORMAL_95 * np.sqrt(square * (1.0 + 1.0 / count)))

@@ -7,6 +7,7 @@ slopes when times are noisy; rows in the middle keep the absolute error low.
 """
 
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,6 +97,12 @@ def suggest_for_errors(features: Matrix, count: int, seed: int = 0) -> list[int]
         seed: as in `suggest`.
     """
     return suggest(features, ERRORS, ERROR_WEIGHTS, ERROR_NOISE, count, seed, spread=0.0)
+
+
+def in_turns(rankings: Sequence[Sequence[int]]) -> list[int]:
+    """Positions from several rankings in turn: the first of each, then the second of each, ..."""
+    turns = chain.from_iterable(zip_longest(*rankings))
+    return [row for row in turns if row is not None]
 
 
 def farthest_points(

@@ -9,7 +9,6 @@ resolve the device's own detail.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
 from forerun.features.nas_cells import COARSE, PLACES, Codes, codes_of
 from forerun.models.adaptation.stacking import Stacking
-from forerun.models.adaptation.suggestions import suggest
+from forerun.models.adaptation.suggestions import in_turns, suggest
 from forerun.models.architectures.known_devices import (
     DevicePool,
     log_times,
@@ -152,11 +151,7 @@ class ArchitectureLatency(StoredPredictor):
     pools: Mapping[Space, DevicePool] = field(default_factory=dict)
     adapted: Mapping[tuple[Space, str], AdaptedDevice] = field(default_factory=dict)
     name: ClassVar[str] = "architecture_latency"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Latency in milliseconds is the only metric."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about an architecture with as many choices as its space has."""
@@ -227,8 +222,7 @@ class ArchitectureLatency(StoredPredictor):
             [rows[i] for i in self._suggested([queries[row] for row in rows], space, count, seed)]
             for space, rows in rows_of.items()
         ]
-        turns = chain.from_iterable(zip_longest(*chosen))
-        return [row for row in turns if row is not None][:count]
+        return in_turns(chosen)[:count]
 
     def _suggested(
         self, queries: Sequence[Query], space: Space, count: int, seed: int

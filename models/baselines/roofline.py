@@ -20,11 +20,7 @@ class Roofline(StoredPredictor):
     """Latency as a sum over operators of the longer of arithmetic and memory traffic at peak."""
 
     name: ClassVar[str] = "roofline"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: latency in milliseconds."""
-        return ("latency_ms",)
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Operators and networks on a device with a spec sheet."""

@@ -29,7 +29,7 @@ from forerun.models.benchmark_suites.history_features import (
     in_streams,
     samples_per_query,
 )
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.conformal import LogQuantiles, held_out_folds
 from forerun.models.estimator import SETTING
 from forerun.models.gaussian_process.additive_categorical import (
     NOISE,

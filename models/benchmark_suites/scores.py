@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
+from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
@@ -30,8 +31,6 @@ FLOORS: Mapping[str, float] = dict.fromkeys(METRICS[:-1], 1.0)
 LEAST = 1e-4
 """Smallest value that is predicted."""
 FOLDS = 4
-PRIOR_ROWS = 3.0
-"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 
 GROUP = "held_out"
 """Grouping key of rows that are held out together to calibrate intervals."""
@@ -92,17 +91,20 @@ class BenchmarkBoost(StoredPredictor):
         fitted = self._fitted(measurements)
         suites = _suites(measurements.queries)
         groups = measurements.groups.get(GROUP, np.arange(len(suites)).astype(np.str_))
-        logs = {m: _logarithms(m, measurements) for m in fitted.metrics}
 
-        def answer(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
-            without = self._fitted(measurements.take(train))
-            return without._predict_log(metric, measurements.take(held).queries)
+        def predict(held: NDArray[np.bool_]) -> list[Column]:
+            without, queries = (
+                self._fitted(measurements.take(~held)),
+                measurements.take(held).queries,
+            )
+            return [without._predict_log(metric, queries) for metric in metrics]
 
-        widths = {}
-        for metric in fitted.metrics:
-            masks = held_out_folds(groups, FOLDS, self.seed)
-            residuals = held_out_residuals(logs[metric], masks, answer)
-            widths[metric] = LogQuantiles.of(residuals, suites)
+        metrics = fitted.metrics
+        columns = out_of_fold(groups, predict, folds=FOLDS, seed=self.seed, columns=len(metrics))
+        widths = {
+            metric: LogQuantiles.of(_logarithms(metric, measurements) - predicted, suites)
+            for metric, predicted in zip(metrics, columns, strict=True)
+        }
         return replace(fitted, widths=widths)
 
     def _fitted(self, rows: Measurements) -> Self:
@@ -138,11 +140,8 @@ class BenchmarkBoost(StoredPredictor):
         for metric in self.metrics:
             residuals = _logarithms(metric, measurements)
             residuals = residuals - plain._predict_log(metric, measurements.queries)
-            for suite in np.unique(suites):
-                own = residuals[(suites == suite) & np.isfinite(residuals)]
-                if len(own):
-                    weight = len(own) / (len(own) + PRIOR_ROWS)
-                    levels[str(suite), metric] = weight * float(np.median(own))
+            shrunk = shrunk_medians(residuals, suites)
+            levels |= {(suite, metric): level for suite, level in shrunk.items()}
         return replace(self, levels=levels)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
+from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import benchmark_of
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.colocation.held_out_runs import FACTORS, fit_shrinkage
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
@@ -45,11 +47,7 @@ NEW: Final = ""
 UNMEASURED: Final = "this application was not measured: the answer is from all others"
 FEWEST: Final = 30
 """An application with fewer rows has no median and no booster of its own."""
-FACTORS: Final = (1.0, 0.75, 0.5, 0.25, 0.0)
-"""Candidate shrinkage factors."""
 FOLDS: Final = 8
-PRIOR_ROWS: Final = 3.0
-"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 TREES: Final = 150
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l1",
@@ -77,17 +75,13 @@ class NeighbourBoost(StoredPredictor):
     """
 
     name: ClassVar[str] = "neighbour_boost"
+    metrics: ClassVar[tuple[str, ...]] = (METRIC,)
     seed: int = field(default=0, metadata=SETTING)
     levels: Mapping[str, float] = field(default_factory=dict)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     offsets: Mapping[str, float] = field(default_factory=dict)
-    widths: LogQuantiles = field(default_factory=lambda: LogQuantiles({"all": (-1.0, 1.0)}))
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Relative speed in wall time."""
-        return (METRIC,)
+    widths: LogQuantiles = field(default_factory=LogQuantiles)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a run of this suite; none is answered before `fit`."""
@@ -103,29 +97,21 @@ class NeighbourBoost(StoredPredictor):
         fitted = self._fitted(measurements)
         apps, target = _applications(measurements.queries), _log_speeds(measurements)
         experiments = measurements.groups.get(EXPERIMENT, np.arange(len(apps)).astype(np.str_))
+
+        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column]:
+            without = self._fitted(measurements.take(~held))
+            return without._parts(measurements.take(held).queries)
+
         shares: dict[str, float] = {}
-        residuals, strata = [], []
-        bounds: list[tuple[float, float]] = []
-        for groups, new in ((experiments, False), (apps, True)):
-            level, change = self._held_out(measurements, groups)
-            names = np.full(len(apps), NEW) if new else apps
-            for name in np.unique(names):
-                own = (names == name) & np.isfinite(level + change + target)
-                if not own.any():
-                    continue
-                share = _best_factor(target[own], level[own], change[own])
-                shares[str(name)] = share
-                own_residuals = target[own] - level[own] - share * change[own]
-                if new:
-                    bounds = list(LogQuantiles.of(own_residuals, apps[own]).bounds.values())
-                else:
-                    residuals.append(own_residuals)
-                    strata.append(names[own])
-        if not residuals:
-            return fitted
-        widths = LogQuantiles.of(np.concatenate(residuals), np.concatenate(strata))
-        if bounds:
-            low, high = zip(*bounds, strict=True)
+        quantiles = []
+        for groups, names in ((experiments, apps), (apps, np.full(len(apps), NEW))):
+            level, change = out_of_fold(groups, predict, folds=FOLDS, seed=self.seed, columns=2)
+            shares |= fit_shrinkage(names, target, level, change, FACTORS, fewest=1)
+            share = np.array([shares.get(str(name), 1.0) for name in names])
+            quantiles.append(LogQuantiles.of(target - level - share * change, apps))
+        widths, of_new = quantiles
+        if NEW in shares:
+            low, high = zip(*of_new.bounds.values(), strict=True)
             widths = LogQuantiles({**widths.bounds, NEW: (min(low), max(high))})
         return replace(fitted, shares=shares, widths=widths)
 
@@ -148,15 +134,6 @@ class NeighbourBoost(StoredPredictor):
 
     def _booster(self, matrix: Matrix, target: Column) -> BoosterBag:
         return BoosterBag.fit(matrix, target, parameters=PARAMETERS, trees=TREES, seeds=[self.seed])
-
-    def _held_out(self, rows: Measurements, groups: NDArray[np.str_]) -> tuple[Column, Column]:
-        """Median and change of each row by a fit without the row's group; NaN with one group."""
-        level, change = (np.full(len(rows), np.nan) for _ in range(2))
-        for held in held_out_folds(groups, FOLDS, self.seed):
-            if not held.all():
-                fitted = self._fitted(rows.take(~held))
-                level[held], change[held] = fitted._parts(rows.take(held).queries)
-        return level, change
 
     def _parts(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """Median of each query's application, and the predicted change by neighbours, both (n,)."""
@@ -186,12 +163,7 @@ class NeighbourBoost(StoredPredictor):
         apps = _applications(measurements.queries)
         answers = plain.predict(measurements.queries).values[METRIC]
         residuals = _log_speeds(measurements) - np.log(answers)
-        offsets = dict(self.offsets)
-        for app in np.unique(apps[np.isfinite(residuals)]):
-            own = residuals[(apps == app) & np.isfinite(residuals)]
-            shrunk = len(own) / (len(own) + PRIOR_ROWS)
-            offsets[str(app)] = shrunk * float(np.median(own))
-        return replace(self, offsets=offsets)
+        return replace(self, offsets={**self.offsets, **shrunk_medians(residuals, apps)})
 
 
 def _applications(queries: Sequence[Query]) -> NDArray[np.str_]:
@@ -209,9 +181,3 @@ def _matrix(queries: Sequence[Query]) -> Matrix:
 def _log_speeds(rows: Measurements) -> Column:
     logs: Column = np.log(rows.values[METRIC])
     return logs
-
-
-def _best_factor(target: Column, level: Column, change: Column) -> float:
-    """Factor on the change with the smallest mean absolute error of relative speed."""
-    errors = [np.abs(np.exp(level + s * change) - np.exp(target)).mean() for s in FACTORS]
-    return FACTORS[int(np.argmin(errors))]

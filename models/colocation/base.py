@@ -23,6 +23,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import NAMES, natural
+from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.calibration import calibrated, calibrated_forecasts
 from forerun.models.colocation.features import (
@@ -44,7 +45,7 @@ from forerun.models.colocation.held_out_runs import (
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
-from forerun.models.conformal.intervals import POOLED, LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
 from forerun.models.prediction import Predictions
@@ -53,8 +54,6 @@ LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 """Range to which predicted log relative speeds are clipped."""
 FARTHEST = 8.0
 """Limit, in spreads of its program, on how far a prediction may lie from the median."""
-PRIOR_ROWS = 3.0
-"""Pseudo-observations without an error that shrink a correction in `adapt` towards zero."""
 UNLIKE = 0.5
 """A program that was not measured is unlike the training set if its `cpu_share` is below this
 fraction of the smallest one there. How its times scatter then says nothing of how neighbours slow
@@ -208,11 +207,8 @@ class ColocationBase(StoredPredictor, ABC):
         for metric in self.metrics:
             predicted, _ = plain.predict_log(rows, metric)
             residuals = log_relative_speed(measurements, metric) - predicted
-            for program in np.unique(rows.programs):
-                own = residuals[(rows.programs == program) & np.isfinite(residuals)]
-                if len(own):
-                    shrunk = len(own) / (len(own) + PRIOR_ROWS) * float(np.median(own))
-                    offsets[metric, str(program)] = shrunk
+            shrunk = shrunk_medians(residuals, rows.programs)
+            offsets |= {(metric, program): offset for program, offset in shrunk.items()}
         return replace(self, offsets=offsets)
 
     def predict_log(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
@@ -282,16 +278,12 @@ class ColocationBase(StoredPredictor, ABC):
         self, rows: ColocationRows, metric: str, modes: Names, forecast: NDArray[np.bool_]
     ) -> tuple[Column, Column]:
         """Lower and upper end of each interval over the predicted value, shapes (n,)."""
-        one = np.ones(len(rows))
-        ends: list[tuple[Column, Column]] = []
+        low, high = np.zeros((2, len(rows)))
         for mode in MODES:
             width = self.widths.get((metric, mode))
-            unit = one if mode == "known" or width is None else self.interval_units(rows)
-            width = width or LogQuantiles({POOLED: (-1.0, 1.0)})
-            below, above = width.around(one, rows.programs.tolist())
-            ends.append((below**unit, above**unit))
-        cases = [modes == mode for mode in MODES]
-        low, high = (np.select(cases, [pair[side] for pair in ends]) for side in (0, 1))
+            unit = 1.0 if mode == "known" or width is None else self.interval_units(rows)
+            ends = (width or LogQuantiles()).around(np.ones(len(rows)), rows.programs, unit)
+            low, high = np.where(modes == mode, ends, (low, high))
         if metric in self.ahead:
             _, spread, _ = self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
             below, above = (np.exp(spread * end) for end in self.ahead[metric])

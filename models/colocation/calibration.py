@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
-from forerun.models.colocation.features import METRICS, ColocationRows, Column, Names
+from forerun.models.colocation.features import METRICS, ColocationRows, Column
 from forerun.models.colocation.held_out_runs import (
     FACTORS,
     HELD_OUT,
@@ -23,7 +24,7 @@ from forerun.models.colocation.held_out_runs import (
 )
 from forerun.models.colocation.host_forecast import forecast_queries
 from forerun.models.colocation.slowed_class import ClassErrors
-from forerun.models.conformal.intervals import POOLED, LogQuantiles, held_out_folds
+from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
 
 if TYPE_CHECKING:
     from forerun.models.colocation.base import ColocationBase
@@ -72,18 +73,20 @@ def calibrated(
                 if mode != "known":
                     keys = np.full(len(rows), POOLED_PROGRAM[mode])
                 candidates = FACTORS if mode == "known" else UNMEASURED_FACTORS
-                factors = fit_shrinkage(keys, target, predicted, middle, candidates)
+                factors = fit_shrinkage(keys, target, middle, predicted - middle, candidates)
                 shrinkage |= {(metric, program): factor for program, factor in factors.items()}
                 factor = np.array([factors.get(str(key), 1.0) for key in keys])
                 predicted = middle + factor * (predicted - middle)
                 busy |= {mode: (predicted, unit)} if metric == "p_cpu" else {}
-            unit = np.ones(len(rows)) if mode == "known" else unit
-            width = _width((target - predicted) / unit, rows.programs, mode)
-            if width is not None:
+            known = mode == "known"
+            unit = np.ones(len(rows)) if known else unit
+            residuals = (target - predicted) / unit
+            if known or np.isfinite(residuals).any():
+                width = LogQuantiles.of(residuals, rows.programs if known else None)
                 widths[metric, mode] = width
-                below, above = width.around(np.ones(len(rows)), rows.programs.tolist())
+                below, above = width.around(np.ones(len(rows)), rows.programs, unit)
                 speeds = np.exp(np.where(colocated, [target, predicted], np.nan))
-                rates = ClassErrors.where_wide(speeds[0], speeds[1], (above / below) ** unit)
+                rates = ClassErrors.where_wide(speeds[0], speeds[1], above / below)
                 errors |= {(metric, mode): rates} if rates else {}
     return widths, shrinkage, errors
 
@@ -114,22 +117,24 @@ def held_out_predictions(
     """
     groups = groups_of(measured, HELD_OUT[mode])
     target = log_relative_speed(measured, metric)
-    predicted, middle, unit = (np.full(len(rows), np.nan) for _ in range(3))
     lighter = fitted.lighter()
     if mode == "new":
         rows = rows.unprofiled()
     query_rows = rows if query_rows is None else query_rows
-    for held in held_out_folds(groups, fitted.folds, fitted.seed):
-        if held.all() or not np.isfinite(target[~held]).any():
-            continue
-        train = measured.take(~held)
-        metrics = METRICS if metric == "p_wall" else [metric]
-        part = lighter.without_intervals(rows.take(~held), train, metrics)
+    metrics = METRICS if metric == "p_wall" else [metric]
+
+    def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column] | float:
+        if not np.isfinite(target[~held]).any():
+            return np.nan
+        part = lighter.without_intervals(rows.take(~held), measured.take(~held), metrics)
         part = replace(part, shrinkage=dict(shrinkage or {}))
         held_rows = query_rows.take(held)
-        predicted[held], _ = part.predict_log(held_rows, metric)
-        middle[held] = part.program_levels(held_rows, metric)[0] + held_rows.reference
-        unit[held] = part.interval_units(held_rows)
+        middle = part.program_levels(held_rows, metric)[0] + held_rows.reference
+        return part.predict_log(held_rows, metric)[0], middle, part.interval_units(held_rows)
+
+    predicted, middle, unit = out_of_fold(
+        groups, predict, folds=fitted.folds, seed=fitted.seed, columns=3
+    )
     return predicted, middle, unit
 
 
@@ -162,14 +167,7 @@ def calibrated_forecasts(
         _, spread, _ = fitted.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
         target = log_relative_speed(measured, metric)
         residuals = ((target - predicted) / spread)[pairs]
-        ends[metric] = LogQuantiles.pooled(residuals).bounds[POOLED]
+        ends[metric] = LogQuantiles.of(residuals).bounds[POOLED]
         rates = ClassErrors.of(np.exp(target[pairs]), np.exp(predicted[pairs]))
         errors |= {(metric, "ahead"): rates} if rates else {}
     return ends, errors
-
-
-def _width(residuals: Column, programs: Names, mode: Mode) -> LogQuantiles | None:
-    """Quantiles of held-out residuals: by program where it is known, else pooled; None if empty."""
-    if mode == "known":
-        return LogQuantiles.of(residuals, programs)
-    return LogQuantiles.pooled(residuals) if np.isfinite(residuals).any() else None

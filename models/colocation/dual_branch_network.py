@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.models.graph_network.encoder import onnx_bytes
+from forerun.models.neural import minimise, onnx_bytes, stacked
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Matrix = NDArray[np.float64]
-Inputs = Mapping[str, Matrix]
 INPUTS: Final = ("values", "mask", "context")
 OUTPUTS: Final = ("answers",)
 _FAR: Final = -1e9
@@ -27,6 +26,7 @@ _FAR: Final = -1e9
 _TOKEN: Final = 5
 """Features of a metric's token: mean and standard deviation over time, maximum, change of the mean
 from alone, and whether the metric is present."""
+_LARGEST_GRADIENT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class WindowShape:
     noise: float = 0.1
 
 
-def network(shape: WindowShape, metrics: int, facts: int, members: int) -> "nn.Module":
-    """An untrained ensemble: a module (values, mask, context) -> predictions, shape (members, n).
+def network(shape: WindowShape, metrics: int, facts: int) -> "nn.Module":
+    """An untrained network: a module (values, mask, context) -> predictions, shape (n,).
 
     Its inputs are values and mask of shape (n, t, metrics), with 0 where a value is missing, and a
     context of shape (n, 2 x (metrics + facts)): the level of each metric alone, the facts, then a
@@ -69,68 +69,58 @@ def network(shape: WindowShape, metrics: int, facts: int, members: int) -> "nn.M
         shape: sizes.
         metrics: number of host metrics.
         facts: number of a program's properties.
-        members: number of networks.
     """
     import torch
     from torch import nn
 
-    layers = _layers(shape, metrics, facts)
+    width = shape.width
 
     class DualBranch(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weights = nn.ParameterDict()
-            for name, (entering, leaving) in layers.items():
-                bound = entering**-0.5
-                weight = bound * (2.0 * torch.rand(members, entering, leaving) - 1.0)
-                self.weights[name] = nn.Parameter(weight)
-                self.weights[f"{name}_bias"] = nn.Parameter(torch.zeros(members, 1, leaving))
-            self.weights["name"] = nn.Parameter(0.3 * torch.randn(members, 1, metrics, shape.width))
-            with torch.no_grad():
-                self.weights["last"].zero_()
+            self.context = nn.Linear(2 * (metrics + facts), width)
+            self.second, self.when = nn.Linear(2 * metrics, width), nn.Linear(width, 1)
+            self.metric, self.which = nn.Linear(_TOKEN, width), nn.Linear(width, 1)
+            self.name = nn.Parameter(0.3 * torch.randn(metrics, width))
+            self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+            self.fused = nn.Sequential(
+                nn.Linear(3 * width, shape.head), nn.ReLU(), nn.Dropout(shape.dropout)
+            )
+            self.last = nn.Linear(shape.head, 1)
+            nn.init.zeros_(self.last.weight)
+            nn.init.zeros_(self.last.bias)
 
         def forward(self, values: "Tensor", mask: "Tensor", context: "Tensor") -> "Tensor":
-            query = torch.tanh(_linear(self.weights, "context", context.expand(members, -1, -1)))
-            time = _over_time(self.weights, values, mask, query)
-            token, there = _tokens(values, mask, context[:, :metrics])
-            system = _over_metrics(self.weights, token, there, query)
-            fused = torch.relu(_linear(self.weights, "fused", torch.cat([time, system, query], 2)))
-            if self.training:
-                fused = nn.functional.dropout(fused, shape.dropout)
-            return _linear(self.weights, "last", fused)[:, :, 0]
+            query = torch.tanh(self.context(context))
+            time = self.over_time(values, mask, query)
+            system = self.over_metrics(*_tokens(values, mask, context[:, :metrics]), query)
+            outputs: Tensor = self.last(self.fused(torch.cat([time, system, query], 1)))
+            return outputs[:, 0]
+
+        def over_time(self, values: "Tensor", mask: "Tensor", query: "Tensor") -> "Tensor":
+            """Temporal branch: attention pooling over seconds, shape (n, width)."""
+            seconds = torch.relu(self.second(torch.cat([values, mask], 2)))
+            there = (mask.sum(2) > 0).to(values.dtype)
+            return _pooled(seconds, self.when, query, _FAR * (1.0 - there))
+
+        def over_metrics(self, token: "Tensor", there: "Tensor", query: "Tensor") -> "Tensor":
+            """System branch: self-attention among metrics, then pooling, shape (n, width)."""
+            tokens = torch.relu(self.metric(token) + self.name)
+            hidden = _FAR * (1.0 - there)
+            pairs = self.query(tokens) @ self.key(tokens).transpose(1, 2) / width**0.5
+            tokens = tokens + torch.softmax(pairs + hidden[:, None], 2) @ self.value(tokens)
+            return _pooled(tokens, self.which, query, hidden)
 
     return DualBranch()
 
 
-def _layers(shape: WindowShape, metrics: int, facts: int) -> dict[str, tuple[int, int]]:
-    """Layer -> (input width, output width)."""
-    width = shape.width
-    return {
-        "second": (2 * metrics, width),
-        "context": (2 * (metrics + facts), width),
-        "when": (width, 1),
-        "metric": (_TOKEN, width),
-        "query": (width, width),
-        "key": (width, width),
-        "value": (width, width),
-        "which": (width, 1),
-        "fused": (3 * width, shape.head),
-        "last": (shape.head, 1),
-    }
-
-
-def _over_time(
-    weights: "nn.ParameterDict", values: "Tensor", mask: "Tensor", query: "Tensor"
-) -> "Tensor":
-    """Temporal branch: attention pooling over seconds, shape (members, n, width)."""
+def _pooled(tokens: "Tensor", score: "nn.Module", query: "Tensor", hidden: "Tensor") -> "Tensor":
+    """Additive attention of queries (n, width) over tokens (n, k, width), shape (n, width)."""
     import torch
 
-    inputs = torch.cat([values, mask], 2).expand(len(query), -1, -1, -1)
-    seconds = torch.relu(_linear(weights, "second", inputs))
-    scores = _linear(weights, "when", torch.tanh(seconds + query[:, :, None]))[:, :, :, 0]
-    there = (mask.sum(2) > 0).to(values.dtype)
-    weight = torch.softmax(scores + _FAR * (1.0 - there), 2)
-    return (seconds * weight[:, :, :, None]).sum(2)
+    scores: Tensor = score(torch.tanh(tokens + query[:, None]))
+    weight = torch.softmax(scores[:, :, 0] + hidden, 1)
+    return (tokens * weight[:, :, None]).sum(1)
 
 
 def _tokens(values: "Tensor", mask: "Tensor", alone: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -146,71 +136,35 @@ def _tokens(values: "Tensor", mask: "Tensor", alone: "Tensor") -> "tuple[Tensor,
     return torch.stack([mean, deviation, largest, (mean - alone) * there, there], 2), there
 
 
-def _over_metrics(
-    weights: "nn.ParameterDict", token: "Tensor", there: "Tensor", query: "Tensor"
-) -> "Tensor":
-    """System branch: self-attention among metrics, then pooling, shape (members, n, width)."""
-    import torch
+def train(inputs: Mapping[str, Matrix], target: Matrix, shape: WindowShape) -> "nn.Module":
+    """An ensemble trained on n rows to minimise the mean absolute error, in double precision.
 
-    inputs = token.expand(len(query), -1, -1, -1)
-    tokens = torch.relu(_linear(weights, "metric", inputs) + weights["name"])
-    hidden = _FAR * (1.0 - there)[None, :, None, :]
-    pairs = _linear(weights, "query", tokens) @ _linear(weights, "key", tokens).transpose(2, 3)
-    scale = tokens.shape[3] ** -0.5
-    tokens = tokens + torch.softmax(pairs * scale + hidden, 3) @ _linear(weights, "value", tokens)
-    scores = _linear(weights, "which", torch.tanh(tokens + query[:, :, None]))[:, :, :, 0]
-    weight = torch.softmax(scores + hidden[:, :, 0], 2)
-    return (tokens * weight[:, :, :, None]).sum(2)
-
-
-def _linear(weights: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
-    """The linear layer `name` of each member, applied to values (members, ..., input width)."""
-    weight, bias = weights[name], weights[f"{name}_bias"]
-    while weight.dim() < values.dim():
-        weight, bias = weight[:, None], bias[:, None]
-    outputs: Tensor = values @ weight + bias
-    return outputs
-
-
-def train(inputs: Sequence[Inputs], target: Matrix, shape: WindowShape, seed: int) -> "nn.Module":
-    """An ensemble trained on all rows to minimise the mean absolute error.
+    The module maps INPUTS to predictions of each member, shape (members, n).
 
     Args:
-        inputs: one mapping for each length of window, with INPUTS and `rows`, the positions of its
-            windows in `target`.
+        inputs: INPUTS of the rows.
         target: shape (n,).
         shape: sizes and schedule.
-        seed: of initial weights, order of the batches, noise and masks.
     """
     import torch
+    from torch.utils.data import DataLoader, TensorDataset
 
-    torch.manual_seed(seed)
-    order = np.random.default_rng(seed)
-    metrics = inputs[0]["values"].shape[2]
-    facts = inputs[0]["context"].shape[1] // 2 - metrics
-    module = network(shape, metrics, facts, shape.members)
-    optimiser = torch.optim.AdamW(
-        module.parameters(), shape.learning_rate, weight_decay=shape.weight_decay
-    )
-    steps = len(_steps(inputs, shape.batch, order))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, shape.learning_rate, total_steps=shape.epochs * steps
-    )
-    module.train()
-    for _ in range(shape.epochs):
-        for group, part in _steps(inputs, shape.batch, order):
-            given = [torch.from_numpy(group[name][part].astype(np.float32)) for name in INPUTS]
-            rows = group["rows"][part].astype(np.intp)
-            truth = torch.from_numpy(target[rows].astype(np.float32))
-            kept = (torch.rand(len(part), 1, metrics) > shape.metric_dropout).to(given[0].dtype)
-            values = (given[0] + shape.noise * torch.randn_like(given[0])) * kept * given[1]
-            loss = (module(values, given[1] * kept, given[2]) - truth).abs().mean()
-            optimiser.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(module.parameters(), 5.0)
-            optimiser.step()
-            schedule.step()
-    return module.eval().double()
+    metrics = inputs["values"].shape[2]
+    facts = inputs["context"].shape[1] // 2 - metrics
+    module = stacked([network(shape, metrics, facts) for _ in range(shape.members)])
+    columns = (*(inputs[name] for name in INPUTS), target)
+    rows = TensorDataset(*(torch.from_numpy(column).float() for column in columns))
+
+    def loss(batch: "Sequence[Tensor]") -> "Tensor":
+        values, mask, context, truth = batch
+        kept = (torch.rand(len(values), 1, metrics) > shape.metric_dropout).to(values.dtype)
+        noisy = (values + shape.noise * torch.randn_like(values)) * kept * mask
+        answers: Tensor = module(noisy, mask * kept, context)
+        return (answers - truth).abs().mean()
+
+    batches = DataLoader(rows, shape.batch, shuffle=True)
+    minimise(module, batches, loss, shape, largest_gradient=_LARGEST_GRADIENT)
+    return module.double()
 
 
 def export(module: "nn.Module", metrics: int, facts: int) -> bytes:
@@ -228,19 +182,8 @@ def export(module: "nn.Module", metrics: int, facts: int) -> bytes:
 
     n, t, wide = Dim("n", min=1), Dim("t", min=1), torch.float64
     example = (
-        torch.rand(3, 4, metrics, dtype=wide),
         torch.ones(3, 4, metrics, dtype=wide),
-        torch.rand(3, 2 * (metrics + facts), dtype=wide),
+        torch.ones(3, 4, metrics, dtype=wide),
+        torch.ones(3, 2 * (metrics + facts), dtype=wide),
     )
-    return onnx_bytes(module, example, ({0: n, 1: t}, {0: n, 1: t}, {0: n}), INPUTS, OUTPUTS)
-
-
-def _steps(
-    inputs: Sequence[Inputs], batch: int, order: np.random.Generator
-) -> list[tuple[Inputs, NDArray[np.intp]]]:
-    """Batches of one epoch in random order; the windows in a batch have the same length."""
-    steps = []
-    for group in inputs:
-        rows = order.permutation(len(group["values"]))
-        steps += [(group, rows[start : start + batch]) for start in range(0, len(rows), batch)]
-    return [steps[int(step)] for step in order.permutation(len(steps))]
+    return onnx_bytes(module, example, (({0: n, 1: t}, {0: n, 1: t}, {0: n}),), INPUTS, OUTPUTS)

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import (
@@ -17,6 +18,7 @@ from forerun.features.host_windows import (
     statistics,
     window_values,
 )
+from forerun.models.conformal import weighted_quantile
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -53,7 +55,7 @@ def colocation_of(query: Query) -> Colocation:
 
 
 @dataclass(frozen=True)
-class ColocationRows:
+class ColocationRows(Columns):
     """n co-located programs, of m = len(NAMES) host metrics each.
 
     Attributes:
@@ -148,16 +150,6 @@ class ColocationRows:
         """CPU time over wall time of each program alone, shape (n,); NaN where unknown."""
         share: Column = self.facts[:, FACTS.index("cpu_share")]
         return share
-
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
-        """The rows at these positions, or where the mask is True."""
-        index = np.flatnonzero(rows) if rows.dtype == bool else rows
-        windows = [self.windows[int(row)] for row in index]
-        rest = (
-            *(self.window_statistics, self.alone, self.facts, self.log_p_with_load),
-            *(self.granted, self.reference),
-        )
-        return type(self)(self.programs[index], windows, *(column[index] for column in rest))
 
     def unprofiled(self) -> Self:
         """The same rows as if no program had been measured next to a load."""
@@ -318,13 +310,8 @@ def _shares(
         return None
     middle, spread = np.array(list(effects.values()))[usable].T
     size = np.abs(values[usable])
-    return _weighted_median(middle / values[usable], size), _weighted_median(spread / size, size)
-
-
-def _weighted_median(values: Column, weights: Column) -> float:
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order]) >= 0.5 * weights.sum()
-    return float(values[order][int(np.argmax(reached))])
+    ratios = middle / values[usable], spread / size
+    return weighted_quantile(ratios[0], size, 0.5), weighted_quantile(ratios[1], size, 0.5)
 
 
 def _spread(values: Column) -> float:

@@ -41,9 +41,10 @@ def log_relative_speed(measured: Measurements, metric: str) -> Column:
 def fit_shrinkage(
     programs: NDArray[np.str_],
     target: Column,
-    predicted: Column,
     middle: Column,
+    deviation: Column,
     factors: Sequence[float] = FACTORS,
+    fewest: int = FEWEST_HELD_OUT,
 ) -> dict[str, float]:
     """Factors by which an engine's deviation from a program's median is shrunk.
 
@@ -53,21 +54,21 @@ def fit_shrinkage(
     Args:
         programs: key of each run, shape (n,).
         target: measured log relative speeds, shape (n,).
-        predicted: held-out predictions of the same, shape (n,).
         middle: median of each run's program, shape (n,).
+        deviation: held-out predictions less these medians, shape (n,).
         factors: candidates.
+        fewest: a program with fewer held-out runs has no factor.
 
     Returns:
-        Program -> factor, for programs with at least FEWEST_HELD_OUT runs.
+        Program -> factor.
     """
     shrinkage = {}
     for program in np.unique(programs):
-        runs = (programs == program) & np.isfinite(target + predicted + middle)
-        if runs.sum() < FEWEST_HELD_OUT:
-            continue
-        truth, deviation = np.exp(target[runs]), (predicted - middle)[runs]
-        errors = [np.abs(np.exp(middle[runs] + s * deviation) - truth).mean() for s in factors]
-        shrinkage[str(program)] = factors[int(np.argmin(errors))]
+        runs = (programs == program) & np.isfinite(target + middle + deviation)
+        if runs.sum() >= fewest:
+            speeds = (np.exp(middle[runs] + factor * deviation[runs]) for factor in factors)
+            errors = [np.abs(speed - np.exp(target[runs])).mean() for speed in speeds]
+            shrinkage[str(program)] = factors[int(np.argmin(errors))]
     return shrinkage
 
 

@@ -1,6 +1,6 @@
 """Relative speed of co-located programs by the dual-branch network, run with onnxruntime."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.dual_branch_network import (
-    INPUTS,
     OUTPUTS,
     WindowShape,
     export,
@@ -19,7 +18,7 @@ from forerun.models.colocation.dual_branch_network import (
 )
 from forerun.models.colocation.features import FACTS, ColocationRows, Column
 from forerun.models.estimator import SETTING
-from forerun.models.graph_network.training import torch_threads
+from forerun.models.neural import onnx_session, seeded_torch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,24 +56,17 @@ class Scaled:
         scale = np.where(deviation > 1e-9, deviation, 1.0)
         return cls(tuple(columns), tuple(middle.tolist()), tuple(scale.tolist()))
 
-    def batches(self, rows: ColocationRows) -> Iterator[dict[str, Matrix]]:
-        """Inputs of the network, one mapping for each length of window.
-
-        Each also holds `rows`, the positions of its windows among the n rows; rows without a window
-        are left out.
-        """
-        lengths = np.array([len(window) for window in rows.windows], dtype=np.intp)
+    def inputs(self, rows: ColocationRows) -> dict[str, Matrix]:
+        """Inputs of the network for n rows; windows are padded with seconds that are masked."""
         middle, scale = np.array(self.middle), np.array(self.scale)
-        columns = list(self.columns)
-        m = len(columns)
+        columns, m = list(self.columns), len(self.columns)
         known = np.concatenate([rows.alone[:, columns], rows.facts], axis=1)
         context = np.concatenate(_filled((known - middle) / scale), axis=1)
-        for length in np.unique(lengths[lengths > 0]):
-            index = np.flatnonzero(lengths == length)
-            windows = np.stack([rows.windows[int(row)][:, columns] for row in index])
-            values, mask = _filled((windows - middle[:m]) / scale[:m])
-            positions = index.astype(np.float64)
-            yield {"values": values, "mask": mask, "context": context[index], "rows": positions}
+        windows = np.full((len(rows), max(map(len, rows.windows)), m), np.nan)
+        for row, window in enumerate(rows.windows):
+            windows[row, : len(window)] = window[:, columns]
+        values, mask = _filled((windows - middle[:m]) / scale[:m])
+        return {"values": values, "mask": mask, "context": context}
 
 
 @dataclass(frozen=True)
@@ -93,11 +85,11 @@ class TrainedEngine:
         """Median over members, shape (n,)."""
         import torch
 
-        def answers(*given: Matrix) -> Matrix:
-            predictions: Matrix = self.module(*map(torch.from_numpy, given)).numpy()
+        def answers(inputs: Mapping[str, Matrix]) -> Matrix:
+            predictions: Matrix = self.module(*map(torch.from_numpy, inputs.values())).numpy()
             return predictions
 
-        with torch_threads(1), torch.no_grad():
+        with seeded_torch(0), torch.no_grad():
             return _medians(self.scaled, rows, answers)
 
     def exported(self) -> "NetworkEngine":
@@ -121,8 +113,7 @@ class NetworkEngine:
     def predict(self, rows: ColocationRows) -> Column:
         """Median over members, shape (n,)."""
 
-        def answers(*given: Matrix) -> Matrix:
-            inputs = dict(zip(INPUTS, given, strict=True))
+        def answers(inputs: Mapping[str, Matrix]) -> Matrix:
             predictions: Matrix = self._session.run(list(OUTPUTS), inputs)[0]
             return predictions
 
@@ -130,12 +121,7 @@ class NetworkEngine:
 
     @cached_property
     def _session(self) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        return onnxruntime.InferenceSession(self.onnx, options, providers=["CPUExecutionProvider"])
+        return onnx_session(self.onnx)
 
 
 @dataclass(frozen=True)
@@ -155,8 +141,8 @@ class ColocationNetwork(ColocationBase):
     def engine(self, metric: str, rows: ColocationRows, target: Column) -> Engine:
         """An ensemble of networks trained on n standardised targets."""
         scaled = Scaled.of(rows)
-        with torch_threads(1):
-            module = train(list(scaled.batches(rows)), target, self.shape, self.seed)
+        with seeded_torch(self.seed):
+            module = train(scaled.inputs(rows), target, self.shape)
         return TrainedEngine(scaled, module)
 
     def save(self, folder: Path) -> None:
@@ -172,12 +158,14 @@ class ColocationNetwork(ColocationBase):
         return replace(self, shape=replace(self.shape, members=1))
 
 
-def _medians(scaled: Scaled, rows: ColocationRows, answers: Callable[..., Matrix]) -> Column:
+def _medians(
+    scaled: Scaled, rows: ColocationRows, answers: Callable[[Mapping[str, Matrix]], Matrix]
+) -> Column:
     """Median over the members of an ensemble, shape (n,); 0 for rows without a window."""
     medians = np.zeros(len(rows))
-    for batch in scaled.batches(rows):
-        predictions = answers(*(batch[name] for name in INPUTS))
-        medians[batch["rows"].astype(np.intp)] = np.median(predictions, axis=0)
+    measured = rows.has_window
+    if measured.any():
+        medians[measured] = np.median(answers(scaled.inputs(rows.take(measured))), axis=0)
     return medians
 
 

@@ -1,22 +1,28 @@
 """Prediction intervals with 90 % coverage on groups outside the training set.
 
 Split conformal prediction on log(measured / predicted) (Vovk et al. 2005; Romano et al. 2019 for
-the two-sided form). Whole groups (families of networks, devices) are held out in turn and predicted
-by a predictor fitted to the others; quantiles of these residuals are the interval. For a query on a
-device outside the training set the quantiles come from held-out devices.
+the two-sided form), conditional on strata (Mondrian conformal prediction, Vovk et al. 2003), and on
+residuals over a scale where errors differ in size (normalised residuals, Papadopoulos et al. 2008).
+For a query on a device outside the training set the quantiles come from held-out devices.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.conformal.quantiles import conformal_quantile
+
 Column = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Strata = Sequence[str] | NDArray[np.str_]
 POOLED = "all"
 """Stratum of the quantiles over all residuals."""
 FEWEST = 30
 """Residuals from which on a stratum has quantiles of its own."""
+UNCALIBRATED = (-1.0, 1.0)
+"""Bounds without residuals: a factor of e either way."""
 
 
 @dataclass(frozen=True)
@@ -28,40 +34,58 @@ class LogQuantiles:
         coverage: nominal share of measured values between the two.
     """
 
-    bounds: Mapping[str, tuple[float, float]]
+    bounds: Mapping[str, tuple[float, float]] = field(
+        default_factory=lambda: {POOLED: UNCALIBRATED}
+    )
     coverage: float = 0.9
 
     @classmethod
     def of(
-        cls, residuals: Column, strata: NDArray[np.str_], coverage: float = 0.9
+        cls,
+        residuals: Column,
+        strata: NDArray[np.str_] | None = None,
+        coverage: float = 0.9,
+        groups: NDArray[np.str_] | None = None,
     ) -> "LogQuantiles":
         """Quantiles by stratum with the finite-sample correction of split conformal prediction.
 
+        Without `groups` the correction counts rows, although rows of a held-out group are
+        correlated: with fewer than 19 groups, 90 % intervals that count groups end at the largest
+        residual of any row. Declare groups where there are many more than that.
+
         Args:
-            residuals: n values of log(measured / predicted) on held-out groups; NaN is ignored.
-            strata: n labels; a stratum with fewer than `FEWEST` rows has the pooled quantiles.
+            residuals: n values of log(measured / predicted) on held-out groups, or n multiples of
+                a scale; NaN is ignored.
+            strata: n labels; a stratum with fewer than `FEWEST` rows has the pooled quantiles, as
+                have all rows by default.
             coverage: nominal coverage of the interval.
+            groups: n labels of rows that the correction counts as one, and that weigh as one.
         """
         known = ~np.isnan(residuals)
-        residuals, strata = residuals[known], strata[known]
-        bounds = {POOLED: _bounds(residuals, coverage)}
-        for stratum in np.unique(strata):
-            rows = residuals[strata == stratum]
-            if len(rows) >= FEWEST:
-                bounds[str(stratum)] = _bounds(rows, coverage)
+        rows = {} if strata is None else {str(s): known & (strata == s) for s in np.unique(strata)}
+        rows = {stratum: own for stratum, own in rows.items() if own.sum() >= FEWEST}
+        bounds = {
+            stratum: _bounds(residuals[own], coverage, None if groups is None else groups[own])
+            for stratum, own in {POOLED: known, **rows}.items()
+        }
         return cls(bounds, coverage)
 
-    @classmethod
-    def pooled(cls, residuals: Column) -> "LogQuantiles":
-        """Quantiles of n residuals without strata; NaN is ignored."""
-        return cls.of(residuals, np.full(len(residuals), POOLED))
-
-    def around(self, values: Column, strata: Sequence[str]) -> tuple[Column, Column]:
-        """Low and high around n predicted values, shapes (n,); each interval contains its value."""
+    def log_ends(self, strata: Strata) -> Matrix:
+        """Low and high log bound of n rows, shape (n, 2); each pair contains 0."""
         pairs = np.array([self.bounds.get(s, self.bounds[POOLED]) for s in strata]).reshape(-1, 2)
-        low = values * np.exp(np.minimum(pairs[:, 0], 0.0))
-        high = values * np.exp(np.maximum(pairs[:, 1], 0.0))
-        return low, high
+        return np.column_stack([np.minimum(pairs[:, 0], 0.0), np.maximum(pairs[:, 1], 0.0)])
+
+    def around(
+        self, values: Column, strata: Strata, scale: Column | float = 1.0
+    ) -> tuple[Column, Column]:
+        """Low and high around n predicted values, shapes (n,); each interval contains its value.
+
+        Args:
+            values: (n,) predicted values.
+            strata: n labels.
+            scale: (n,) scale that the residuals were divided by.
+        """
+        return _around(values, self.log_ends(strata), scale)
 
 
 @dataclass(frozen=True)
@@ -74,10 +98,24 @@ class Intervals:
     """
 
     seen: LogQuantiles
-    unseen: LogQuantiles = field(default_factory=lambda: LogQuantiles({POOLED: (-1.0, 1.0)}))
+    unseen: LogQuantiles = field(default_factory=LogQuantiles)
+
+    def log_ends(self, strata: Strata, seen_device: NDArray[np.bool_]) -> Matrix:
+        """Low and high log bound of n rows, shape (n, 2); each pair contains 0.
+
+        Args:
+            strata: n labels.
+            seen_device: (n,) whether the device is in the training set.
+        """
+        ends = self.seen.log_ends(strata), self.unseen.log_ends(strata)
+        return np.where(seen_device[:, None], *ends)
 
     def around(
-        self, values: Column, strata: Sequence[str], seen_device: NDArray[np.bool_]
+        self,
+        values: Column,
+        strata: Strata,
+        seen_device: NDArray[np.bool_],
+        scale: Column | float = 1.0,
     ) -> tuple[Column, Column]:
         """Low and high around n predicted values, shapes (n,).
 
@@ -85,60 +123,25 @@ class Intervals:
             values: (n,) predicted values.
             strata: n labels.
             seen_device: (n,) whether the device is in the training set.
+            scale: (n,) scale that the residuals on devices in the training set were divided by;
+                bounds on other devices are not scaled.
         """
-        low, high = self.seen.around(values, strata)
-        unseen_low, unseen_high = self.unseen.around(values, strata)
-        return np.where(seen_device, low, unseen_low), np.where(seen_device, high, unseen_high)
+        return _around(
+            values, self.log_ends(strata, seen_device), np.where(seen_device, scale, 1.0)
+        )
 
 
-def held_out_folds(
-    groups: NDArray[np.str_], folds: int, seed: int = 0
-) -> Iterator[NDArray[np.bool_]]:
-    """Masks of the rows to hold out, one for each fold; every group is whole in one fold.
-
-    Args:
-        groups: n labels.
-        folds: number of folds; with fewer groups, the number of groups.
-        seed: assigns groups to folds.
-    """
-    names = np.unique(groups)
-    order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = dict(zip(names[order], np.arange(len(names)) % folds, strict=True))
-    fold = np.array([fold_of[g] for g in groups], dtype=np.intp)
-    for number in range(min(folds, len(names))):
-        yield fold == number
+def _around(values: Column, log_ends: Matrix, scale: Column | float) -> tuple[Column, Column]:
+    low, high = values * np.exp(log_ends.T * scale)
+    return low, high
 
 
-def held_out_residuals(
-    log_measured: Column,
-    masks: Iterator[NDArray[np.bool_]],
-    fit_predict: Callable[[NDArray[np.bool_], NDArray[np.bool_]], Column],
-) -> Column:
-    """log(measured / predicted) of every row, by a predictor fitted without its group.
-
-    Args:
-        log_measured: n values.
-        masks: masks of the rows to hold out, one for each fold.
-        fit_predict: (training mask, held-out mask) -> log predictions of the held-out rows.
-
-    Returns:
-        n residuals, NaN for rows that are in no mask.
-    """
-    residuals = np.full(len(log_measured), np.nan)
-    for held in masks:
-        if held.all():
-            continue
-        residuals[held] = log_measured[held] - fit_predict(~held, held)
-    return residuals
-
-
-def _bounds(residuals: Column, coverage: float) -> tuple[float, float]:
-    """Quantiles at ceil((n + 1) * level) / n; a factor of e either way without residuals."""
+def _bounds(
+    residuals: Column, coverage: float, groups: NDArray[np.str_] | None
+) -> tuple[float, float]:
+    """Conformal quantiles of either tail; `UNCALIBRATED` without residuals."""
     if not len(residuals):
-        return (-1.0, 1.0)
-    n = len(residuals)
-    tail = (1.0 - coverage) / 2.0
-    level = min(1.0, np.ceil((n + 1) * (1.0 - tail)) / n)
-    high = float(np.quantile(residuals, level, method="higher"))
-    low = float(-np.quantile(-residuals, level, method="higher"))
-    return (low, high)
+        return UNCALIBRATED
+    level = 0.5 + coverage / 2.0
+    low, high = (conformal_quantile(sign * residuals, level, groups) for sign in (-1.0, 1.0))
+    return -low, high

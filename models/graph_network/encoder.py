@@ -1,4 +1,4 @@
-"""The graph network in torch, and its export to ONNX.
+"""The graph network in torch and PyTorch Geometric, and its export to ONNX.
 
 The encoder maps the kernels of a lowered network to embeddings ("states"), by rounds of message
 passing along both directions of the edges (GraphSAGE with mean aggregation, Hamilton et al. 2017).
@@ -10,26 +10,22 @@ kernels to the device and features of the run to corrections. The time is the su
 times a correction of the whole, which is computed from the mean of the kernels' hidden states
 weighted by their shares of the time. All corrections start at zero, so training starts at the
 additive time of `AdditiveLatencyModel`.
-
-Parameters have a leading dimension of ensemble members, which are trained separately and exported
-together.
 """
 
-import logging
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forerun.features.networks.kernel_graph import HOPS, KERNEL_ROOTS, NODE_FEATURES
 from forerun.models.graph_network.inputs import PAIR_FEATURES, RUN_FEATURES
+from forerun.models.neural import geometric, onnx_bytes, stacked
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-GRAPH_INPUTS = ("root", "features", "before", "after")
-RUN_INPUTS = ("states", "pairs", "runs", "busy", "launch")
-RUN_OUTPUTS = ("log_seconds", "terms", "context")
+GRAPH_INPUTS = ("root", "x", "before_index", "after_index")
+RUN_INPUTS = ("states", "node_index", "run_batch", "pairs", "seconds", "runs")
+RUN_OUTPUTS = ("log_seconds", "terms")
 _ROOT_WIDTH = 16
 _WHOLE = 32
 _MOST = 4.0
@@ -63,149 +59,140 @@ class GraphShape:
     noise: float = 0.05
 
 
-def encoder(shape: GraphShape, members: int = 1) -> "nn.Module":
-    """A module that maps (root, features, before, after) of n kernels to (members, n, head).
-
-    Args:
-        shape: layer sizes.
-        members: ensemble members in one module.
-    """
+def encoder(shape: GraphShape) -> "nn.Module":
+    """A module that maps the inputs `GRAPH_INPUTS` of n kernels to their states, (n, head)."""
     import torch
     from torch import nn
 
-    scatter = _scatter()
+    convolution = geometric().nn.SAGEConv
     width = shape.hidden
-    layers = {"enter": (_ROOT_WIDTH + len(NODE_FEATURES), width), "leave": (width, shape.head)}
-    layers |= {f"mix{i}": (3 * width, width) for i in range(HOPS)}
 
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weights = nn.ParameterDict(_linear_weights(members, layers))
-            self.weights["root"] = nn.Parameter(
-                torch.randn(members, len(KERNEL_ROOTS), _ROOT_WIDTH)
+            self.root = nn.Embedding(len(KERNEL_ROOTS), _ROOT_WIDTH)
+            self.enter = nn.Linear(_ROOT_WIDTH + len(NODE_FEATURES), width)
+            self.before = nn.ModuleList(convolution(width, width) for _ in range(HOPS))
+            self.after = nn.ModuleList(
+                convolution(width, width, root_weight=False, bias=False) for _ in range(HOPS)
             )
-            for i in range(HOPS):
-                self.weights[f"scale{i}"] = nn.Parameter(torch.ones(members, 1, width))
-                self.weights[f"shift{i}"] = nn.Parameter(torch.zeros(members, 1, width))
+            self.norm = nn.ModuleList(nn.LayerNorm(width) for _ in range(HOPS))
+            self.leave = nn.Linear(width, shape.head)
 
         def forward(
-            self, root: "Tensor", features: "Tensor", before: "Tensor", after: "Tensor"
+            self, root: "Tensor", x: "Tensor", before_index: "Tensor", after_index: "Tensor"
         ) -> "Tensor":
-            expanded = features.expand(members, -1, -1)
-            h = torch.cat([self.weights["root"][:, root], expanded], 2)
-            h = torch.relu(_linear(self.weights, "enter", h))
-            for i in range(HOPS):
-                messages = [
-                    scatter(h[:, of], to, dim=1, dim_size=h.shape[1], reduce="mean")
-                    for to, of in (before, after)
-                ]
-                h = h + torch.relu(_linear(self.weights, f"mix{i}", torch.cat([h, *messages], 2)))
-                h = nn.functional.layer_norm(h, (width,))
-                h = h * self.weights[f"scale{i}"] + self.weights[f"shift{i}"]
-            return _linear(self.weights, "leave", h)
+            h = torch.relu(self.enter(torch.cat([self.root(root), x], 1)))
+            for before, after, norm in zip(self.before, self.after, self.norm, strict=True):
+                h = norm(h + torch.relu(before(h, before_index) + after(h, after_index)))
+            states: Tensor = self.leave(h)
+            return states
 
     return Encoder()
 
 
-def _scatter() -> "Callable[..., Tensor]":
-    """`torch_geometric.utils.scatter`, imported without its deprecation warnings."""
-    import warnings
+def head(shape: GraphShape) -> "nn.Module":
+    """A module that maps the inputs `RUN_INPUTS` to (log seconds, terms).
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from torch_geometric.utils import scatter
-
-        aggregate: Callable[..., Tensor] = scatter
-        return aggregate
-
-
-def head(shape: GraphShape, members: int = 1) -> "nn.Module":
-    """A module that maps (states, pairs, runs, busy, launch) to (log seconds, terms, context).
-
-    For q runs of one graph of n kernels the inputs have the shapes (members, n, head),
-    (q, n, len(PAIR_FEATURES)), (q, len(RUN_FEATURES)), (q, n) and (q, n), the outputs (members, q),
-    (members, q, n) and (members, q, last).
-
-    Args:
-        shape: layer sizes.
-        members: ensemble members in one module.
+    A pair is a kernel in a run. For q runs of graphs with n kernels in all, which make p pairs, the
+    inputs are states (n, head), the kernel and the run of each pair (p,), features of the pairs
+    (p, len(PAIR_FEATURES)), their busy and launch seconds (p, 2), and features of the runs
+    (q, len(RUN_FEATURES)). The outputs are the logarithm of each run's seconds (q,) and the seconds
+    of each pair before the correction of the whole (p,).
     """
     import torch
     from torch import nn
 
+    add_pool = geometric().nn.global_add_pool
+
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weights = nn.ParameterDict(_linear_weights(members, _head_layers(shape)))
-            with torch.no_grad():
-                for name in ("correct", "correct_bias", "shift", "shift_bias"):
-                    self.weights[name].zero_()
+            self.pair = nn.Linear(len(PAIR_FEATURES), shape.head)
+            self.run = nn.Linear(len(RUN_FEATURES), shape.head)
+            self.dropout = nn.Dropout(shape.dropout)
+            self.last = nn.Linear(shape.head, shape.last)
+            self.correct = nn.Linear(shape.last, 2)
+            self.whole = nn.Linear(shape.last + len(RUN_FEATURES), _WHOLE)
+            self.shift = nn.Linear(_WHOLE, 1)
+            for layer in (self.correct, self.shift):
+                nn.init.zeros_(layer.weight)
+                nn.init.zeros_(layer.bias)
 
         def forward(
             self,
             states: "Tensor",
+            node_index: "Tensor",
+            run_batch: "Tensor",
             pairs: "Tensor",
+            seconds: "Tensor",
             runs: "Tensor",
-            busy: "Tensor",
-            launch: "Tensor",
-        ) -> "tuple[Tensor, Tensor, Tensor]":
-            runs = runs.expand(members, -1, -1)
-            terms, z = self.terms(
-                states[:, None],
-                self.linear("pair", pairs.expand(members, -1, -1, -1)),
-                self.linear("run", runs)[:, :, None],
-                torch.stack([busy, launch], 2),
-            )
-            total = terms.sum(2, keepdim=True)
-            context = (z * (terms / total)[:, :, :, None]).sum(2)
-            return self.log_seconds(total[:, :, 0], context, runs), terms, context
-
-        def linear(self, name: str, values: "Tensor") -> "Tensor":
-            return _linear(self.weights, name, values)
-
-        def terms(
-            self, states: "Tensor", pairs: "Tensor", runs: "Tensor", seconds: "Tensor"
         ) -> "tuple[Tensor, Tensor]":
-            z = torch.relu(states + pairs + runs)
-            if self.training:
-                z = nn.functional.dropout(z, shape.dropout)
-            z = torch.relu(self.linear("last", z))
-            factors = torch.exp(self.linear("correct", z).clamp(-_MOST, _MOST))
-            return (seconds * factors).sum(-1), z
-
-        def log_seconds(self, total: "Tensor", context: "Tensor", runs: "Tensor") -> "Tensor":
-            hidden = torch.relu(self.linear("whole", torch.cat([context, runs], 2)))
-            return torch.log(total + _TINY) + self.linear("shift", hidden)[:, :, 0]
+            z = torch.relu(states[node_index] + self.pair(pairs) + self.run(runs)[run_batch])
+            z = torch.relu(self.last(self.dropout(z)))
+            factors = torch.exp(self.correct(z).clamp(-_MOST, _MOST))
+            terms = (seconds * factors).sum(1, keepdim=True)
+            total = add_pool(terms, run_batch, runs.shape[0])
+            # The shares are weights only: no gradient flows through them.
+            shares = (terms / total[run_batch]).detach()
+            context = add_pool(z * shares, run_batch, runs.shape[0])
+            whole = torch.relu(self.whole(torch.cat([context, runs], 1)))
+            log_seconds = torch.log(total + _TINY) + self.shift(whole)
+            return log_seconds[:, 0], terms[:, 0]
 
     return Head()
 
 
-def joined(parts: "Sequence[nn.Module]", make: "Callable[[int], nn.Module]") -> "nn.Module":
-    """One module with all members, from modules of one member each.
+def member(shape: GraphShape) -> "nn.Module":
+    """Encoder and head: a module that maps a batch of graphs to the log seconds of its q runs."""
+    import torch
+    from torch import nn
+
+    class Member(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.head = encoder(shape), head(shape)
+
+        def forward(self, batch: Any) -> "Tensor":
+            x, *edges = (batch[name] for name in GRAPH_INPUTS[1:])
+            if self.training:
+                x = x + shape.noise * torch.randn_like(x)
+            states = self.encoder(batch.root, x, *edges)
+            log_seconds: Tensor = self.head(states, *(batch[name] for name in RUN_INPUTS[1:]))[0]
+            return log_seconds
+
+    return Member()
+
+
+def heads(members: "Sequence[nn.Module]") -> "nn.Module":
+    """The heads of an ensemble as one module, whose outputs are the means over its members.
 
     Args:
-        parts: trained modules of one member.
-        make: number of members -> an untrained module of the same kind.
+        members: heads; their states are stacked, (members, n, head).
     """
     import torch
+    from torch import nn
 
-    whole = make(len(parts))
-    states = [part.state_dict() for part in parts]
-    whole.load_state_dict({name: torch.cat([s[name] for s in states]) for name in states[0]})
-    return whole
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.members = nn.ModuleList(members)
+
+        def forward(self, states: "Tensor", *rest: "Tensor") -> "tuple[Tensor, Tensor]":
+            outputs = [one(states[i], *rest) for i, one in enumerate(self.members)]
+            log_seconds, terms = zip(*outputs, strict=True)
+            return torch.stack(log_seconds).mean(0), torch.stack(terms).mean(0)
+
+    return Heads()
 
 
-def export(
-    encoders: "Sequence[nn.Module]", heads: "Sequence[nn.Module]", shape: GraphShape
-) -> tuple[bytes, bytes]:
+def export(members: "Sequence[Any]", shape: GraphShape) -> tuple[bytes, bytes]:
     """The ensemble as two ONNX files with dynamic sizes: encoder in fp32, head in fp64.
 
     The head evaluates many runs at once; in double precision a result does not depend on how many.
 
     Args:
-        encoders: an encoder of each member.
-        heads: a head of each member.
+        members: trained modules of `member`; their heads become double.
         shape: layer sizes of all.
 
     Returns:
@@ -214,99 +201,23 @@ def export(
     import torch
     from torch.export import Dim
 
-    n, b, a, q = Dim("n"), Dim("b"), Dim("a"), Dim("q")
-    edges, members, wide = torch.tensor([[1, 2, 3], [0, 1, 2]]), len(heads), torch.float64
-    graph = (torch.arange(5), torch.rand(5, len(NODE_FEATURES)), edges, edges[:, :2])
+    n, b, a, q, p = (Dim(name) for name in "nbaqp")
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    graph = (torch.arange(5), torch.ones(5, len(NODE_FEATURES)), edges, edges[:, :2])
+    wide = torch.float64
     run = (
-        torch.rand(members, 5, shape.head, dtype=wide),
-        torch.rand(3, 5, len(PAIR_FEATURES), dtype=wide),
-        torch.rand(3, len(RUN_FEATURES), dtype=wide),
-        torch.rand(3, 5, dtype=wide),
-        torch.rand(3, 5, dtype=wide),
+        torch.ones(len(members), 5, shape.head, dtype=wide),
+        torch.arange(5).repeat(3),
+        torch.arange(3).repeat_interleave(5),
+        torch.ones(15, len(PAIR_FEATURES), dtype=wide),
+        torch.ones(15, 2, dtype=wide),
+        torch.ones(3, len(RUN_FEATURES), dtype=wide),
     )
-    of_graph = ({0: n}, {0: n}, {1: b}, {1: a})
-    of_run = ({1: n}, {0: q, 1: n}, {0: q}, {0: q, 1: n}, {0: q, 1: n})
-    encode = joined(encoders, lambda count: encoder(shape, count))
-    answer = joined(heads, lambda count: head(shape, count)).double()
+    encode = stacked([one.encoder for one in members])
+    answer = heads([one.head for one in members]).double()
+    of_graph = (({0: n}, {0: n}, {1: b}, {1: a}),)
+    of_run = ({1: n}, ({0: p}, {0: p}, {0: p}, {0: p}, {0: q}))
     return (
         onnx_bytes(encode, graph, of_graph, GRAPH_INPUTS, ("states",)),
         onnx_bytes(answer, run, of_run, RUN_INPUTS, RUN_OUTPUTS),
     )
-
-
-def _head_layers(shape: GraphShape) -> dict[str, tuple[int, int]]:
-    runs = len(RUN_FEATURES)
-    return {
-        "pair": (len(PAIR_FEATURES), shape.head),
-        "run": (runs, shape.head),
-        "last": (shape.head, shape.last),
-        "correct": (shape.last, 2),
-        "whole": (shape.last + runs, _WHOLE),
-        "shift": (_WHOLE, 1),
-    }
-
-
-def _linear_weights(members: int, layers: dict[str, tuple[int, int]]) -> "dict[str, nn.Parameter]":
-    """Weights and biases of linear layers, initialised as by `torch.nn.Linear`.
-
-    Args:
-        members: ensemble members, the leading dimension.
-        layers: name -> width of the input and of the output.
-    """
-    import torch
-    from torch import nn
-
-    weights = {}
-    for name, (width_in, width_out) in layers.items():
-        for key, rows in ((name, width_in), (f"{name}_bias", 1)):
-            values = (2 * torch.rand(members, rows, width_out) - 1) / width_in**0.5
-            weights[key] = nn.Parameter(values)
-    return weights
-
-
-def _linear(weights: "nn.ParameterDict", name: str, values: "Tensor") -> "Tensor":
-    """Apply the linear layer of each member to values of shape (members, ..., width)."""
-    weight, bias = weights[name], weights[f"{name}_bias"]
-    while weight.dim() < values.dim():
-        weight, bias = weight[:, None], bias[:, None]
-    outputs: Tensor = values @ weight + bias
-    return outputs
-
-
-def onnx_bytes(
-    module: "nn.Module",
-    example: "tuple[Tensor, ...]",
-    free: tuple[dict[int, Any], ...],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-) -> bytes:
-    """A module as serialised ONNX, without the exporter's warnings and log messages.
-
-    Args:
-        module: to export; it is put into evaluation mode.
-        example: inputs that the module accepts.
-        free: dynamic dimensions of each input, as `torch.onnx.export` takes them.
-        inputs: names of the inputs.
-        outputs: names of the outputs.
-    """
-    import torch
-
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module.eval(),
-                example,
-                dynamo=True,
-                dynamic_shapes=free,
-                input_names=list(inputs),
-                output_names=list(outputs),
-                verbose=False,
-            )
-            assert program is not None
-    finally:
-        logger.setLevel(level)
-    return bytes(program.model_proto.SerializeToString())

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Network
-from forerun.features.lowering import LoweringMode, lowering_mode
+from forerun.features.lowering import LoweringMode
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
 from forerun.features.operators.query_table import GraphKey
+from forerun.models.graph_network.encoder import GRAPH_INPUTS
 from forerun.models.graph_network.inputs import Runs, runs_of
 from forerun.models.networks.additive_model import AdditiveLatencyModel
+from forerun.models.networks.features import rows_by_lowering
+from forerun.models.neural import onnx_session
 
 Column = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -42,14 +44,12 @@ class Answered(NamedTuple):
     Attributes:
         log_seconds: (q,) logarithm of the seconds, mean over members.
         terms: (q, n) seconds of each kernel before the correction of the whole, mean over members.
-        context: (members, q, last) inputs of the correction of the whole.
         runs: inputs of the head.
         kind: (n,) kinds of the kernels.
     """
 
     log_seconds: Column
     terms: Matrix
-    context: NDArray[np.float64]
     runs: Runs
     kind: NDArray[np.intp]
 
@@ -63,7 +63,7 @@ class GraphAnswers:
     """
 
     def __init__(self, encoder: bytes, head: bytes, times: AdditiveLatencyModel) -> None:
-        self._encoder, self._head = _session(encoder), _session(head)
+        self._encoder, self._head = onnx_session(encoder), onnx_session(head)
         self._times = times
         self._cached = lru_cache(maxsize=ENCODINGS_KEPT)(self._of_key)
 
@@ -81,13 +81,9 @@ class GraphAnswers:
 
     def encode(self, graph: KernelGraph) -> Encoded:
         """Run the encoder on one graph, so that its states do not depend on other graphs."""
-        inputs = {
-            "root": graph.root,
-            "features": graph.features,
-            "before": graph.before,
-            "after": graph.after,
-        }
-        return Encoded(graph, self._encoder.run(None, inputs)[0])
+        inputs = (graph.root, graph.features, graph.before, graph.after)
+        states = self._encoder.run(None, dict(zip(GRAPH_INPUTS, inputs, strict=True)))[0]
+        return Encoded(graph, states)
 
     def answer(self, encoded: Encoded, queries: Sequence[Query]) -> Answered:
         """Run the head on q runs of one graph.
@@ -102,16 +98,13 @@ class GraphAnswers:
         chips = [chip_of(query.device, query.run.precision) for query in queries]
         runs = runs_of(encoded.graph, queries, chips, [self._times] * len(queries))
         states = encoded.states.astype(np.float64)
-        step = max(1, MOST_PAIRS // max(1, len(encoded.graph)))
-        outputs = [
-            self._head.run(None, {"states": states, **runs.part(start, start + step)})
-            for start in range(0, len(queries), step)
-        ]
-        log_seconds, terms, context = (
-            np.concatenate(column, axis=1) for column in zip(*outputs, strict=True)
-        )
+        kernels = len(encoded.graph)
+        step = max(1, MOST_PAIRS // max(1, kernels))
+        parts = (slice(start, start + step) for start in range(0, len(queries), step))
+        outputs = [self._head.run(None, {"states": states, **runs.inputs(p)}) for p in parts]
+        log_seconds, terms = (np.concatenate(column) for column in zip(*outputs, strict=True))
         kind = encoded.graph.kernels.kind
-        return Answered(log_seconds.mean(axis=0), terms.mean(axis=0), context, runs, kind)
+        return Answered(log_seconds, terms.reshape(-1, kernels), runs, kind)
 
     def answers(self, queries: Sequence[Query]) -> Iterator[tuple[Sequence[int], Answered]]:
         """For each graph, the positions of the queries that run it, and the outputs for them.
@@ -119,30 +112,12 @@ class GraphAnswers:
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        by_graph: dict[tuple[int, LoweringMode], list[int]] = {}
-        for row, query in enumerate(queries):
-            network = _network(query)
-            mode = lowering_mode(network.graph, network.precision, query.software)
-            by_graph.setdefault((id(network.graph), mode), []).append(row)
-        keep = len(by_graph) <= FEW_GRAPHS
-        for (_, mode), rows in by_graph.items():
-            encoded = self.encoded(_network(queries[rows[0]]).graph, mode, keep)
-            yield rows, self.answer(encoded, [queries[row] for row in rows])
+        by_graph = rows_by_lowering(queries)
+        keep = sum(len(modes) for _, modes in by_graph) <= FEW_GRAPHS
+        for graph, modes in by_graph:
+            for mode, rows in modes.items():
+                encoded = self.encoded(graph, mode, keep)
+                yield rows, self.answer(encoded, [queries[row] for row in rows])
 
     def _of_key(self, key: GraphKey, mode: LoweringMode) -> Encoded:
         return self.encode(next(kernel_graphs(key.graph, (mode,))))
-
-
-def _network(query: Query) -> Network:
-    if not isinstance(query.workload, Network):
-        raise TypeError(f"a {query.workload.kind} workload has no network to lower")
-    return query.workload
-
-
-def _session(content: bytes) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

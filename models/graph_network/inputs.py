@@ -6,12 +6,12 @@ traffic, activations over the shared cache, tiles over compute units.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
-from forerun.data.workload import Network
 from forerun.features.lowering.kernels import TILE
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.features import LAUNCH_S, Chip
@@ -73,9 +73,17 @@ class Runs:
     pairs: Matrix
     runs: Matrix
 
-    def part(self, start: int, end: int) -> dict[str, NDArray[np.float64]]:
-        """The runs from `start` to `end` (exclusive), by the names of the head's inputs."""
-        return {name: column[start:end] for name, column in vars(self).items()}
+    def inputs(self, part: slice) -> dict[str, NDArray[Any]]:
+        """Inputs of the head for q runs, by name; the p = q n pairs of a kernel and a run flat."""
+        busy_launch = np.stack([self.busy[part], self.launch[part]], axis=2)
+        q, n = busy_launch.shape[:2]
+        return {
+            "node_index": np.tile(np.arange(n), q),
+            "run_batch": np.repeat(np.arange(q), n),
+            "pairs": self.pairs[part].reshape(q * n, -1),
+            "seconds": busy_launch.reshape(q * n, 2),
+            "runs": self.runs[part],
+        }
 
     @property
     def log_base(self) -> Column:
@@ -107,7 +115,7 @@ def runs_of(
     """
     kernels, kind = graph.kernels, graph.kernels.kind
     modes = [execution_mode(query) for query in queries]
-    batch = np.array([_network(query).batch_size for query in queries], dtype=np.float64)[:, None]
+    batch = np.array([query.network.batch_size for query in queries], dtype=np.float64)[:, None]
     matrix, vector, bandwidth, units, l2 = (
         np.array([getattr(chip, name) for chip in chips])[:, None]
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
@@ -145,7 +153,7 @@ def runs_of(
 
 def _run(query: Query, mode: str, log_over_launches: float, launches: float) -> list[float]:
     """Values of `RUN_FEATURES` for one query."""
-    network = _network(query)
+    network = query.network
     casts = casts_of(network.precision)
     return [
         np.log(network.batch_size) / 5.0,
@@ -156,11 +164,6 @@ def _run(query: Query, mode: str, log_over_launches: float, launches: float) -> 
         float(casts == "half"),
         *(float(mode == known) for known in MODES),
     ]
-
-
-def _network(query: Query) -> Network:
-    assert isinstance(query.workload, Network)
-    return query.workload
 
 
 def _log(values: Matrix, low: float, high: float) -> Matrix:

@@ -10,8 +10,7 @@ the members' geometric mean.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +19,18 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
-from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
+from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, by_class
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import Intervals, held_out_folds
+from forerun.models.conformal import Intervals, held_out_folds
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
-from forerun.models.graph_network.batching import GraphBatches, RunGraphs
-from forerun.models.graph_network.encoder import GraphShape, export
+from forerun.models.graph_network.batching import RunGraphs, graph_data
+from forerun.models.graph_network.encoder import GRAPH_INPUTS, RUN_INPUTS, GraphShape, export
 from forerun.models.graph_network.inference import GraphAnswers
 from forerun.models.graph_network.inputs import DOMAIN_FEATURES, PAIR_FEATURES, RUN_FEATURES
-from forerun.models.graph_network.training import torch_threads, train
+from forerun.models.graph_network.training import train
 from forerun.models.networks.additive_model import (
     COLUMNS,
     AdditiveLatencyModel,
@@ -39,8 +38,9 @@ from forerun.models.networks.additive_model import (
     log_seconds_of,
 )
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import TrainingRows
-from forerun.models.networks.intervals import intervals_of
+from forerun.models.networks.features import TrainingRows, with_latency
+from forerun.models.networks.intervals import intervals_of, spread_of
+from forerun.models.neural import seeded_torch
 from forerun.models.prediction import Predictions
 
 if TYPE_CHECKING:
@@ -54,9 +54,11 @@ OTHER_MODES_WEIGHT = 0.25
 _SEEDS_APART = 100
 _BASE_FOLDS = 8
 _TINY = 1e-12
-_SPREAD_FLOOR, _MOST_SPREAD = 0.06, 0.5
-_USUAL = ("eager", "compiled")
-_FEATURES = [*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES]
+_FEATURES = [
+    *(*GRAPH_INPUTS, *RUN_INPUTS),
+    *(*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES),
+]
+"""Names of the inputs of the two ONNX files, and of their columns."""
 _CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
 _IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
 
@@ -75,6 +77,11 @@ class _TrainingSet(NamedTuple):
     queries: Sequence[Query]
     graphs: RunGraphs
     weights: Column
+
+    def data(self, rows: NDArray[np.intp], times: Sequence[AdditiveLatencyModel]) -> list[Any]:
+        """Graphs with the runs at these positions, by the additive model of each row."""
+        runs = self.graphs.runs(self.queries, rows, times)
+        return [graph_data(*one, self.rows.log_measured, self.weights) for one in runs]
 
 
 class _Answer(NamedTuple):
@@ -131,12 +138,8 @@ class GraphNetwork(StoredPredictor):
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     progress: Callable[[str], None] = field(default=silent, metadata={**SETTING, **NOT_STORED})
     name: ClassVar[str] = "graph_network"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": _FEATURES, "terms": COLUMNS}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is a network whose device kind, phase and precision were trained on."""
@@ -149,16 +152,11 @@ class GraphNetwork(StoredPredictor):
             measurements: networks with `latency_ms`, and the groups `device` and `family`. Rows
                 without a latency or with a weight of zero are left out.
         """
-        latency = measurements.values["latency_ms"]
-        weights = np.ones(len(latency)) if measurements.weights is None else measurements.weights
-        # NaN compares false: rows without a latency are left out.
-        kept = measurements.take((latency > 0) & (weights > 0))
+        kept = with_latency(measurements)
         training = TrainingRows.of(kept)
-        usual = np.array([_usual(query) for query in kept.queries], dtype=np.bool_)
-        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(training.rows.usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
-        with torch_threads(self.threads):
-            return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
+        return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
 
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt to devices by shrunken factors of execution modes, from a few measured networks.
@@ -187,11 +185,11 @@ class GraphNetwork(StoredPredictor):
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
-            below, above = self.intervals.around(np.ones(len(queries)), modes, seen)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
-            width = np.where(seen, _spread(answer.log_seconds, answer.log_base), 1.0)
-            low["latency_ms"] = values * below**width
-            high["latency_ms"] = values * above**width
+            scale = spread_of(answer.log_seconds, answer.log_base)
+            low["latency_ms"], high["latency_ms"] = self.intervals.around(
+                values, modes, seen, scale
+            )
         shares = answer.by_class / (answer.by_class.sum(axis=1, keepdims=True) + _TINY)
         return Predictions(
             {"latency_ms": values},
@@ -199,23 +197,24 @@ class GraphNetwork(StoredPredictor):
             high,
             self.intervals.seen.coverage if self.intervals else None,
             [self.domain.limits(q, row) for q, row in zip(queries, answer.features, strict=True)],
-            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+            [by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training_set: _TrainingSet) -> Self:
         training = training_set.rows
         errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
         parts = []
-        folds = held_out_folds(training.family, self.folds, self.seed)
-        for number, held in enumerate(islice(folds, self.members)):
+        every = np.ones(len(training), dtype=np.bool_)
+        folds = list(held_out_folds(training.family, self.folds, self.seed)) or [every]
+        for number, held in enumerate(folds[: self.members]):
             self.progress(f"member {number + 1} of {self.members}")
             used = held if held.all() else ~held
             part, errors[held], spreads[held] = self._member(training_set, used, held, number)
             parts.append(part)
-        encoder, head = export([p[0] for p in parts], [p[1] for p in parts], self.shape)
+        encoder, head = export(parts, self.shape)
         fitted = replace(
             self,
-            kernel_times=_times(training, np.ones(len(training), dtype=np.bool_)),
+            kernel_times=_times(training, every),
             encoder=encoder,
             head=head,
             intervals=None,
@@ -231,34 +230,31 @@ class GraphNetwork(StoredPredictor):
 
     def _member(
         self, training_set: _TrainingSet, used: Mask, held: Mask, number: int
-    ) -> "tuple[nn.ModuleList, Column, Column]":
+    ) -> "tuple[nn.Module, Column, Column]":
         """Train a member on the rows `used`, and choose its best epoch on the rows `held`.
 
         Returns:
-            Encoder and head; log errors and their scales on the held rows.
+            The member; log errors and their scales on the held rows.
         """
         training, rows = training_set.rows, training_set.rows.rows
         times = _times(training, used)
         bases = _unseen_bases(training, used, times, self.seed)
-        needed = np.flatnonzero(used | held)
-        batches = GraphBatches(
-            [training_set.queries[row] for row in needed.tolist()],
-            training_set.graphs.take(needed),
-            [bases[row] for row in needed.tolist()],
+        training_data, held_data = (
+            training_set.data(np.flatnonzero(mask), bases) for mask in (used, held)
         )
-        parts, log_seconds = train(
-            batches,
-            training.log_measured[needed],
-            training_set.weights[needed],
-            np.flatnonzero(used[needed]),
-            np.flatnonzero(held[needed]),
-            shape=self.shape,
-            seed=self.seed * _SEEDS_APART + number,
-            progress=lambda epoch, error: self.progress(f"  pass {epoch + 1}: {error:.4f}"),
-        )
+        with seeded_torch(self.seed * _SEEDS_APART + number, self.threads):
+            part, predicted = train(
+                training_data,
+                held_data,
+                shape=self.shape,
+                progress=lambda epoch, error: self.progress(f"  pass {epoch + 1}: {error:.4f}"),
+            )
+        log_seconds = np.full(len(training), np.nan)
+        log_seconds[np.concatenate([data.rows for data in held_data])] = predicted
+        log_seconds = log_seconds[held]
         terms = times.terms(rows.design_matrix[held], rows.modes[held].tolist())
-        spread = _spread(log_seconds, log_seconds_of(terms))
-        return parts, training.log_measured[held] - log_seconds, spread
+        spread = spread_of(log_seconds, log_seconds_of(terms))
+        return part, training.log_measured[held] - log_seconds, spread
 
     def _refit_errors(
         self, training_set: _TrainingSet, used: Mask, held: Mask
@@ -272,7 +268,8 @@ class GraphNetwork(StoredPredictor):
         kinds = np.array([query.device.kind for query in training_set.queries])
         features = np.empty((len(kinds), len(DOMAIN_FEATURES)))
         times = [self.kernel_times] * len(kinds)
-        for rows, runs in training_set.graphs.runs(training_set.queries, times):
+        everything = np.arange(len(kinds))
+        for rows, _, runs in training_set.graphs.runs(training_set.queries, everything, times):
             features[rows] = runs.domain
         return {
             str(kind): FeatureRange.of(DOMAIN_FEATURES, features[kinds == kind])
@@ -328,25 +325,9 @@ def _unseen_bases(
     bases = [times] * len(training)
     rows = np.flatnonzero(used)
     for fold in held_out_folds(training.family[rows], _BASE_FOLDS, seed):
-        if fold.all():
-            continue
         others = np.zeros(len(training), dtype=np.bool_)
         others[rows[~fold]] = True
         without = _times(training, others)
         for row in rows[fold].tolist():
             bases[row] = without
     return bases
-
-
-def _spread(log_seconds: Column, log_base: Column) -> Column:
-    """Scale of the log error, from the network's correction of the additive time; (n,)."""
-    return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(log_seconds - log_base), _MOST_SPREAD))
-
-
-def _usual(query: Query) -> bool:
-    mixed = query.run.precision in ("amp", "amp_bf16")
-    return mixed and execution_mode(query) in _USUAL
-
-
-def _breakdown(shares: Column, value: float) -> dict[str, float]:
-    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}

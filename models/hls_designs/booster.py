@@ -121,12 +121,8 @@ class DesignBoost(StoredPredictor):
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     support: Mapping[Key, SupportDesigns] = field(default_factory=dict)
     name: ClassVar[str] = "design_boost"
+    metrics: ClassVar[tuple[str, ...]] = METRICS
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Cycles, and the shares of four resources of the chip."""
-        return METRICS
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a design; no query is answered before `fit`."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
-from forerun.models.conformal.intervals import held_out_folds
+from forerun.models.conformal import held_out_folds, weighted_quantile
 from forerun.models.hls_designs.booster import ADAPTED, COVERAGE, SHOTS, DesignBoost
 from forerun.models.hls_designs.features import METRICS, feature_matrix, log_over_bound
 
@@ -22,8 +22,8 @@ HELD_OUT_SHARE = 5
 UNCALIBRATED_WIDTH = 10.0
 """Half-width, in log2 or in standard deviations, where nothing could be held out."""
 
-HeldOutErrors = tuple[str, str, Column, float]
-"""Kind of program, metric, absolute errors of one program's designs, weight of each."""
+HeldOutErrors = tuple[str, str, Column]
+"""Kind of program, metric, absolute errors of one program's designs."""
 
 
 def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
@@ -37,16 +37,14 @@ def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
         `DesignBoost.widths`.
     """
     plain = replace(settings, calibrated=False)
-    errors: dict[str, dict[str, list[tuple[Column, float]]]] = {
+    errors: dict[str, dict[str, list[Column]]] = {
         kind: {metric: [] for metric in METRICS} for kind in ("seen", "unseen", ADAPTED)
     }
-    for kind, metric, errors_of_program, weight in (
-        *_of_held_out_programs(plain, rows),
-        *_of_held_out_designs(plain, rows),
-    ):
-        errors[kind][metric].append((errors_of_program, weight))
+    held_out = *_of_held_out_programs(plain, rows), *_of_held_out_designs(plain, rows)
+    for kind, metric, errors_of_program in held_out:
+        errors[kind][metric].append(errors_of_program)
     return {
-        kind: {metric: _quantile(parts) for metric, parts in metrics.items()}
+        kind: {metric: _width(parts) for metric, parts in metrics.items()}
         for kind, metrics in errors.items()
     }
 
@@ -56,8 +54,6 @@ def _of_held_out_programs(plain: DesignBoost, rows: Measurements) -> Iterator[He
     quick = replace(plain, trees={**plain.trees, "seen": 1})
     program = rows.groups["kernel"]
     for held in held_out_folds(program, FOLDS, plain.seed):
-        if held.all():
-            continue
         fitted = quick.fit(rows.take(~held))
         for name in np.unique(program[held]):
             designs = rows.take(program == name)
@@ -77,33 +73,28 @@ def _of_held_out_designs(plain: DesignBoost, rows: Measurements) -> Iterator[Hel
         return
     quick = replace(plain, trees={**plain.trees, "unseen": 1, "within": 1})
     fitted = quick.fit(rows.take(~held))
-    known = held & np.isin(rows.groups["kernel"], rows.groups["kernel"][~held])
-    for name in np.unique(rows.groups["kernel"][known]):
-        yield from _errors("seen", fitted, rows.take(known & (rows.groups["kernel"] == name)))
+    program = rows.groups["kernel"]
+    for name in np.intersect1d(program[held], program[~held]):
+        yield from _errors("seen", fitted, rows.take(held & (program == name)))
 
 
 def _errors(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
-    """Absolute errors on the designs of one program: in log2, or in predicted standard deviations.
-
-    Each of a program's n errors weighs 1 / sqrt(n), so a program counts by the square root of n.
-    """
+    """Absolute errors on designs of one program: in log2, or in predicted standard deviations."""
     matrix = feature_matrix(rows.queries)
     for metric in METRICS:
         predicted, deviation = fitted.predict_log(metric, rows.queries, matrix)
         errors = np.abs(log_over_bound(metric, rows.values[metric], matrix) - predicted)
         if kind == ADAPTED:
             errors = errors / deviation
-        errors = errors[np.isfinite(errors)]
-        if len(errors):
-            yield kind, metric, errors, 1.0 / np.sqrt(len(errors))
+        yield kind, metric, errors[np.isfinite(errors)]
 
 
-def _quantile(parts: list[tuple[Column, float]]) -> float:
-    """Weighted quantile of absolute errors at the nominal coverage."""
-    if not parts:
+def _width(parts: list[Column]) -> float:
+    """Quantile of absolute errors at the nominal coverage.
+
+    Each of a program's n errors weighs 1 / sqrt(n), so a program counts by the square root of n.
+    """
+    if not any(map(len, parts)):
         return UNCALIBRATED_WIDTH
-    errors = np.concatenate([part for part, _ in parts])
-    weights = np.concatenate([np.full(len(part), weight) for part, weight in parts])
-    order = np.argsort(errors)
-    reached: Column = np.cumsum(weights[order]) / weights.sum()
-    return float(errors[order][min(int(np.searchsorted(reached, COVERAGE)), len(order) - 1)])
+    weights = [np.full(len(part), 1.0 / np.sqrt(max(1, len(part)))) for part in parts]
+    return weighted_quantile(np.concatenate(parts), np.concatenate(weights), COVERAGE)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
-from forerun.data.workload import Network, TrainingSetup
+from forerun.data.workload import TrainingSetup
 from forerun.features.graphs.dropout import says_of_dropout
 from forerun.features.memory.attention import is_causal
 from forerun.features.memory.inert_options import without_inert
@@ -92,8 +92,7 @@ class MemoryDomain:
             plan: the plan of its network.
             features: (len(names),) features of the booster.
         """
-        network = query.workload
-        assert isinstance(network, Network)
+        network = query.network
         kind = kind_of(plan)
         if kind not in self.largest_mib:
             what = {"text": "with embeddings, or with attention and no convolution"}
@@ -114,16 +113,14 @@ class MemoryDomain:
 
 def concerning(query: Query) -> Query:
     """The query without the options that have no effect on its network."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     bare, _ = without_inert(network)
     return query if bare is network else replace(query, workload=bare)
 
 
 def inert_notes(query: Query) -> tuple[Limit, ...]:
     """Notes about options without effect on the network, one per reason."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     lacks = without_inert(network)[1]
     return tuple(
         Limit(
@@ -138,8 +135,7 @@ def inert_notes(query: Query) -> tuple[Limit, ...]:
 
 def assumptions(query: Query) -> tuple[Limit, ...]:
     """Notes that state what the plan assumes where the set-up gives nothing."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     if network.phase == "inference":
         generates = network.inference is None and is_causal(network.graph)
         return (GENERATES,) if generates else ()

@@ -22,7 +22,7 @@ from forerun.features.memory.library_workspaces import cublas_workspace_mib
 from forerun.features.memory.plan import MemoryPlan, memory_plan
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds, held_out_residuals
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -98,11 +98,7 @@ class Memory(StoredPredictor):
     seed: int = field(default=0, metadata=SETTING)
     domain: MemoryDomain = field(default_factory=MemoryDomain)
     name: ClassVar[str] = "memory"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Device-level peak, memory reserved by the allocator, and memory it has allocated."""
-        return (PEAK, RESERVED, ALLOCATED)
+    metrics: ClassVar[tuple[str, ...]] = (PEAK, RESERVED, ALLOCATED)
 
     def answers(self, query: Query) -> bool:
         """Networks given by their forward graph, in inference or training, on GPUs."""
@@ -131,7 +127,7 @@ class Memory(StoredPredictor):
         known = np.flatnonzero(~np.isnan(measured))
         families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
 
-        def predict_held_out(train: NDArray[np.bool_], held: NDArray[np.bool_]) -> Column:
+        def predict_held_out(held: NDArray[np.bool_]) -> Column:
             held_families = np.isin(families, families[known[held]])
             training = np.flatnonzero(~held_families).tolist()
             fitted = FittedPeaks.of(
@@ -143,11 +139,7 @@ class Memory(StoredPredictor):
             )
             return np.log(fitted.peaks([plans[i] for i in known[held].tolist()]))
 
-        residuals = held_out_residuals(
-            np.log(measured[known]),
-            held_out_folds(families[known], FOLDS, self.seed),
-            predict_held_out,
-        )
+        [predicted] = out_of_fold(families[known], predict_held_out, folds=FOLDS, seed=self.seed)
         strata = np.array([_stratum(plans[i]) for i in known.tolist()])
         fit = FittedPeaks.of(rows.queries, plans, measured, at_least, self.seed)
         return replace(
@@ -155,7 +147,7 @@ class Memory(StoredPredictor):
             training=fit.map,
             residuals=fit.residuals,
             domain=fit.domain,
-            quantiles=LogQuantiles.of(residuals, strata),
+            quantiles=LogQuantiles.of(np.log(measured[known]) - predicted, strata),
             sheets=tuple(sorted({sheet(q.device) for q in rows.queries})),
             shares=ShrunkScalars(),
         )
@@ -312,15 +304,13 @@ def _stratum(plan: MemoryPlan) -> str:
 
 def plan_of(query: Query) -> MemoryPlan:
     """The memory plan of a query about a network."""
-    network = concerning(query).workload
-    assert isinstance(network, Network)
+    network = concerning(query).network
     return memory_plan(network, execution=execution(query.software))
 
 
 def _libraries_mib(query: Query) -> float:
     """Library workspaces inside the allocator, MiB; the affine map does not use them."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     return cublas_workspace_mib(network)
 
 

@@ -3,7 +3,9 @@
 The rows of a published table share a script and a framework, so each table is one group
 (hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few
 and the residuals of one table have mostly one sign, while those of a new table may have either:
-intervals are therefore symmetric in log space. Training and inference have separate widths.
+intervals are therefore symmetric in log space. The finite-sample correction counts tables; with
+fewer than nine, the width is the largest residual and the coverage below `COVERAGE`. Training and
+inference have separate widths.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +17,9 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import InferenceSetup, Network, TrainingSetup
+from forerun.data.workload import InferenceSetup, TrainingSetup
 from forerun.features.memory.plan import MemoryPlan
+from forerun.models.conformal import conformal_quantile
 from forerun.models.memory.domain import BEYOND, MEASURED_OPTIMIZERS, concerning, kind_of
 
 Column = NDArray[np.float64]
@@ -98,7 +101,7 @@ class PublishedRanges:
             else:
                 metrics[stratum] = _measured(residuals, own)
             if len(np.unique(parts[used])) >= FEWEST_GROUPS:
-                widths[stratum] = group_width(absolute[used], parts[used])
+                widths[stratum] = conformal_quantile(absolute[used], COVERAGE, parts[used])
                 rows[stratum] = int(used.sum())
                 counts[stratum] = len(np.unique(sources[used]))
         kinds = _kinds(measurements.queries, plans, strata, families, known)
@@ -131,8 +134,7 @@ class PublishedRanges:
 
 def stratum_of(query: Query) -> str:
     """Stratum of a query: `several` for runs on several devices, otherwise the phase."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     setup = network.training
     if network.phase == "training" and setup is not None:
         shared = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
@@ -149,8 +151,7 @@ def kind_of_published(plan: MemoryPlan) -> str:
 
 def options_of(query: Query) -> frozenset[str]:
     """Precision, runtime, and the options of the set-up that differ from their defaults."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     setup: TrainingSetup | InferenceSetup = network.inference or InferenceSetup()
     if network.phase == "training":
         setup = network.training or TrainingSetup()
@@ -161,23 +162,6 @@ def options_of(query: Query) -> frozenset[str]:
             continue
         options.add(f"{name} {value}" if isinstance(value, str) else name)
     return frozenset(options)
-
-
-def group_width(residuals: Column, groups: NDArray[np.str_]) -> float:
-    """Conformal quantile of absolute residuals for the rows of a new group.
-
-    Each group has the same total weight. With k groups, quantiles above k / (k + 1) do not exist;
-    the largest residual is used instead, and the coverage is then below `COVERAGE`.
-
-    Args:
-        residuals: (n,) absolute residuals without NaN.
-        groups: (n,) group of each row.
-    """
-    names, index, count = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(residuals)
-    weights = np.cumsum((1.0 / count[index])[order])
-    reached = np.flatnonzero(weights >= COVERAGE * (len(names) + 1) - 1e-9)
-    return float(residuals[order][reached[0] if len(reached) else -1])
 
 
 def _first_known(residuals: Mapping[str, Column], n: int) -> Column:

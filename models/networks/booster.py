@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.kinds import by_class
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import Intervals, held_out_folds
+from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -29,7 +29,12 @@ from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 from forerun.models.networks.domain import NetworkDomain
 from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
-from forerun.models.networks.intervals import FOLDS, WidthLaw, intervals_of
+from forerun.models.networks.intervals import (
+    FOLDS,
+    WidthLaw,
+    intervals_of,
+    spread_of,
+)
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
 from forerun.models.prediction import Predictions
@@ -52,8 +57,6 @@ OTHER_MODES_WEIGHT = 0.5
 
 WITHIN = 0.9
 """Share of the held-out families that count as within the training domain."""
-_MOST_SPREAD = 0.5
-_SPREAD_FLOOR = 0.06
 
 
 class _Answer(NamedTuple):
@@ -108,12 +111,8 @@ class NetworkBoost(StoredPredictor):
     support_gp: SupportGP = field(default_factory=SupportGP)
     scale: Standardizer | None = None
     name: ClassVar[str] = "network_boost"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES, "terms": COLUMNS}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the query is a network whose device kind, phase and precision were trained on."""
@@ -145,12 +144,15 @@ class NetworkBoost(StoredPredictor):
 
     def _held_out(self, training: TrainingRows) -> tuple[Column, Column, Column]:
         """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
-        errors, spreads, novelty = (np.full(len(training), np.nan) for _ in range(3))
-        for held in held_out_folds(training.family, FOLDS, self.seed):
-            if not held.all():
-                answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
-                errors[held] = training.log_measured[held] - answer.log_seconds
-                spreads[held], novelty[held] = answer.spread, answer.novelty
+
+        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column]:
+            answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
+            return answer.log_seconds, answer.spread, answer.novelty
+
+        predicted, spreads, novelty = out_of_fold(
+            training.family, predict, folds=FOLDS, seed=self.seed, columns=3
+        )
+        errors = training.log_measured - predicted
         return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -199,12 +201,11 @@ class NetworkBoost(StoredPredictor):
         high: dict[str, Column] = {}
         if self.intervals is not None:
             seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
-            ones = np.ones(len(queries))
-            below, above = self.intervals.around(ones, rows.modes.tolist(), seen)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
-            width = np.where(seen, self.width_law.scale(answer.spread, answer.novelty), 1.0)
+            scale = self.width_law.scale(answer.spread, answer.novelty)
+            ends = self.intervals.around(values, rows.modes, seen, scale)
             low["latency_ms"], high["latency_ms"] = self.support_gp.intervals(
-                values, deviation, values * below**width, values * above**width
+                values, deviation, *ends
             )
         shares = rows.class_shares(answer.terms)
         return Predictions(
@@ -213,7 +214,7 @@ class NetworkBoost(StoredPredictor):
             high,
             self.intervals.seen.coverage if self.intervals else None,
             self._limits(queries, rows, answer),
-            [_breakdown(row, v) for row, v in zip(shares, values.tolist(), strict=True)],
+            [by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training: TrainingRows) -> Self:
@@ -222,8 +223,7 @@ class NetworkBoost(StoredPredictor):
             rows.design_matrix, training.log_measured, rows.modes.tolist()
         )
         matrix, log_seconds = rows.matrix(times.terms(rows.design_matrix, rows.modes.tolist()))
-        usual = _usual(rows)
-        weights = training.weights * np.where(usual, 1.0, OTHER_MODES_WEIGHT)
+        weights = training.weights * np.where(rows.usual, 1.0, OTHER_MODES_WEIGHT)
         targets = {
             RESIDUAL: (matrix, training.log_measured - log_seconds, 2 * self.seed),
             WHOLE: (rows.features, training.log_measured - rows.log_roofline, 2 * self.seed + 1),
@@ -241,7 +241,7 @@ class NetworkBoost(StoredPredictor):
             for name, (features, target, seed) in targets.items()
         }
         terms = times.terms(rows.design_matrix, rows.modes.tolist())
-        mixes = KernelMixes.of(rows.features, terms, _fused(rows))
+        mixes = KernelMixes.of(rows.features, terms, rows.fused)
         fitted = replace(
             self,
             kernel_times=times,
@@ -267,8 +267,8 @@ class NetworkBoost(StoredPredictor):
         residual = self.residuals.at(self.mixes.positions(rows.features, terms), rows.modes)
         return _Answer(
             (additive + direct) / 2 + residual,
-            _SPREAD_FLOOR + np.minimum(np.abs(additive - direct), _MOST_SPREAD),
-            self.mixes.novelty(rows.features, terms, _fused(rows)),
+            spread_of(additive, direct),
+            self.mixes.novelty(rows.features, terms, rows.fused),
             terms,
         )
 
@@ -287,7 +287,7 @@ class NetworkBoost(StoredPredictor):
         self, queries: Sequence[Query], rows: NetworkRows, answer: _Answer
     ) -> list[tuple[Limit, ...]]:
         assert self.mixes is not None
-        checked, fused = rows.features[:, RANGED], _fused(rows)
+        checked, fused = rows.features[:, RANGED], rows.fused
         limits = []
         for row, query in enumerate(queries):
             adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
@@ -310,26 +310,9 @@ def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     }
 
 
-def _fused(rows: NetworkRows) -> NDArray[np.bool_]:
-    return np.isin(rows.modes, ("compiled", "cpu"))
-
-
 def _farthest(novelty: Column, training: TrainingRows) -> float:
     """Distance within which `WITHIN` of the held-out families on GPUs lie, weighted equally."""
     known = np.isfinite(novelty) & (training.rows.modes != "cpu")
     if not known.any():
         return float("inf")
-    _, family, counts = np.unique(training.family[known], return_inverse=True, return_counts=True)
-    order = np.argsort(novelty[known])
-    cumulative = np.cumsum((1.0 / counts)[family][order]) / len(counts)
-    index = int(np.searchsorted(cumulative, WITHIN))
-    return float(novelty[known][order][min(index, len(order) - 1)])
-
-
-def _usual(rows: NetworkRows) -> NDArray[np.bool_]:
-    autocast = rows.features[:, FEATURES.index("autocast")] > 0
-    return autocast & np.isin(rows.modes, ("eager", "compiled"))
-
-
-def _breakdown(shares: Column, value: float) -> dict[str, float]:
-    return {OPERATOR_CLASSES[code]: float(shares[code] * value) for code in np.flatnonzero(shares)}
+    return weighted_quantile(novelty[known], group_weights(training.family[known]), WITHIN)

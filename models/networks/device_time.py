@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
@@ -158,8 +157,7 @@ class DeviceTime:
 
     def _requests(self, row: int, query: Query) -> list[_Request]:
         """The queries to the predictors for one network."""
-        network = query.workload
-        assert isinstance(network, Network)
+        network = query.network
         times, mode = self.networks.kernel_times, execution_mode(query)
         if network.graph.training:
             mode = "eager"
@@ -186,8 +184,7 @@ class DeviceTime:
 
 def _sources(query: Query) -> Sequence[tuple[int, float]]:
     """Positions of the predictors of a network's device time, and their weights."""
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     if network.graph.training or network.precision in NARROW:
         return ((OPERATORS, 1.0),)
     if query.software.fuses or casts_of(network.precision) != "fp32":
@@ -196,15 +193,13 @@ def _sources(query: Query) -> Sequence[tuple[int, float]]:
 
 
 def _launches(query: Query) -> float:
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     mode = lowering_mode(network.graph, network.precision, query.software)
     return lowered(network.graph, mode).launches
 
 
 def _at(query: Query, batch_size: int) -> Query:
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     return replace(query, workload=replace(network, batch_size=batch_size))
 
 

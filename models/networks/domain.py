@@ -81,8 +81,7 @@ class NetworkDomain:
             features: its feature values, in the order of the ranges.
             adapted: whether enough rows were measured on the device.
         """
-        network, device = query.workload, query.device
-        assert isinstance(network, Network)
+        network, device = query.network, query.device
         lines: list[str] = []
         ranges: list[Limit] = []
         precisions = self.precisions.get(device.kind, ())
@@ -127,8 +126,7 @@ class NetworkDomain:
 
 
 def _training_condition(query: Query) -> tuple[str, str, str]:
-    network = query.workload
-    assert isinstance(network, Network)
+    network = query.network
     casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
     return query.device.kind, network.phase, casts
 

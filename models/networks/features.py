@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
+from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
 from forerun.features.lowering import Kernels, LoweringMode, lower, lowered, lowering_mode
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.features import (
@@ -61,7 +62,7 @@ _COLUMN_IN_CLASS = np.array(
 
 
 @dataclass(frozen=True)
-class NetworkRows:
+class NetworkRows(Columns):
     """Features of n network queries.
 
     Attributes:
@@ -71,7 +72,6 @@ class NetworkRows:
             coefficient 1.
         modes: (n,) execution modes.
         launches: (n, len(OPERATOR_CLASSES)) share of each class in the launches.
-        unknown: (n,) number of operators of no known kind.
     """
 
     features: Matrix
@@ -79,7 +79,6 @@ class NetworkRows:
     design_matrix: Matrix
     modes: NDArray[np.str_]
     launches: Matrix
-    unknown: NDArray[np.intp]
 
     def __len__(self) -> int:
         return len(self.features)
@@ -99,23 +98,22 @@ class NetworkRows:
             np.empty((n, len(COLUMNS))),
             np.array([execution_mode(query) for query in queries], dtype=np.str_),
             np.empty((n, len(OPERATOR_CLASSES))),
-            np.empty(n, dtype=np.intp),
         )
         for indices, kernels in _by_kernels(queries):
             for row in indices:
                 rows._fill(row, queries[row], kernels)
         return rows
 
-    def take(self, chosen: NDArray[np.bool_]) -> "NetworkRows":
-        """The rows where the mask is True."""
-        return NetworkRows(
-            self.features[chosen],
-            self.log_roofline[chosen],
-            self.design_matrix[chosen],
-            self.modes[chosen],
-            self.launches[chosen],
-            self.unknown[chosen],
-        )
+    @property
+    def usual(self) -> NDArray[np.bool_]:
+        """Rows of mixed-precision inference on a GPU in nchw, shape (n,)."""
+        autocast = self.features[:, FEATURES.index("autocast")] > 0
+        return np.asarray(autocast & np.isin(self.modes, ("eager", "compiled")))
+
+    @property
+    def fused(self) -> NDArray[np.bool_]:
+        """Rows whose runtime fuses operators, shape (n,)."""
+        return np.isin(self.modes, ("compiled", "cpu"))
 
     def matrix(self, terms: Matrix) -> tuple[Matrix, Column]:
         """Features of the residual booster, (n, len(FEATURES)), and log seconds, (n,).
@@ -143,8 +141,7 @@ class NetworkRows:
         return np.asarray(by_class / (by_class.sum(axis=1, keepdims=True) + _TINY))
 
     def _fill(self, row: int, query: Query, kernels: Kernels) -> None:
-        network = query.workload
-        assert isinstance(network, Network)
+        network = query.network
         chip = chip_of(query.device, network.precision)
         features, roofline = network_features(kernels, chip, network, query.software)
         self.features[row] = features
@@ -155,11 +152,10 @@ class NetworkRows:
             _CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
         )
         self.launches[row] = launches / max(1.0, launches.sum())
-        self.unknown[row] = kernels.unknown
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class TrainingRows(Columns):
     """n training rows: features, measured times and groups.
 
     Attributes:
@@ -184,11 +180,7 @@ class TrainingRows:
         Args:
             measurements: networks with `latency_ms` and the groups `device` and `family`.
         """
-        latency = measurements.values["latency_ms"]
-        weights = measurements.weights
-        weights = np.ones(len(latency)) if weights is None else weights
-        # NaN compares false: rows without a latency are left out.
-        kept = measurements.take((latency > 0) & (weights > 0))
+        kept = with_latency(measurements)
         device = kept.groups["device"]
         pairs = [f"{d} {g}" for d, g in zip(device, graph_digests(kept.queries), strict=True)]
         return cls(
@@ -203,31 +195,36 @@ class TrainingRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, chosen: NDArray[np.bool_]) -> "TrainingRows":
-        """The rows where the mask is True."""
-        return TrainingRows(
-            self.rows.take(chosen),
-            self.log_measured[chosen],
-            self.weights[chosen],
-            self.device[chosen],
-            self.family[chosen],
-            self.same[chosen],
-        )
+
+def with_latency(measurements: Measurements) -> Measurements:
+    """The rows with a latency and a positive weight."""
+    latency, weights = measurements.values["latency_ms"], measurements.weights
+    # NaN compares false: rows without a latency are left out.
+    counted = True if weights is None else weights > 0
+    return measurements.take((latency > 0) & counted)
+
+
+def rows_by_lowering(
+    queries: Sequence[Query],
+) -> list[tuple[OperatorGraph, dict[LoweringMode, list[int]]]]:
+    """Graphs of networks, with the positions of the queries that lower each in each mode.
+
+    Raises:
+        TypeError: a workload is no network.
+    """
+    by_graph: dict[int, tuple[OperatorGraph, dict[LoweringMode, list[int]]]] = {}
+    for row, query in enumerate(queries):
+        network = query.network
+        mode = lowering_mode(network.graph, network.precision, query.software)
+        _, modes = by_graph.setdefault(id(network.graph), (network.graph, {}))
+        modes.setdefault(mode, []).append(row)
+    return list(by_graph.values())
 
 
 def _by_kernels(queries: Sequence[Query]) -> Iterator[tuple[list[int], Kernels]]:
     """Positions of the queries that share a lowering, and its kernels; grouped by graph."""
-    by_graph: dict[int, dict[LoweringMode, list[int]]] = {}
-    for row, query in enumerate(queries):
-        network = query.workload
-        if not isinstance(network, Network):
-            raise TypeError(f"a {network.kind} workload has no network to lower")
-        mode = lowering_mode(network.graph, network.precision, query.software)
-        by_graph.setdefault(id(network.graph), {}).setdefault(mode, []).append(row)
+    by_graph = rows_by_lowering(queries)
     keep = len(by_graph) <= FEW_GRAPHS
-    for modes in by_graph.values():
-        network = queries[next(iter(modes.values()))[0]].workload
-        assert isinstance(network, Network)
-        graph = network.graph
+    for graph, modes in by_graph:
         kernels = (lowered(graph, m) for m in modes) if keep else lower(graph, tuple(modes))
         yield from zip(modes.values(), kernels, strict=True)

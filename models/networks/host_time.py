@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.query import Query
-from forerun.data.workload import Network
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.dispatch import dispatched_operators
@@ -196,8 +195,7 @@ def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
     """The design matrix, (n, len(TERMS)), and the operators or kernels dispatched, (n,)."""
     design_matrix, calls = np.zeros((len(queries), len(TERMS))), np.ones(len(queries))
     for row, query in enumerate(queries):
-        network, software = query.workload, query.software
-        assert isinstance(network, Network)
+        network, software = query.network, query.software
         mode = lowering_mode(network.graph, network.precision, software)
         if software.fuses:
             calls[row] = max(1.0, lowered(network.graph, mode).launches)

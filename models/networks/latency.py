@@ -7,7 +7,8 @@ little more than the longer of the two.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from functools import reduce
+from operator import add
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.networks.booster import NetworkBoost
@@ -76,12 +79,8 @@ class NetworkLatency(StoredPredictor):
     host: HostTime = field(default_factory=HostTime)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"terms of the host's time": tuple(TERMS)}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
 
     @property
     def parts(self) -> tuple[Predictor, ...]:
@@ -139,8 +138,8 @@ class NetworkLatency(StoredPredictor):
         family = measurements.groups.get("family", devices)
         device_bound = times.device.seconds >= times.host
         return (
-            _grouped_quantile(scores[device_bound], family[device_bound]),
-            _grouped_quantile(scores[~device_bound], family[~device_bound]),
+            _at_least_one(scores[device_bound], family[device_bound]),
+            _at_least_one(scores[~device_bound], family[~device_bound]),
         )
 
     def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
@@ -222,8 +221,7 @@ class NetworkLatency(StoredPredictor):
             )
             own = part.suggest([queries[row] for row in rows], count, seed)
             chosen.append([rows[index] for index in own])
-        turns = chain.from_iterable(zip_longest(*chosen))
-        return [row for row in turns if row is not None][:count]
+        return in_turns(chosen)[:count]
 
     def _by_part(self, queries: Sequence[Query], rows: Iterable[int]) -> dict[int, list[int]]:
         """Position in `parts` -> rows that this part answers; parts without rows are left out."""
@@ -285,9 +283,9 @@ class NetworkLatency(StoredPredictor):
                     own[source].append(rows)
         adapted = self
         if own[NETWORKS]:
-            adapted = replace(adapted, networks=self.networks.adapt(_concatenated(own[NETWORKS])))
+            adapted = replace(adapted, networks=self.networks.adapt(reduce(add, own[NETWORKS])))
         if own[OPERATORS]:
-            rows = _concatenated(own[OPERATORS])
+            rows = reduce(add, own[OPERATORS])
             adapted = replace(adapted, operators=self.operators.adapt(rows))
         return adapted
 
@@ -327,22 +325,11 @@ def _measured_networks(measurements: Measurements) -> Measurements:
     return measurements.take(np.array(kept, dtype=np.bool_))
 
 
-def _concatenated(parts: Sequence[Measurements]) -> Measurements:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def _grouped_quantile(scores: Column, groups: NDArray[np.str_]) -> float:
+def _at_least_one(scores: Column, groups: NDArray[np.str_]) -> float:
     """The `COVERAGE` quantile of scores with equal weight for every group, at least 1."""
     if not len(scores):
         return 1.0
-    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(scores)
-    weights = (1.0 / counts)[group][order]
-    index = int(np.searchsorted(np.cumsum(weights), COVERAGE * weights.sum()))
-    return max(1.0, float(scores[order][min(index, len(scores) - 1)]))
+    return max(1.0, weighted_quantile(scores, group_weights(groups), COVERAGE))
 
 
 def _joined(

@@ -29,7 +29,7 @@ from forerun.features.operators.features import (
     device_ratios,
     operator_features,
 )
-from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.kinds import by_class
 from forerun.features.operators.query_table import gather
 from forerun.features.operators.table import OperatorTable
 from forerun.models.adaptation.suggestions import suggest_for_errors
@@ -92,14 +92,10 @@ class OperatorBoost(StoredPredictor):
     kernels: SupportGP = field(default_factory=SupportGP)
     networks: SupportGP = field(default_factory=SupportGP)
     name: ClassVar[str] = "operator_boost"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         f"features of {family}": FEATURES[family] for family in FAMILIES
     }
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: `latency_ms`."""
-        return ("latency_ms",)
 
     def answers(self, query: Query) -> bool:
         """Whether the predictor is fitted and the query has a roofline bound."""
@@ -214,7 +210,7 @@ class OperatorBoost(StoredPredictor):
             {"latency_ms": high} if with_intervals else {},
             self.components.coverage if self.components else None,
             [self._limits(q) for q in queries],
-            [_breakdown(row, s) for row, s in zip(timed.by_class_ms, scale, strict=True)],
+            [by_class(row) for row in timed.by_class_ms * scale[:, None]],
         )
 
     def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:
@@ -321,7 +317,3 @@ def _domain(queries: Sequence[Query]) -> FeatureRange:
 
 def _phase(query: Query) -> str:
     return query.run.phase if query.run.kind == "network" else "kernel"
-
-
-def _breakdown(row: Column, scale: float) -> dict[str, float]:
-    return {OPERATOR_CLASSES[i]: float(row[i] * scale) for i in np.flatnonzero(row)}

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.features.operators.features import FAMILIES, FEATURES, OperatorFeatures
+from forerun.models.conformal import student_quantile
 from forerun.models.operators.training_rows import OperatorRows
 
 Column = NDArray[np.float64]
@@ -189,10 +190,7 @@ def novelty_share(novelty: float | Column) -> Column:
 
 def reach(variance: Column, freedom: Column, coverage: float) -> Column:
     """Half-width of an interval in log units: Student's quantile times the standard deviation."""
-    from scipy.special import stdtrit
-
-    quantile = stdtrit(freedom, 0.5 + coverage / 2.0)
-    return np.asarray(quantile * np.sqrt(variance), dtype=np.float64)
+    return student_quantile(freedom, coverage) * np.sqrt(variance)
 
 
 def site_keys(family: str, features: OperatorFeatures) -> tuple[Column, Column]:

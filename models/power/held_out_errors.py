@@ -11,7 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
-from forerun.models.conformal.intervals import held_out_folds
+from forerun.models.conformal import held_out_folds
 from forerun.models.power.intervals import HeldOut
 from forerun.models.power.law import Demand, PowerLaw, unlimited_w
 from forerun.models.power.runs import PowerRuns
@@ -31,12 +31,8 @@ def held_out_chips(runs: PowerRuns, watts: Column) -> Iterator[HeldOut]:
         runs: n training runs.
         watts: (n,) measured average power, W.
     """
-    chip = np.array([str(key) for key in runs.silicon])
-    for key in np.unique(chip):
-        held = chip == key
-        if not held.all():
-            law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-            yield HeldOut(own, law.demand(own), watts[held], "unseen")
+    for held in held_out_folds(_chips(runs)):
+        yield _held_out(runs, watts, held, "unseen")
 
 
 def held_out_jobs(
@@ -51,9 +47,7 @@ def held_out_jobs(
         seed: assigns groups to folds.
     """
     for held in held_out_folds(groups, JOB_FOLDS, seed):
-        if not held.all():
-            law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-            yield HeldOut(own, law.demand(own), watts[held], "seen")
+        yield _held_out(runs, watts, held, "seen")
 
 
 def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
@@ -66,13 +60,12 @@ def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[He
     """
     random = np.random.default_rng(seed)
     watts = rows.values["power_w"]
-    chip = np.array([str(key) for key in runs.silicon])
     kernels = np.array([isinstance(q.workload, Kernel) for q in rows.queries], dtype=np.bool_)
-    for key in np.unique(chip[kernels]):
-        own = kernels & (chip == key)
-        if own.sum() <= SHOTS or (chip == key).all():
+    for chip in held_out_folds(_chips(runs)):
+        own = kernels & chip
+        if own.sum() <= SHOTS:
             continue
-        law = PowerLaw().fit(runs.take(chip != key), watts[chip != key])
+        law = PowerLaw().fit(runs.take(~chip), watts[~chip])
         for _ in range(DRAWS):
             order = random.permutation(np.flatnonzero(own))
             support = np.zeros(len(rows), dtype=np.bool_)
@@ -99,6 +92,15 @@ def kind_of(query: Query) -> str:
         return workload.operator.kind
     assert isinstance(workload, Network)
     return workload.graph.operators[0].kind if len(workload.graph) == 1 else "network"
+
+
+def _chips(runs: PowerRuns) -> NDArray[np.str_]:
+    return np.array([str(key) for key in runs.silicon])
+
+
+def _held_out(runs: PowerRuns, watts: Column, held: Mask, known: str) -> HeldOut:
+    law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+    return HeldOut(own, law.demand(own), watts[held], known)
 
 
 def _adapted(

@@ -9,11 +9,13 @@ are few, it is multiplied by the ratio of the Student t to the normal quantile.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.models.conformal import group_weights, student_quantile, weighted_quantile
 from forerun.models.power.law import EFFECTS, MOST_WAITING, Demand, limited_w
 from forerun.models.power.runs import PowerRuns
 
@@ -23,6 +25,8 @@ LEAST_SHARE, MOST_SHARE = 0.15, 1.05
 """Least and greatest end of an interval over the design power: a waiting device, and a short
 overshoot of the limit."""
 COVERAGE: Final = 0.9
+NORMAL: Final = NormalDist().inv_cdf(0.5 * (1.0 + COVERAGE))
+"""Half-width, in standard deviations, that covers `COVERAGE` of a normal distribution."""
 MEASURING: Final = 0.02
 """Standard deviation of measurements at the limit, in log space: averages of one operator in
 several campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
@@ -127,7 +131,10 @@ def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
     """Half-widths that cover `COVERAGE` of the held-out rows; each group has the same weight.
 
     Groups are few, so each quantile is multiplied by the Student t over the normal quantile; the
-    degrees of freedom are the number of groups minus one.
+    degrees of freedom are the number of groups minus one. Groups are held-out chips, folds of jobs
+    (whose number is fixed, because all jobs share the same few chips), and support sets of adapted
+    chips: operators were measured on two chips, and with one degree of freedom intervals after
+    adaptation would be wider than those without it.
 
     Args:
         parts: held-out groups.
@@ -135,29 +142,13 @@ def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
     reach = {}
     for known in sorted({part.known for part in parts}):
         groups = [part for part in parts if part.known == known]
-        values = [part.deviations() for part in groups]
-        wider = _student_over_normal(len(groups))
-        reach[known] = wider * _quantile(values)
-        for workload, single in (("network", False), ("operator", True)):
-            own = [v[p.runs.single == single] for v, p in zip(values, groups, strict=True)]
-            if sum(map(len, own)) >= FEWEST:
-                reach[f"{known}/{workload}"] = wider * _quantile(own)
+        scores = np.concatenate([part.deviations() for part in groups])
+        single = np.concatenate([part.runs.single for part in groups])
+        group = np.repeat(np.arange(len(groups)), [len(part.runs) for part in groups])
+        wider = float(student_quantile(max(len(groups) - 1, 1), COVERAGE)) / NORMAL
+        strata = {known: single | ~single, f"{known}/network": ~single, f"{known}/operator": single}
+        for name, rows in strata.items():
+            if name == known or rows.sum() >= FEWEST:
+                weights = group_weights(group[rows])
+                reach[name] = wider * weighted_quantile(scores[rows], weights, COVERAGE)
     return LawIntervals(reach)
-
-
-def _quantile(values: Sequence[Column]) -> float:
-    """The `COVERAGE` quantile of the values of all groups, each with the same total weight."""
-    parts = [part for part in values if len(part)]
-    pooled = np.concatenate(parts)
-    weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in parts])
-    order = np.argsort(pooled)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    return float(pooled[order][np.searchsorted(reached, COVERAGE - 1e-9)])
-
-
-def _student_over_normal(parts: int) -> float:
-    """Ratio of the Student t to the normal quantile for a number of groups."""
-    from scipy.stats import norm, t
-
-    tail = 0.5 * (1.0 + COVERAGE)
-    return float(t.ppf(tail, max(parts - 1, 1)) / norm.ppf(tail))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.query import Query
-from forerun.models.conformal.intervals import POOLED, LogQuantiles
+from forerun.models.conformal import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.limit import Limit
 from forerun.models.power.limit_physics import clock, demand, followed_power, stretched
@@ -158,9 +158,8 @@ class LimitResponse:
         return () if known else BORROWED
 
     def _error(self, metric: str, stratum: str) -> tuple[float, float]:
-        bounds = self.errors[metric].bounds
-        low, high = bounds.get(stratum, bounds[POOLED])
-        return min(low, 0.0), max(high, 0.0)
+        [(low, high)] = self.errors[metric].log_ends([stratum]).tolist()
+        return low, high
 
 
 def binds(query: Query) -> bool:

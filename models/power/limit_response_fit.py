@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import sheet
 from forerun.models.power.limit_response import LAW, POWER, TIME, LimitResponse, binds, depth
 
@@ -23,7 +24,7 @@ MOST: Final = (1.0, 1.9, 0.33, 1.0, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class CappedRuns:
+class CappedRuns(Columns):
     """n runs below the highest limit of their job, relative to the run at that limit.
 
     Attributes:
@@ -69,12 +70,6 @@ class CappedRuns:
             np.log(times[low] / times[high]),
         )
 
-    def take(self, mask: NDArray[np.bool_]) -> "CappedRuns":
-        """The runs where the mask is True."""
-        queries = [self.queries[int(row)] for row in np.flatnonzero(mask)]
-        columns = (self.limit_w, self.tdp_w, self.free_w, self.power, self.time)
-        return CappedRuns(queries, *(column[mask] for column in columns))
-
     def residuals(self, response: LimitResponse) -> tuple[Column, Column]:
         """log(measured / predicted) of the ratios of power and of time, shapes (n,)."""
         power, time = response.ratios(self.limit_w, self.free_w, self.tdp_w)
@@ -84,7 +79,8 @@ class CappedRuns:
 def fit_response(rows: Measurements) -> LimitResponse:
     """Coefficients fitted to all devices; error quantiles from held-out devices.
 
-    With fewer than two devices the default error is kept.
+    With fewer than two devices the default error is kept. The finite-sample correction counts runs,
+    because devices are a handful: bounds that count those would be the largest residual.
 
     Args:
         rows: runs with `power_w` and `latency_ms`, each job at several limits.
@@ -96,15 +92,15 @@ def fit_response(rows: Measurements) -> LimitResponse:
     response = replace(_coefficients(runs), sheets=tuple(sorted(set(sheets))))
     if len(response.sheets) < 2:
         return response
-    residuals = {metric: np.full(len(sheets), np.nan) for metric in (POWER, TIME)}
-    for device in response.sheets:
-        held = np.array([other == device for other in sheets], dtype=np.bool_)
-        without = _coefficients(runs.take(~held))
-        residuals[POWER][held], residuals[TIME][held] = runs.take(held).residuals(without)
+
+    def residuals(held: NDArray[np.bool_]) -> tuple[Column, Column]:
+        return runs.take(held).residuals(_coefficients(runs.take(~held)))
+
+    columns = out_of_fold(np.array([str(own) for own in sheets]), residuals, columns=2)
     ratios = zip(runs.limit_w, runs.free_w, strict=True)
     strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
-    errors = {metric: LogQuantiles.of(column, strata) for metric, column in residuals.items()}
-    return replace(response, errors=errors)
+    power, time = (LogQuantiles.of(column, strata) for column in columns)
+    return replace(response, errors={POWER: power, TIME: time})
 
 
 def _coefficients(runs: CappedRuns) -> LimitResponse:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.power.operator_features import PowerFeatures, gather_power
-from forerun.models.conformal.intervals import LogQuantiles, held_out_folds
+from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.gradient_boosting import BoosterBag
 
 Column = NDArray[np.float64]
@@ -98,20 +98,22 @@ def strata(features: PowerFeatures, watts: Column) -> list[str]:
 def held_out_shapes(rows: Measurements, seed: int, bag: int, trees: int) -> LogQuantiles:
     """Conformal quantiles of log(measured / predicted) on held-out operator shapes, by stratum.
 
+    The finite-sample correction counts shapes, of which there are a thousand; each weighs alike.
+
     Args:
         rows: operators with `power_w` and the group `op_shape`.
         seed: determines folds and boosters.
         bag: number of boosters.
         trees: number of boosting rounds.
     """
-    measured = np.log(rows.values["power_w"])
-    residuals, strata_of = np.full(len(rows), np.nan), np.full(len(rows), "all", dtype="U16")
-    for held in held_out_folds(rows.groups["op_shape"], FOLDS, seed):
-        if held.all():
-            continue
+    shapes = rows.groups["op_shape"]
+
+    def predict(held: NDArray[np.bool_]) -> Column:
         boosters = fit_boosters(rows.take(~held), seed, bag, trees)
         features = gather_power(rows.take(held).queries)
-        watts = boosted_w(boosters, features, np.zeros(len(features)))
-        residuals[held] = measured[held] - np.log(watts)
-        strata_of[held] = strata(features, watts)
-    return LogQuantiles.of(residuals, strata_of)
+        return boosted_w(boosters, features, np.zeros(len(features)))
+
+    [watts] = out_of_fold(shapes, predict, folds=FOLDS, seed=seed)
+    residuals = np.log(rows.values["power_w"]) - np.log(watts)
+    names = np.array(strata(gather_power(rows.queries), watts))
+    return LogQuantiles.of(residuals, names, groups=shapes)

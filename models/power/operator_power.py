@@ -20,7 +20,7 @@ from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatures, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
@@ -83,15 +83,11 @@ class OperatorPower(StoredPredictor):
     measured: MeasuredRuns = field(default_factory=MeasuredRuns)
     scalars: ShrunkScalars = field(default_factory=ShrunkScalars)
     name: ClassVar[str] = "operator_power"
+    metrics: ClassVar[tuple[str, ...]] = ("power_w",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features": POWER_FEATURES,
         "terms": tuple(TERMS),
     }
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The only metric: average power of one device, W."""
-        return ("power_w",)
 
     def answers(self, query: Query) -> bool:
         """Operators and networks on GPUs with a known design power, after `fit`."""

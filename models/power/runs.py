@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
@@ -25,7 +26,7 @@ large half-precision matrix products, whose memory traffic is assumed to be a th
 
 
 @dataclass(frozen=True)
-class PowerRuns:
+class PowerRuns(Columns):
     """Inputs of the power law for n runs.
 
     Attributes:
@@ -42,11 +43,6 @@ class PowerRuns:
 
     def __len__(self) -> int:
         return len(self.host_s)
-
-    def take(self, rows: NDArray[np.bool_]) -> "PowerRuns":
-        """The rows where the mask is True."""
-        keys = [self.silicon[int(row)] for row in np.flatnonzero(rows)]
-        return PowerRuns(self.load.take(rows), self.host_s[rows], self.single[rows], keys)
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "PowerRuns":

@@ -56,6 +56,5 @@ def is_network(query: Query) -> bool:
 
 def phase_of(query: Query) -> str:
     """Phase of a network: `training` or `inference`."""
-    workload = query.workload
-    assert isinstance(workload, Network)
+    workload = query.network
     return "training" if workload.graph.training else workload.phase

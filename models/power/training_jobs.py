@@ -5,7 +5,7 @@ offsets from them with a normal prior, which a few rows of that GPU determine. E
 time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
@@ -16,7 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
@@ -40,6 +40,7 @@ from forerun.models.power.training_jobs_law import (
 from forerun.models.prediction import Predictions
 
 Column = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 METRICS: Final = (TIME, POWER)
 TRAINED_OFFSET_SHARE: Final = 0.3
 """Standard deviation of the offsets of a device in the training set, as a share of the prior's:
@@ -92,11 +93,7 @@ class PowerCap(StoredPredictor):
     errors: Mapping[str, LogQuantiles] = field(default_factory=dict)
     response: LimitResponse = field(default_factory=LimitResponse)
     name: ClassVar[str] = "power_cap"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Time per epoch and the average power of one GPU."""
-        return METRICS
+    metrics: ClassVar[tuple[str, ...]] = METRICS
 
     def answers(self, query: Query) -> bool:
         """Jobs of the suite `SUITE` on a GPU with a spec sheet and a known design power."""
@@ -183,32 +180,30 @@ class PowerCap(StoredPredictor):
 
     def _logarithms(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """Predicted logarithms of watts and of seconds per epoch, shapes (n,)."""
-        rows = JobRows.of(queries, self.jobs, np.array(self.middles))
         power, time = np.full(len(queries), np.nan), np.full(len(queries), np.nan)
-        keys = [sheet(query.device) for query in queries]
-        for key in set(keys):
+        for key, own, rows in self._known_jobs(queries):
             gpu = self._gpu(key)
             offsets = np.zeros(device_size(len(self.jobs))) if gpu is None else gpu.offsets
-            own = np.array([other == key for other in keys]) & (rows.job >= 0)
-            if own.any():
-                power[own], time[own] = answers(
-                    np.array(self.pooled), np.array(offsets), rows.take(own)
-                )
+            power[own], time[own] = answers(np.array(self.pooled), np.array(offsets), rows)
         return power, time
 
     def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
         """Spec sheet -> rows of known jobs on that device, in the order of the sheets."""
-        keys = [sheet(query.device) for query in rows.queries]
         missing = np.full(len(rows), np.nan)
         watts, times = (rows.values.get(metric, missing) for metric in (POWER, TIME))
-        inputs = JobRows.of(rows.queries, self.jobs, np.array(self.middles))
-        by_device = {}
+        return {
+            key: MeasuredJobs(inputs, np.log(watts[own]), np.log(times[own] / 1e3))
+            for key, own, inputs in self._known_jobs(rows.queries)
+        }
+
+    def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Mask, JobRows]]:
+        """Spec sheets in their order, with the mask and the inputs of known jobs on the device."""
+        inputs = JobRows.of(queries, self.jobs, np.array(self.middles))
+        keys = [sheet(query.device) for query in queries]
         for key in sorted(set(keys)):
             own = np.array([other == key for other in keys]) & (inputs.job >= 0)
             if own.any():
-                logs = (np.log(watts[own]), np.log(times[own] / 1e3))
-                by_device[key] = MeasuredJobs(inputs.take(own), *logs)
-        return by_device
+                yield key, own, inputs.take(own)
 
     def _gpu(self, key: Sheet) -> FittedGpu | None:
         return next((gpu for gpu in self.gpus if same_sheet(gpu.sheet, key)), None)

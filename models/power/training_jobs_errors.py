@@ -4,19 +4,20 @@ Each held-out device is predicted without any of its rows, and after few-shot ad
 support sets of several sizes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
-from forerun.data.query import Query
-from forerun.models.conformal.intervals import POOLED, LogQuantiles, held_out_folds
+from forerun.models.conformal import POOLED, LogQuantiles, held_out_folds
 from forerun.models.domain.feature_range import sheet
 from forerun.models.power.limit_response import ENERGY, POWER, TIME
-from forerun.models.prediction import Predictions
+
+if TYPE_CHECKING:
+    from forerun.models.power.training_jobs import PowerCap
 
 Column = NDArray[np.float64]
 SHOTS: Final = (8, 20, 40)
@@ -33,26 +34,6 @@ UNSEEN_AT_LEAST: Final[Mapping[str, float]] = {
 the training set may agree by chance."""
 
 
-class Calibratable(Protocol):
-    """What the calibration needs of a predictor."""
-
-    def fitted_on(self, rows: Measurements) -> "Calibratable":
-        """The predictor fitted to these rows alone, without calibration."""
-        ...
-
-    def adapt(self, measurements: Measurements) -> "Calibratable":
-        """The predictor adapted to the support rows of a device."""
-        ...
-
-    def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Predictions of power, time and energy."""
-        ...
-
-    def stratum(self, query: Query) -> str:
-        """Stratum in which the residual of a query is calibrated."""
-        ...
-
-
 WIDER: Final = 1.1
 """Factor by which intervals of adapted devices are widened.
 
@@ -63,8 +44,11 @@ HeldOutResiduals = tuple[NDArray[np.str_], Mapping[str, Column]]
 """Strata of n rows, and metric -> (n,) log(measured / predicted)."""
 
 
-def calibrate(fitted: Calibratable, rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
+def calibrate(fitted: "PowerCap", rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
     """Metric -> conformal quantiles of the residuals by stratum, for power, time and energy.
+
+    The finite-sample correction counts residuals, several of each row for adapted devices. Devices
+    are too few to be counted: `UNSEEN_AT_LEAST` and `WIDER` stand for what so few may hide.
 
     Args:
         fitted: predictor fitted to all of the rows.
@@ -87,28 +71,21 @@ def calibrate(fitted: Calibratable, rows: Measurements, seed: int) -> dict[str, 
     return errors
 
 
-def _held_out_jobs(
-    fitted: Calibratable, rows: Measurements, seed: int
-) -> Iterator[HeldOutResiduals]:
+def _held_out_jobs(fitted: "PowerCap", rows: Measurements, seed: int) -> Iterator[HeldOutResiduals]:
     """Residuals of held-out settings (job and batch size) on devices in the training set."""
     groups = [f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries]
     for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, seed):
-        if held.all():
-            continue
-        without = fitted.fitted_on(rows.take(~held))
-        yield _residuals(without, rows.take(held))
+        yield _residuals(fitted.fitted_on(rows.take(~held)), rows.take(held))
 
 
 def _held_out_devices(
-    fitted: Calibratable, rows: Measurements, seed: int
+    fitted: "PowerCap", rows: Measurements, seed: int
 ) -> Iterator[HeldOutResiduals]:
     """Residuals on held-out devices, without their rows and after adaptation to support sets."""
     keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
-    if len(np.unique(keys)) < 2:
-        return
     random = np.random.default_rng(seed)
-    for key in np.unique(keys):
-        without, own = fitted.fitted_on(rows.take(keys != key)), rows.take(keys == key)
+    for held in held_out_folds(keys):
+        without, own = fitted.fitted_on(rows.take(~held)), rows.take(held)
         yield _residuals(without, own)
         for shots in SHOTS:
             for _ in range(DRAWS):
@@ -118,7 +95,7 @@ def _held_out_devices(
                     yield _residuals(without.adapt(own.take(support)), own.take(~support))
 
 
-def _residuals(fitted: Calibratable, rows: Measurements) -> HeldOutResiduals:
+def _residuals(fitted: "PowerCap", rows: Measurements) -> HeldOutResiduals:
     """Strata and residuals of rows that the predictor was not fitted to."""
     answers = fitted.predict(rows.queries)
     power, time = rows.values[POWER], rows.values[TIME]

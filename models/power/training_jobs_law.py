@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.power.limit_physics import clock, stretched
@@ -56,7 +57,7 @@ SOFT_FLOOR: Final = 0.03
 
 
 @dataclass(frozen=True)
-class JobRows:
+class JobRows(Columns):
     """Inputs of the law for n runs of jobs.
 
     Attributes:
@@ -89,11 +90,6 @@ class JobRows:
         limit = np.array([np.inf if value is None else value for value in given])
         speed = np.array([log_speed(query) for query in queries])
         return cls(job, batch - middles[job], np.minimum(limit, tdp), tdp, speed)
-
-    def take(self, rows: NDArray[np.bool_]) -> "JobRows":
-        """The rows where the mask is True."""
-        columns = (self.log_batch, self.limit_w, self.tdp_w, self.log_speed)
-        return JobRows(self.job[rows], *(column[rows] for column in columns))
 
 
 def job_of(query: Query) -> str:

@@ -16,6 +16,7 @@ from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import conformal_quantile
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
@@ -63,6 +64,7 @@ class CpuLatency(StoredPredictor):
     measured_kinds: tuple[str, ...] = ()
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms", "peak_memory_mib")
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "columns": [f"{kind} {term}" for kind, term in COLUMNS]
     }
@@ -71,11 +73,6 @@ class CpuLatency(StoredPredictor):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_posteriors", {})
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics `latency_ms` and `peak_memory_mib`."""
-        return ("latency_ms", "peak_memory_mib")
 
     def answers(self, query: Query) -> bool:
         """Whether the query is inference in fp32 by onnxruntime on a CPU."""
@@ -106,13 +103,15 @@ class CpuLatency(StoredPredictor):
             RatePosterior(prior, device, np.zeros(2 * COUNT)).held_out() for device in rows.values()
         ]
         ratios = np.concatenate([np.abs(error) / deviation for error, deviation in errors])
-        return replace(fitted, measured_kinds=kinds, factor=_quantile(ratios))
+        factor = conformal_quantile(ratios, COVERAGE)
+        return replace(fitted, measured_kinds=kinds, factor=factor)
 
     def adapt(self, measurements: Measurements) -> Self:
         """Add rows to the support sets of their devices; identical rows count once."""
         devices = dict(self.devices)
         for name, rows in _by_device(measurements).items():
-            devices[name] = (devices[name] + rows if name in devices else rows).unique()
+            known = devices.get(name, NO_ROWS)
+            devices[name] = RateRows.concatenate([known, rows]).unique()
         return replace(self, devices=devices, memory=self.memory.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -200,10 +199,10 @@ class CpuLatency(StoredPredictor):
         errors, deviations = posterior.held_out()
         ratios = np.abs(errors) / deviations
         inside = [
-            ratio <= max(self.factor, _quantile(np.delete(ratios, index)))
+            ratio <= max(self.factor, conformal_quantile(np.delete(ratios, index), COVERAGE))
             for index, ratio in enumerate(ratios)
         ]
-        return max(self.factor, _quantile(ratios)), float(np.mean(inside))
+        return max(self.factor, conformal_quantile(ratios, COVERAGE)), float(np.mean(inside))
 
     def _limits(self, query: Query, share: Column) -> tuple[Limit, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
@@ -286,12 +285,6 @@ def _as_measured(repeats: RateRows) -> tuple[float, float, float]:
         deviation = max(deviation, 1.48 * float(np.median(np.abs(repeats.log_ms - median))))
     reach = _NORMAL * deviation
     return float(np.exp(median)), float(np.exp(median - reach)), float(np.exp(median + reach))
-
-
-def _quantile(ratios: Column) -> float:
-    """Split-conformal quantile of the ratios at `COVERAGE`, with the finite-sample correction."""
-    rank = int(np.ceil((len(ratios) + 1) * COVERAGE)) - 1
-    return float(np.sort(ratios)[min(rank, len(ratios) - 1)])
 
 
 def _breakdown(share: Column, value: float) -> dict[str, float]:

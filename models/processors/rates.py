@@ -11,11 +11,11 @@ one network at different batch sizes or numbers of threads.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 from forerun.models.adaptation.suggestions import most_informative
 from forerun.models.gaussian_process.covariances import same, squared_exponential
@@ -82,7 +82,7 @@ class StandardDeviations:
 
 
 @dataclass(frozen=True)
-class RateRows:
+class RateRows(Columns):
     """n runs on one CPU.
 
     Attributes:
@@ -105,14 +105,6 @@ class RateRows:
 
     def __len__(self) -> int:
         return len(self.log_ms)
-
-    def take(self, rows: NDArray[Any]) -> "RateRows":
-        """The rows at these positions, or where the mask is True."""
-        return RateRows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-    def __add__(self, other: "RateRows") -> "RateRows":
-        names = self.__dataclass_fields__
-        return RateRows(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
 
     def unique(self) -> "RateRows":
         """The rows without duplicates in graph, batch size, threads and latency."""

@@ -12,6 +12,7 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
@@ -84,7 +85,7 @@ LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class ServingRows:
+class ServingRows(Columns):
     """n queries about one kind of generative model.
 
     Attributes:
@@ -122,11 +123,6 @@ class ServingRows:
             np.array([float(query.operation.device_count) for query in queries]),
             np.array([query.device.tdp_w or np.nan for query in queries]),
         )
-
-    def take(self, rows: NDArray[np.bool_]) -> "ServingRows":
-        """The rows where the mask is True."""
-        columns = (self.features, self.bound_s, self.outputs, self.count, self.tdp_w)
-        return ServingRows(self.kind, *(column[rows] for column in columns))
 
     def clipped(self, ranges: FeatureRange) -> "ServingRows":
         """The same rows with features clipped to a range; bounds are not changed."""

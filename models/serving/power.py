@@ -20,6 +20,7 @@ from forerun.data.query import Query
 from forerun.data.workload import LlmServing
 from forerun.features.serving_features import GIB, WEIGHT_BYTES
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
@@ -39,7 +40,7 @@ from forerun.models.serving.features import (
     without_configuration,
 )
 from forerun.models.serving.fit import LogAnswer, ServingFit
-from forerun.models.serving.intervals import ServingIntervals
+from forerun.models.serving.intervals import TARGETS, serving_intervals
 from forerun.models.serving.support_residuals import SupportResiduals
 
 Column = NDArray[np.float64]
@@ -79,7 +80,7 @@ class ServingPower(StoredPredictor):
     trees: int = field(default=120, metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
     fits: Mapping[str, ServingFit] = field(default_factory=dict)
-    intervals: Mapping[str, ServingIntervals] = field(default_factory=dict)
+    intervals: Mapping[str, Intervals] = field(default_factory=dict)
     known: KnownDevices = field(default_factory=KnownDevices)
     choices: tuple[str, ...] = ()
     support: Mapping[str, SupportResiduals] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class ServingPower(StoredPredictor):
                 out together in the calibration.
         """
         fits: dict[str, ServingFit] = {}
-        intervals: dict[str, ServingIntervals] = {}
+        intervals: dict[str, Intervals] = {}
         queries: list[Query] = []
         for kind in KINDS:
             training = measured_rows(measurements, kind)
@@ -131,7 +132,7 @@ class ServingPower(StoredPredictor):
                 fits[name] = self._fitted(rows, targets, models, every)
                 if self.calibrated and len(np.unique(models)) > 1:
                     residuals = partial(self._held_out_residuals, rows, targets, models)
-                    intervals[name] = ServingIntervals.of(models, devices, residuals, self.seed)
+                    intervals[name] = serving_intervals(models, devices, residuals, self.seed)
         return replace(
             self,
             fits=fits,
@@ -192,9 +193,9 @@ class ServingPower(StoredPredictor):
         values = rows.metrics(answer.share, answer.slower)
         if name not in self.intervals:
             return values, {}, {}
-        seen = np.array([self._seen(query) for query in queries])[:, None, None]
-        bounds = np.where(seen, self.intervals[name].seen, self.intervals[name].unseen)
-        factors = np.exp(bounds * ratios[:, :, None])
+        seen = np.array([self._seen(query) for query in queries])
+        bounds = [self.intervals[name].log_ends([own] * len(queries), seen) for own in TARGETS]
+        factors = np.exp(np.stack(bounds, axis=1) * ratios[:, :, None])
         return values, *(_ends(kind, values, factors, end) for end in (0, 1))
 
     def _fitted(
@@ -221,9 +222,9 @@ class ServingPower(StoredPredictor):
         models: NDArray[np.str_],
         held: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        """Residuals of the held-out rows by a fit to the others, shape (held out, 3)."""
+        """Residuals of the held-out rows by a fit to the others, shape (3, held out)."""
         fitted = self._fitted(rows, targets, models, ~held)
-        return np.asarray(targets[held] - fitted.predict(rows.take(held)).columns)
+        return np.asarray(targets[held] - fitted.predict(rows.take(held)).columns).T
 
     def _seen(self, query: Query) -> bool:
         return query.device in self.known or self._support_rows(query) >= ENOUGH_ROWS

@@ -98,13 +98,13 @@ def graph_network() -> dict[str, float]:
     from forerun.features.lowering import lowering_mode
     from forerun.features.networks.kernel_graph import kernel_graph
     from forerun.features.readers import read_graph
-    from forerun.models.graph_network.encoder import GraphShape, encoder, export, head
+    from forerun.models.graph_network.encoder import GraphShape, export, member
     from forerun.models.graph_network.inference import GraphAnswers
     from forerun.models.graph_network.latency import GraphNetwork
     from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
 
     shape, members = GraphShape(), range(GraphNetwork().members)
-    files = export([encoder(shape) for _ in members], [head(shape) for _ in members], shape)
+    files = export([member(shape) for _ in members], shape)
     answers = GraphAnswers(
         *files, AdditiveLatencyModel.fit(np.empty((0, len(COLUMNS))), np.empty(0), [])
     )

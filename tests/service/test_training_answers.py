@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.domain import MemoryDomain
 from forerun.models.memory.peak_memory import Memory

@@ -73,7 +73,7 @@ def test_joining_alike_kernels_keeps_every_state(data: st.DataObject) -> None:
     kernels, edges = linked(ops, data.draw(st.sampled_from(("eager", "compiled"))))
     joined = KernelGraph.of(kernels, edges)
     own = kernels.work + 3.0 * kernels.traffic + kernels.fixed_traffic
-    whole = messages(own, edges[::-1], edges)
+    whole = messages(own, edges, edges[::-1])
     one = joined.kernels
     few = messages(one.work + 3.0 * one.traffic + one.fixed_traffic, joined.before, joined.after)
     expected = np.sort(whole)
@@ -101,7 +101,7 @@ def messages(own: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarr
     state = np.log1p(own)
     for _ in range(HOPS):
         received = [
-            np.bincount(e[0], weights=np.sin(f * state[e[1]]), minlength=len(state))
+            np.bincount(e[1], weights=np.sin(f * state[e[0]]), minlength=len(state))
             for e, f in ((before, 1.3), (after, 2.1))
         ]
         state = np.tanh(0.1 * state + received[0] + 0.7 * received[1])

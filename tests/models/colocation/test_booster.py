@@ -32,7 +32,7 @@ from forerun.models.colocation.slowed_class import (
     ClassErrors,
 )
 from forerun.models.colocation.slowing_resource import dominant, gains
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.limit import Limit
 from tests.contracts.tiny_colocation import GUEST, METRICS, colocations, host, profile, truth

@@ -5,8 +5,6 @@ import pytest
 
 from forerun.models.colocation.dual_branch_network import (
     WindowShape,
-    _over_metrics,
-    _over_time,
     _tokens,
     network,
 )
@@ -27,7 +25,7 @@ def drawn(seed=0):
 def parts():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    module = network(WindowShape(width=WIDTH), METRICS, FACTS, 2).eval().double()
+    module = network(WindowShape(width=WIDTH), METRICS, FACTS).eval().double()
     return torch, module, [torch.from_numpy(one) for one in drawn()]
 
 
@@ -46,39 +44,35 @@ def test_tokens_of_a_metric_are_its_moments_over_the_seconds_that_were_measured(
             assert bool(there[row, metric]) == bool(len(seen))
 
 
-def test_attention_among_metrics_is_torchs_with_those_hidden_that_were_not_measured():
+def test_attention_among_metrics_leaves_out_those_that_were_not_measured():
     torch, module, (values, mask, context) = parts()
-    weights = module.weights
     token, there = _tokens(values, mask, context[:, :METRICS])
-    query = torch.rand(2, ROWS, WIDTH, dtype=torch.float64)
-    found = _over_metrics(weights, token, there, query)
-    linear, softmax = torch.nn.functional.linear, torch.softmax
-    for member in range(2):
-
-        def layer(name, x, member=member):
-            return linear(x, weights[name][member].T, weights[f"{name}_bias"][member, 0])
-
-        h = torch.relu(layer("metric", token) + weights["name"][member, 0])
-        seen = there.bool()[:, None, :].expand(ROWS, METRICS, METRICS)
-        h = h + torch.nn.functional.scaled_dot_product_attention(
-            layer("query", h), layer("key", h), layer("value", h), attn_mask=seen
-        )
-        scores = layer("which", torch.tanh(h + query[member, :, None]))[:, :, 0]
-        weight = softmax(scores.masked_fill(~there.bool(), -torch.inf), 1)
-        wanted = (h * weight[:, :, None]).sum(1)
-        torch.testing.assert_close(found[member], wanted, rtol=1e-9, atol=1e-9)
+    query = torch.rand(ROWS, WIDTH, dtype=torch.float64)
+    found = module.over_metrics(token, there, query)
+    for row in range(ROWS):
+        seen = there[row].bool()
+        h = torch.relu(module.metric(token[row]) + module.name)[seen]
+        pairs = module.query(h) @ module.key(h).T / WIDTH**0.5
+        h = h + torch.softmax(pairs, 1) @ module.value(h)
+        weight = torch.softmax(module.which(torch.tanh(h + query[row]))[:, 0], 0)
+        torch.testing.assert_close(found[row], weight @ h, rtol=1e-9, atol=1e-9)
 
 
 def test_attention_over_seconds_leaves_out_those_without_a_value():
     torch, module, (values, mask, _) = parts()
-    query = torch.rand(2, ROWS, WIDTH, dtype=torch.float64)
-    found = _over_time(module.weights, values, mask, query)
-    weights = module.weights
-    for member in range(2):
-        given = torch.cat([values, mask], 2)
-        h = torch.relu(given @ weights["second"][member] + weights["second_bias"][member, 0])
-        scores = torch.tanh(h + query[member, :, None]) @ weights["when"][member]
-        hidden = mask.sum(2) == 0
-        scores = (scores + weights["when_bias"][member, 0])[:, :, 0].masked_fill(hidden, -torch.inf)
-        wanted = (h * torch.softmax(scores, 1)[:, :, None]).sum(1)
-        torch.testing.assert_close(found[member], wanted, rtol=1e-9, atol=1e-9)
+    query = torch.rand(ROWS, WIDTH, dtype=torch.float64)
+    found = module.over_time(values, mask, query)
+    for row in range(ROWS):
+        seen = mask[row].sum(1) > 0
+        h = torch.relu(module.second(torch.cat([values[row], mask[row]], 1)))[seen]
+        weight = torch.softmax(module.when(torch.tanh(h + query[row]))[:, 0], 0)
+        torch.testing.assert_close(found[row], weight @ h, rtol=1e-9, atol=1e-9)
+
+
+def test_padding_a_window_with_seconds_that_are_masked_changes_no_answer():
+    torch, module, (values, mask, context) = parts()
+    with torch.no_grad():
+        module.last.weight.fill_(1.0)
+        padded = (torch.nn.functional.pad(one, (0, 0, 0, 3)) for one in (values, mask))
+        longer = module(*padded, context)
+        torch.testing.assert_close(longer, module(values, mask, context), rtol=1e-12, atol=0.0)

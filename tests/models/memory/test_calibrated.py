@@ -17,7 +17,7 @@ from forerun.models.memory.peak_memory import (
     RESERVED,
     Memory,
 )
-from forerun.models.memory.published_ranges import PublishedRanges, group_width
+from forerun.models.memory.published_ranges import PublishedRanges
 from tests.features.configurations import traced
 from tests.models.memory.test_peak_memory import ask, train, training_rows
 
@@ -207,18 +207,3 @@ def test_adapting_moves_the_estimate_and_keeps_what_was_published():
     adapted = fitted.adapt(Measurements(queries, {PEAK: more}))
     assert adapted.ranges == fitted.ranges
     assert (adapted.predict(queries).values[PEAK] > fitted.predict(queries).values[PEAK]).all()
-
-
-def test_a_table_with_many_rows_weighs_no_more_than_one_with_few():
-    residuals = np.concatenate([np.zeros(1000), np.full(5, 0.4), np.full(5, 0.5)])
-    groups = np.array(["a"] * 1000 + ["b"] * 5 + ["c"] * 5)
-    assert group_width(residuals, groups) == pytest.approx(0.5)
-
-
-def test_with_few_tables_the_range_holds_all_of_them():
-    assert group_width(np.array([0.3, 0.0, 0.2]), np.array(["a", "b", "c"])) == 0.3
-
-
-def test_with_many_tables_the_range_leaves_out_the_rarest():
-    residuals = np.linspace(0.0, 1.0, 201)
-    assert 0.88 < group_width(residuals, np.arange(201).astype(str)) < 0.93

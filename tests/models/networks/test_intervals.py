@@ -29,7 +29,6 @@ def without_errors(used, held):
     return np.zeros(int(held.sum())), np.ones(int(held.sum()))
 
 
-@pytest.mark.xfail(strict=True, reason="rows count alike until all predictors are fitted anew")
 def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_known():
     """All errors are zero: the deviation of GPUs' sustained rates remains, with the uncertainty of
     a mean over the two training devices.
@@ -87,7 +86,6 @@ def test_rows_on_processors_have_bounds_of_their_own():
     assert found.bounds["cpu"][1] > 2 * found.bounds["compiled"][1]
 
 
-@pytest.mark.xfail(strict=True, reason="rows count alike until all predictors are fitted anew")
 def test_each_device_held_out_counts_alike_however_many_rows_it_has():
     """A device with most of the rows and no errors does not dominate the other one."""
     training = training_rows()

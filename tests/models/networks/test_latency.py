@@ -14,7 +14,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.models.contract import PredictorContract
 from forerun.models.networks.host_time import HostTime
-from forerun.models.networks.latency import OVERLAP, NetworkLatency, _grouped_quantile, _joined
+from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
 from forerun.models.operators.booster import OperatorBoost
 from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask, fitted
 
@@ -265,10 +265,10 @@ def test_groups_weigh_alike_whatever_their_rows() -> None:
     """One row of a family has the weight of ninety-nine rows of another."""
     scores = np.concatenate([np.full(99, 1.5), [2.0]])
     groups = np.array(["a"] * 99 + ["b"])
-    assert _grouped_quantile(scores, groups) == 2.0
-    assert _grouped_quantile(scores, np.array([str(i) for i in range(100)])) == 1.5
-    assert _grouped_quantile(0.1 * scores, groups) == 1.0
-    assert _grouped_quantile(np.zeros(0), np.zeros(0, dtype=np.str_)) == 1.0
+    assert _at_least_one(scores, groups) == 2.0
+    assert _at_least_one(scores, np.array([str(i) for i in range(100)])) == 1.5
+    assert _at_least_one(0.1 * scores, groups) == 1.0
+    assert _at_least_one(np.zeros(0), np.zeros(0, dtype=np.str_)) == 1.0
 
 
 def test_a_smaller_batch_is_less_certain_than_one_that_fills_the_device() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.power import training_jobs_errors as power_cap_errors
 from forerun.models.power.limit_response import LimitResponse

@@ -10,7 +10,7 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.colocation.booster import ColocationBoost
 from forerun.models.colocation.slowed_class import ClassErrors
-from forerun.models.conformal.intervals import LogQuantiles
+from forerun.models.conformal import LogQuantiles
 from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile

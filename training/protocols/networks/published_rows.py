@@ -218,8 +218,7 @@ def band(batch_size: int) -> str:
 
 def part(query: Query) -> str:
     """Runtime, phase, precision and batch band, whose rows are scored together."""
-    network, software = query.workload, query.software
-    assert isinstance(network, Network)
+    network, software = query.network, query.software
     words: list[str] = [software.runtime, network.phase, network.precision]
     if network.phase == "inference":
         words.append(band(network.batch_size).replace(" ", "_"))

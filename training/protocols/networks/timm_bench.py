@@ -150,8 +150,7 @@ def _graphs(bundle: Bundle) -> pd.DataFrame:
 
 def part(query: Query) -> str:
     """`eager` or `compiled` for amp inference in nchw on a GPU; what deviates is appended."""
-    network, software = query.workload, query.software
-    assert isinstance(network, Network)
+    network, software = query.network, query.software
     words: list[str] = [software.runtime]
     if network.phase == "training":
         words.append("training")

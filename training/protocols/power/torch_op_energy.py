@@ -20,7 +20,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network, NumberFormat
 from forerun.features.tables.bundles import torch_op_energy_kernels
-from forerun.models.conformal.intervals import held_out_folds
+from forerun.models.conformal import held_out_folds
 from forerun.models.power.operator_booster import fit_boosters, mean_boosted_w
 from forerun.models.power.operator_power import OperatorPower
 from forerun.training.protocols.joined_tables import companion

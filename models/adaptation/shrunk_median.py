@@ -1,0 +1,25 @@
+"""A correction for each program, application or suite: its median residual, shrunk towards zero."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+PRIOR_ROWS = 3.0
+"""Pseudo-observations without an error that shrink a correction towards zero."""
+
+
+def shrunk_medians(
+    residuals: NDArray[np.float64], strata: NDArray[np.str_], prior_rows: float = PRIOR_ROWS
+) -> dict[str, float]:
+    """Stratum -> median of its m residuals times m / (m + `prior_rows`).
+
+    Args:
+        residuals: (n,) log(measured / predicted); NaN is left out.
+        strata: n labels; one without a residual has no correction.
+        prior_rows: pseudo-observations.
+    """
+    known = np.isfinite(residuals)
+    by_stratum = {str(s): residuals[known & (strata == s)] for s in np.unique(strata[known])}
+    return {
+        stratum: len(own) / (len(own) + prior_rows) * float(np.median(own))
+        for stratum, own in by_stratum.items()
+    }
