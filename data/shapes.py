@@ -37,7 +37,7 @@ else:
         def __init__(self, kind: Any) -> None:
             self._kind = kind
 
-        def __getitem__(self, array_and_dimensions: Any) -> Any:
+        def __getitem__(self, _: Any) -> Any:
             return NDArray[self._kind]
 
     Bool, Float64, Int = _Elements(np.bool_), _Elements(np.float64), _Elements(np.integer)

@@ -11,7 +11,11 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 CHECKED = (
+    "forerun.features.hardware",
+    "forerun.features.nas_cells",
+    "forerun.features.networks.kernel_floor",
     "forerun.features.operators",
+    "forerun.features.power",
     "forerun.models.conformal",
     "forerun.models.domain",
     "forerun.models.gaussian_process",
