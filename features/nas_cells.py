@@ -19,6 +19,9 @@ from forerun.data.errors import BadArchitecture
 from forerun.data.shapes import Bool, Float64, Int
 from forerun.data.workload import Architecture, Space
 
+Codes = Int[np.ndarray, "n places"]
+"""Choices of n architectures of one space, at the places that `PLACES` counts."""
+
 NONE, SKIP, CONV1, CONV3, POOL = range(5)
 """Choices at an edge of a NAS-Bench-201 cell."""
 
@@ -279,19 +282,17 @@ def ofa_features(codes: Int[np.ndarray, "n 46"]) -> Float64[np.ndarray, "n 20"]:
     return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
 
 
-_FEATURES: Final[
-    Mapping[Space, Callable[[Int[np.ndarray, "n places"]], Float64[np.ndarray, "n features"]]]
-] = MappingProxyType({"nb201": nb201_features, "fbnet": fbnet_features, "ofa": ofa_features})
+_FEATURES: Final[Mapping[Space, Callable[[Codes], Float64[np.ndarray, "n features"]]]] = (
+    MappingProxyType({"nb201": nb201_features, "fbnet": fbnet_features, "ofa": ofa_features})
+)
 
 
-def features_of(
-    space: Space, codes: Int[np.ndarray, "n places"]
-) -> Float64[np.ndarray, "n features"]:
+def features_of(space: Space, codes: Codes) -> Float64[np.ndarray, "n features"]:
     """Features of n architectures of one space, shape (n, features of the space)."""
     return _FEATURES[space](codes)
 
 
-def codes_of(architectures: Sequence[Architecture]) -> Int[np.ndarray, "n places"]:
+def codes_of(architectures: Sequence[Architecture]) -> Codes:
     """Choices of n architectures of one space, shape (n, places).
 
     Raises:
@@ -320,9 +321,7 @@ def random_codes(space: Space, count: int, seed: int = 0) -> Int[np.ndarray, "{c
     return np.concatenate([kernels, expansions, depths, sizes], axis=1)
 
 
-def present_choices(
-    space: Space, codes: Int[np.ndarray, "n places"]
-) -> Int[np.ndarray, "n places"]:
+def present_choices(space: Space, codes: Codes) -> Codes:
     """Choices that shape the network, shape (n, places); those of absent OFA blocks are 0."""
     if space != "ofa":
         return codes
