@@ -35,10 +35,10 @@ else:
         """Arrays of one type of elements, whatever their dimensions."""
 
         def __init__(self, kind: Any) -> None:
-            self._kind = kind
+            self._array = NDArray[kind]
 
         def __getitem__(self, _: Any) -> Any:
-            return NDArray[self._kind]
+            return self._array
 
     Bool, Float64, Int = _Elements(np.bool_), _Elements(np.float64), _Elements(np.integer)
     Shaped, Text = _Elements(Any), _Elements(np.str_)
