@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -39,9 +39,6 @@ from forerun.models.gaussian_process.regression import (
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
 
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
-
 COVERAGE: Final = 0.9
 """Nominal coverage of the prediction intervals."""
 FEWEST_ROWS: Final = 3
@@ -66,12 +63,12 @@ class AdaptedDevice:
     """
 
     codes: Codes
-    latency_ms: Vector
+    latency_ms: Column
     experts: tuple[GaussianProcessRegression, ...]
     mixture: Stacking
 
     @classmethod
-    def of(cls, space: Space, pool: DevicePool | None, codes: Codes, latency_ms: Vector) -> Self:
+    def of(cls, space: Space, pool: DevicePool | None, codes: Codes, latency_ms: Column) -> Self:
         """Fit and stack the experts.
 
         Args:
@@ -87,7 +84,7 @@ class AdaptedDevice:
             codes, latency_ms, fitted, Stacking.of([e.leave_one_out() for e in fitted], logs)
         )
 
-    def answer(self, rows: Matrix) -> tuple[Answer, Vector]:
+    def answer(self, rows: Matrix) -> tuple[Answer, Column]:
         """Predicted log times of n rows of `inputs`, and half-widths of intervals, shape (n,)."""
         joint = self.mixture.combine([expert.predict(rows) for expert in self.experts])
         return joint, self.mixture.half_width(joint, COVERAGE)
@@ -166,7 +163,7 @@ class ArchitectureLatency(StoredPredictor):
         Args:
             measurements: architectures with `latency_ms`.
         """
-        rows_of: dict[Space, dict[str, tuple[Codes, Vector]]] = {}
+        rows_of: dict[Space, dict[str, tuple[Codes, Column]]] = {}
         for (space, device), (codes, times) in _by_device(measurements).items():
             rows_of.setdefault(space, {})[device] = (codes, times)
         pools = {space: DevicePool.of(space, rows) for space, rows in sorted(rows_of.items())}
@@ -236,7 +233,7 @@ class ArchitectureLatency(StoredPredictor):
 
     def _answer(
         self, space: Space, device: str, codes: Codes
-    ) -> tuple[Vector, Vector, tuple[Limit, ...]]:
+    ) -> tuple[Column, Column, tuple[Limit, ...]]:
         """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
         own = self.adapted.get((space, device))
@@ -269,7 +266,7 @@ def _positions(queries: Sequence[Query]) -> dict[tuple[Space, str], list[int]]:
     return positions
 
 
-def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Codes, Vector]]:
+def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Codes, Column]]:
     """(search space, device name) -> choices and milliseconds of its rows with a time above 0."""
     times, queries = measurements.values["latency_ms"], measurements.queries
     by_device = {}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Matrix
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.features.lowering import LoweringMode
@@ -18,9 +19,6 @@ from forerun.models.graph_network.inputs import Runs, runs_of
 from forerun.models.networks.additive_model import AdditiveLatencyModel
 from forerun.models.networks.features import rows_by_lowering
 from forerun.models.neural import onnx_session
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 ENCODINGS_KEPT = 256
 FEW_GRAPHS = 64
@@ -51,7 +49,7 @@ class Answered(NamedTuple):
     log_seconds: Column
     terms: Matrix
     runs: Runs
-    kind: NDArray[np.intp]
+    kind: Index
 
 
 class GraphAnswers:

@@ -13,8 +13,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
@@ -46,8 +46,6 @@ from forerun.models.prediction import Predictions
 if TYPE_CHECKING:
     from torch import nn
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 OTHER_MODES_WEIGHT = 0.25
 """Weight of rows other than mixed-precision inference on a GPU in nchw."""
@@ -78,7 +76,7 @@ class _TrainingSet(NamedTuple):
     graphs: RunGraphs
     weights: Column
 
-    def data(self, rows: NDArray[np.intp], times: Sequence[AdditiveLatencyModel]) -> list[Any]:
+    def data(self, rows: Index, times: Sequence[AdditiveLatencyModel]) -> list[Any]:
         """Graphs with the runs at these positions, by the additive model of each row."""
         runs = self.graphs.runs(self.queries, rows, times)
         return [graph_data(*one, self.rows.log_measured, self.weights) for one in runs]
@@ -96,8 +94,8 @@ class _Answer(NamedTuple):
 
     log_seconds: Column
     log_base: Column
-    by_class: NDArray[np.float64]
-    features: NDArray[np.float64]
+    by_class: Matrix
+    features: Matrix
 
 
 def silent(line: str) -> None:

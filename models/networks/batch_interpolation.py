@@ -10,8 +10,8 @@ correction of the law is interpolated, so that the time never falls with the bat
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.features.lowering import Kernels
 from forerun.features.networks.features import Chip
 from forerun.models.networks.additive_model import AdditiveLatencyModel
@@ -73,5 +73,5 @@ def law_seconds(
     times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_size: float, mode: str
 ) -> float:
     """Summed seconds of all kernels at a batch size; never falls with the batch size."""
-    seconds: NDArray[np.float64] = times.kernel_seconds(kernels, chip, float(batch_size), mode)
+    seconds: Column = times.kernel_seconds(kernels, chip, float(batch_size), mode)
     return float(seconds.sum())

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.kinds import by_class
@@ -38,8 +38,6 @@ from forerun.models.networks.intervals import (
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
 from forerun.models.prediction import Predictions
-
-Column = NDArray[np.float64]
 
 SETTINGS: Mapping[str, Any] = {
     "objective": "l1",
@@ -72,7 +70,7 @@ class _Answer(NamedTuple):
     log_seconds: Column
     spread: Column
     novelty: Column
-    terms: NDArray[np.float64]
+    terms: Matrix
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ class NetworkBoost(StoredPredictor):
     def _held_out(self, training: TrainingRows) -> tuple[Column, Column, Column]:
         """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
 
-        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column]:
+        def predict(held: Mask) -> tuple[Column, Column, Column]:
             answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
             return answer.log_seconds, answer.spread, answer.novelty
 
@@ -273,7 +271,7 @@ class NetworkBoost(StoredPredictor):
         )
 
     def _refit_errors(
-        self, training: TrainingRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
+        self, training: TrainingRows, used: Mask, held: Mask
     ) -> tuple[Column, Column]:
         """Log errors on the rows `held` of a fit on the rows `used`, and a scale of 1 for each."""
         answer = self._fitted(training.take(used))._answer(training.rows.take(held))

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Index, Labels, Mask, Matrix
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -30,9 +29,6 @@ from forerun.models.networks.additive_model import (
     log_seconds_of,
     root_shares,
 )
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 FEATURES: tuple[str, ...] = (
     *NETWORK_FEATURES,
@@ -77,7 +73,7 @@ class NetworkRows(Columns):
     features: Matrix
     log_roofline: Column
     design_matrix: Matrix
-    modes: NDArray[np.str_]
+    modes: Labels
     launches: Matrix
 
     def __len__(self) -> int:
@@ -105,13 +101,13 @@ class NetworkRows(Columns):
         return rows
 
     @property
-    def usual(self) -> NDArray[np.bool_]:
+    def usual(self) -> Mask:
         """Rows of mixed-precision inference on a GPU in nchw, shape (n,)."""
         autocast = self.features[:, FEATURES.index("autocast")] > 0
         return np.asarray(autocast & np.isin(self.modes, ("eager", "compiled")))
 
     @property
-    def fused(self) -> NDArray[np.bool_]:
+    def fused(self) -> Mask:
         """Rows whose runtime fuses operators, shape (n,)."""
         return np.isin(self.modes, ("compiled", "cpu"))
 
@@ -169,9 +165,9 @@ class TrainingRows(Columns):
     rows: NetworkRows
     log_measured: Column
     weights: Column
-    device: NDArray[np.str_]
-    family: NDArray[np.str_]
-    same: NDArray[np.intp]
+    device: Labels
+    family: Labels
+    same: Index
 
     @classmethod
     def of(cls, measurements: Measurements) -> "TrainingRows":

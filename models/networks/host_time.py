@@ -12,17 +12,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.dispatch import dispatched_operators
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 
 class _Term(NamedTuple):
@@ -154,7 +151,7 @@ class HostTime:
             variance[row] += effect[1] + NOISE_DEVIATION**2
         return np.exp(expected), np.sqrt(variance)
 
-    def plausible(self, queries: Sequence[Query], seconds: Column) -> NDArray[np.bool_]:
+    def plausible(self, queries: Sequence[Query], seconds: Column) -> Mask:
         """Which of n times lie within `FARTHEST` deviations of the mean over hosts, shape (n,).
 
         Times outside are device times that were mistaken for host times.

@@ -13,8 +13,8 @@ from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -55,8 +55,6 @@ from forerun.models.operators.training_rows import (
     correction_columns,
 )
 from forerun.models.prediction import Predictions
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -272,11 +270,11 @@ class OperatorBoost(StoredPredictor):
             timed.times[rows] = np.maximum(times, shortest)
         return timed
 
-    def _experts(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> dict[str, DeviceBoosters]:
+    def _experts(self, rows: OperatorRows, chosen: Mask) -> dict[str, DeviceBoosters]:
         seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
         return fit_devices(rows, chosen, trees=self.trees, seeds=seeds)
 
-    def _refit_errors(self, rows: OperatorRows, held: NDArray[np.bool_]) -> list[HeldOut]:
+    def _refit_errors(self, rows: OperatorRows, held: Mask) -> list[HeldOut]:
         """Errors on the rows `held`, of boosters without bagging fitted to all other rows."""
         experts = replace(self, bag=1)._experts(rows, ~held)
         errors: list[HeldOut] = []

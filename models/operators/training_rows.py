@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Labels, Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.features.operators.features import (
@@ -17,9 +17,6 @@ from forerun.features.operators.features import (
     operator_features,
 )
 from forerun.features.operators.query_table import gather
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
 """Family -> lower bound of the roofline time of training rows, in place of `SHORTEST_ROW_MS`."""
@@ -64,7 +61,7 @@ class TimedKernels:
     times: Column
     deviation: Column
     features: Matrix
-    families: NDArray[np.str_]
+    families: Labels
     site: Column
     kernel: Column
 
@@ -88,9 +85,9 @@ class OperatorRows:
             of its training rows.
     """
 
-    device: NDArray[np.str_]
+    device: Labels
     devices: Mapping[str, Device]
-    parts: Mapping[str, tuple[NDArray[np.intp], OperatorFeatures, Column]]
+    parts: Mapping[str, tuple[Index, OperatorFeatures, Column]]
 
     @classmethod
     def of(cls, measurements: Measurements) -> "OperatorRows":
@@ -101,7 +98,7 @@ class OperatorRows:
         """
         measured = measurements.values["latency_ms"]
         weights = measurements.weights
-        collected: dict[str, list[tuple[NDArray[np.intp], OperatorFeatures]]] = {}
+        collected: dict[str, list[tuple[Index, OperatorFeatures]]] = {}
         for part in gather(measurements.queries):
             families = FAMILY_OF_KIND[part.table.kind]
             for code in np.unique(families):
@@ -125,9 +122,7 @@ class OperatorRows:
         }
         return cls(names, devices, parts)
 
-    def family(
-        self, family: str, chosen: NDArray[np.bool_]
-    ) -> tuple[OperatorFeatures, Column] | None:
+    def family(self, family: str, chosen: Mask) -> tuple[OperatorFeatures, Column] | None:
         """Features and log measured milliseconds of one family's rows where `chosen` is True.
 
         None where the measurements hold no kernel of this family.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
@@ -23,7 +24,6 @@ from forerun.models.processors.features import latency_rows, sheet_shift
 from forerun.models.processors.memory import CpuMemory
 from forerun.models.processors.rates import (
     COUNT,
-    Column,
     RatePosterior,
     RatePrior,
     RateRows,

@@ -13,13 +13,13 @@ from typing import Self
 import numpy as np
 from scipy.optimize import nnls
 
+from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.operators.query_table import GraphKey
 from forerun.models.prediction import Predictions
-from forerun.models.processors.rates import Column, Matrix
 
 MIB = 2.0**20
 METRIC = "peak_memory_mib"

@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Labels, Mask, Matrix
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 from forerun.models.adaptation.suggestions import most_informative
 from forerun.models.gaussian_process.covariances import same, squared_exponential
 from forerun.models.gaussian_process.posterior import Posterior
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 COUNT = len(COLUMNS)
 _STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-3
@@ -98,8 +94,8 @@ class RateRows(Columns):
     amounts: Matrix
     doublings: Column
     log_size: Column
-    structures: NDArray[np.str_]
-    whole: NDArray[np.bool_]
+    structures: Labels
+    whole: Mask
     log_ms: Column
     noise: Column
 

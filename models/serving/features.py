@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
@@ -26,9 +25,6 @@ from forerun.features.serving_features import (
     outputs,
 )
 from forerun.models.domain.feature_range import FeatureRange
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 POWER, LATENCY = "power_w", "latency_ms"
 KINDS: Final = ("llm_serving", "diffusion")

@@ -13,8 +13,8 @@ from functools import partial
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Labels, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
@@ -43,7 +43,6 @@ from forerun.models.serving.fit import LogAnswer, ServingFit
 from forerun.models.serving.intervals import TARGETS, serving_intervals
 from forerun.models.serving.support_residuals import SupportResiduals
 
-Column = NDArray[np.float64]
 ENOUGH_ROWS: Final = 10
 """Support rows from which on a device counts as seen."""
 CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -201,9 +200,9 @@ class ServingPower(StoredPredictor):
     def _fitted(
         self,
         rows: ServingRows,
-        targets: NDArray[np.float64],
-        models: NDArray[np.str_],
-        training: NDArray[np.bool_],
+        targets: Matrix,
+        models: Labels,
+        training: Mask,
     ) -> ServingFit:
         """A fit to the rows where the mask is True."""
         seeds = range(self.bag * self.seed, self.bag * (self.seed + 1))
@@ -218,10 +217,10 @@ class ServingPower(StoredPredictor):
     def _held_out_residuals(
         self,
         rows: ServingRows,
-        targets: NDArray[np.float64],
-        models: NDArray[np.str_],
-        held: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:
+        targets: Matrix,
+        models: Labels,
+        held: Mask,
+    ) -> Matrix:
         """Residuals of the held-out rows by a fit to the others, shape (3, held out)."""
         fitted = self._fitted(rows, targets, models, ~held)
         return np.asarray(targets[held] - fitted.predict(rows.take(held)).columns).T
@@ -254,9 +253,7 @@ class ServingPower(StoredPredictor):
         return (*given.outside(features[checked]), *map(Limit, lines))
 
 
-def _ends(
-    kind: str, values: Mapping[str, Column], factors: NDArray[np.float64], end: int
-) -> dict[str, Column]:
+def _ends(kind: str, values: Mapping[str, Column], factors: Matrix, end: int) -> dict[str, Column]:
     """Metric -> (n,) low (`end` 0) or high (`end` 1); a rate is low where time is high."""
     share, slower, energy = (factors[:, target, end] for target in range(3))
     faster = 1.0 / factors[:, 1, 1 - end]

@@ -12,16 +12,14 @@ from types import MappingProxyType
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import KnownDevices, Sheet, same_sheet, sheet
 from forerun.models.gaussian_process.covariances import squared_exponential
 from forerun.models.gaussian_process.posterior import Posterior
 from forerun.models.serving.features import ServingRows
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 NEW_DEVICE_DEVIATION, TRAINED_DEVICE_DEVIATION = 0.4, 0.03
 """Prior standard deviations, in log space, of the effect of a device outside the training set and
 of one in it."""
@@ -137,9 +135,7 @@ class SupportResiduals:
             )
         )
 
-    def _relation(
-        self, points: Matrix, sheets: Sequence[Sheet]
-    ) -> tuple[Column, NDArray[np.bool_], Matrix]:
+    def _relation(self, points: Matrix, sheets: Sequence[Sheet]) -> tuple[Column, Mask, Matrix]:
         """How n rows and the k support runs vary together.
 
         Returns:
