@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from scipy.optimize import nnls
 
-from forerun.data.columns import Column, Matrix
+from forerun.data.columns import Column, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -23,6 +23,7 @@ from forerun.models.prediction import Predictions
 
 MIB = 2.0**20
 METRIC = "peak_memory_mib"
+COVERAGE = 0.9
 _SHRINKAGE = 5.0
 """Pseudo-observations without an error that shrink a device's offset."""
 
@@ -63,9 +64,7 @@ class CpuMemory:
         """Estimate the offset of each device in the rows."""
         rows, measured = _measured(measurements)
         offsets = dict(self.offsets)
-        names = np.array([query.device.name for query in rows], dtype=np.str_)
-        for name in dict.fromkeys(names.tolist()):
-            indices = np.flatnonzero(names == name)
+        for name, indices in groups_of(query.device.name for query in rows).items():
             expected = _parts([rows[index] for index in indices]) @ self.factors
             errors = np.log(measured[indices] / expected)
             offsets[name] = float(errors.sum() / (len(indices) + _SHRINKAGE))
@@ -79,20 +78,18 @@ class CpuMemory:
             selected = [queries[index] for index in networks]
             offset = np.array([self.offsets.get(query.device.name, 0.0) for query in selected])
             values[networks] = _parts(selected) @ self.factors * np.exp(offset)
-        return Predictions(
-            {METRIC: values}, {METRIC: values / self.spread}, {METRIC: values * self.spread}
-        )
+        ends = (values / self.spread, values * self.spread)
+        return Predictions.of_metric(METRIC, values, ends, coverage=COVERAGE)
 
 
 def _measured(measurements: Measurements) -> tuple[list[Query], Column]:
     """The networks with a measured peak memory, and that memory in MiB."""
     values = measurements.values.get(METRIC, np.full(len(measurements), np.nan))
-    kept = [
-        row
-        for row, query in enumerate(measurements.queries)
-        if query.workload.kind == "network" and np.isfinite(values[row]) and values[row] > 0
-    ]
-    return [measurements.queries[row] for row in kept], values[kept]
+    networks = np.array(
+        [q.workload.kind == "network" for q in measurements.queries], dtype=np.bool_
+    )
+    kept = np.flatnonzero(networks & np.isfinite(values) & (values > 0))
+    return [measurements.queries[row] for row in kept.tolist()], values[kept]
 
 
 def _parts(queries: Sequence[Query]) -> Matrix:

@@ -8,7 +8,6 @@ little about other models. The effect of a device in the training set is close t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Final, Self
 
 import numpy as np
@@ -26,38 +25,32 @@ of one in it."""
 SMOOTH_DEVIATION = (0.2, 0.4)
 NOISE_DEVIATION = (0.1, 0.12)
 """Standard deviations, in log space, of power share and of time over bound."""
-LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
-    {
-        "llm_serving": MappingProxyType(
-            {
-                "log_total_parameters": 0.5,
-                "log_active_parameters": 0.5,
-                "log_weight_bytes": 0.7,
-                "reasoning": 1.0,
-                "code": 1.0,
-                "image": 1.0,
-                "video": 1.0,
-                "log_sequences": 4.0,
-                "log_devices": 2.0,
-                "log_tensor_parallel": 3.0,
-                "log_expert_parallel": 3.0,
-                "log_bandwidth": 2.0,
-            }
-        ),
-        "diffusion": MappingProxyType(
-            {
-                "log_parameters": 0.3,
-                "log_tokens": 1.0,
-                "log_steps": 1.0,
-                "log_batch": 4.0,
-                "log_devices": 2.0,
-                "log_ring_parallel": 4.0,
-                "log_ulysses_parallel": 4.0,
-                "log_bandwidth": 2.0,
-            }
-        ),
-    }
-)
+LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
+    "llm_serving": {
+        "log_total_parameters": 0.5,
+        "log_active_parameters": 0.5,
+        "log_weight_bytes": 0.7,
+        "reasoning": 1.0,
+        "code": 1.0,
+        "image": 1.0,
+        "video": 1.0,
+        "log_sequences": 4.0,
+        "log_devices": 2.0,
+        "log_tensor_parallel": 3.0,
+        "log_expert_parallel": 3.0,
+        "log_bandwidth": 2.0,
+    },
+    "diffusion": {
+        "log_parameters": 0.3,
+        "log_tokens": 1.0,
+        "log_steps": 1.0,
+        "log_batch": 4.0,
+        "log_devices": 2.0,
+        "log_ring_parallel": 4.0,
+        "log_ulysses_parallel": 4.0,
+        "log_bandwidth": 2.0,
+    },
+}
 """Length scales of the features, short for the sizes of a model and long for its settings."""
 
 
