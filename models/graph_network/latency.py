@@ -17,9 +17,8 @@ import numpy as np
 from forerun.data.columns import Column, Index, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
-from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, by_class
+from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -38,7 +37,7 @@ from forerun.models.networks.additive_model import (
     log_seconds_of,
 )
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import TrainingRows, with_latency
+from forerun.models.networks.features import CLASS_OF_KERNEL_KIND, TrainingRows, with_latency
 from forerun.models.networks.intervals import intervals_of, spread_of
 from forerun.models.neural import seeded_torch
 from forerun.models.prediction import Predictions
@@ -57,8 +56,7 @@ _FEATURES = [
     *(*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES),
 ]
 """Names of the inputs of the two ONNX files, and of their columns."""
-_CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
-_IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
+_IN_CLASS = np.eye(len(OPERATOR_CLASSES))[CLASS_OF_KERNEL_KIND]
 
 
 class _TrainingSet(NamedTuple):
@@ -179,23 +177,21 @@ class GraphNetwork(StoredPredictor):
         modes = [execution_mode(query) for query in queries]
         scale = self.scalars.correction([query.device for query in queries], modes)
         values = np.exp(answer.log_seconds + scale) * 1e3
-        low: dict[str, Column] = {}
-        high: dict[str, Column] = {}
+        ends = None
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
             scale = spread_of(answer.log_seconds, answer.log_base)
-            low["latency_ms"], high["latency_ms"] = self.intervals.around(
-                values, modes, seen, scale
-            )
+            ends = self.intervals.around(values, modes, seen, scale)
         shares = answer.by_class / (answer.by_class.sum(axis=1, keepdims=True) + _TINY)
-        return Predictions(
-            {"latency_ms": values},
-            low,
-            high,
-            self.intervals.seen.coverage if self.intervals else None,
-            [self.domain.limits(q, row) for q, row in zip(queries, answer.features, strict=True)],
-            [by_class(row) for row in shares * values[:, None]],
+        limits = [self.domain.limits(*one) for one in zip(queries, answer.features, strict=True)]
+        return Predictions.of_metric(
+            "latency_ms",
+            values,
+            ends,
+            coverage=self.intervals.seen.coverage if self.intervals else None,
+            limits=limits,
+            breakdowns_ms=[by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training_set: _TrainingSet) -> Self:

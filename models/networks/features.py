@@ -50,7 +50,8 @@ FEW_GRAPHS = 64
 than they save."""
 
 _TINY = 1e-12
-_CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
+CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
+"""Position in `OPERATOR_CLASSES` of each kind of kernel."""
 _COLUMN_IN_CLASS = np.array(
     [[name == op_class for op_class in OPERATOR_CLASSES] for name in CLASS_OF_COLUMN],
     dtype=np.float64,
@@ -145,7 +146,7 @@ class NetworkRows(Columns):
         seconds = kind_seconds(kernels, chip, float(network.batch_size))
         self.design_matrix[row] = design_row(seconds, chip)
         launches = np.bincount(
-            _CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
+            CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
         )
         self.launches[row] = launches / max(1.0, launches.sum())
 

@@ -196,19 +196,18 @@ class OperatorBoost(StoredPredictor):
         timed = self.timed_networks(queries)
         scale, deviation = self._network_scale(queries)
         value = timed.device_ms * scale
-        low, high = timed.interval(value, self.components)
+        ends = timed.interval(value, self.components)
         if self.kernels.devices:
-            low, high = self.kernels.intervals(value, timed.adapted_deviation, low, high)
+            ends = self.kernels.intervals(value, timed.adapted_deviation, *ends)
         if self.networks.devices:
-            low, high = self.networks.intervals(value, deviation, low, high)
-        with_intervals = self.components is not None
-        return Predictions(
-            {"latency_ms": value},
-            {"latency_ms": low} if with_intervals else {},
-            {"latency_ms": high} if with_intervals else {},
-            self.components.coverage if self.components else None,
-            [self._limits(q) for q in queries],
-            [by_class(row) for row in timed.by_class_ms * scale[:, None]],
+            ends = self.networks.intervals(value, deviation, *ends)
+        return Predictions.of_metric(
+            "latency_ms",
+            value,
+            ends if self.components else None,
+            coverage=self.components.coverage if self.components else None,
+            limits=[self._limits(q) for q in queries],
+            breakdowns_ms=[by_class(row) for row in timed.by_class_ms * scale[:, None]],
         )
 
     def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:

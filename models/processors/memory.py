@@ -85,11 +85,9 @@ class CpuMemory:
 def _measured(measurements: Measurements) -> tuple[list[Query], Column]:
     """The networks with a measured peak memory, and that memory in MiB."""
     values = measurements.values.get(METRIC, np.full(len(measurements), np.nan))
-    networks = np.array(
-        [q.workload.kind == "network" for q in measurements.queries], dtype=np.bool_
-    )
-    kept = np.flatnonzero(networks & np.isfinite(values) & (values > 0))
-    return [measurements.queries[row] for row in kept.tolist()], values[kept]
+    known = np.flatnonzero(np.isfinite(values) & (values > 0)).tolist()
+    kept = [row for row in known if measurements.queries[row].workload.kind == "network"]
+    return [measurements.queries[row] for row in kept], values[kept]
 
 
 def _parts(queries: Sequence[Query]) -> Matrix:
