@@ -1,6 +1,6 @@
 """Tables of n rows that a dataclass holds column by column."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeVar
 
@@ -22,7 +22,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A table: fields that are arrays, sequences or tables have n rows, all others are shared."""
+    """A table: fields that are arrays, sequences, tables or mappings to these have n rows.
+
+    All other fields are shared.
+    """
 
     def take(self, rows: Mask | Index) -> Self:
         """The rows at these positions, or where the mask is True."""
@@ -48,6 +51,8 @@ def _taken(column: Any, rows: Mask | Index) -> Any:
         return column[rows]
     if isinstance(column, Columns):
         return column.take(rows)
+    if isinstance(column, Mapping):
+        return {name: _taken(part, rows) for name, part in column.items()}
     if isinstance(column, list | tuple):
         return [column[row] for row in np.arange(len(column))[rows].tolist()]
     return column

@@ -9,11 +9,12 @@ training rows. Errors follow a Student t distribution (Neal 1997), so outliers w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 
@@ -54,7 +55,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class KeyedRows:
+class KeyedRows(Columns):
     """Inputs of the process for n rows.
 
     Attributes:
@@ -70,14 +71,6 @@ class KeyedRows:
 
     def __len__(self) -> int:
         return len(self.sheet)
-
-    def take(self, rows: NDArray[Any]) -> "KeyedRows":
-        """The rows at these positions, or where the mask is True."""
-        return KeyedRows(
-            {k: v[rows] for k, v in self.keys.items()},
-            self.sheet[rows],
-            {k: v[rows] for k, v in self.numbers.items()},
-        )
 
 
 @dataclass(frozen=True)

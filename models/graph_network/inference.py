@@ -17,13 +17,10 @@ from forerun.features.operators.query_table import GraphKey
 from forerun.models.graph_network.encoder import GRAPH_INPUTS
 from forerun.models.graph_network.inputs import Runs, runs_of
 from forerun.models.networks.additive_model import AdditiveLatencyModel
-from forerun.models.networks.features import rows_by_lowering
+from forerun.models.networks.features import FEW_GRAPHS, rows_by_lowering
 from forerun.models.neural import onnx_session
 
 ENCODINGS_KEPT = 256
-FEW_GRAPHS = 64
-"""Number of graphs in one call up to which encodings are cached; with more, digests would cost more
-than they save."""
 MOST_PAIRS = 2_000
 """Runs times kernels in one call of the head, so that its activations fit into a processor's
 cache."""

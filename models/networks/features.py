@@ -46,8 +46,8 @@ RANGED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype
 """Positions of the features that have a range: all except flags."""
 
 FEW_GRAPHS = 64
-"""Number of graphs in one call up to which lowerings are cached; with more, digests would cost more
-than they save."""
+"""Number of graphs in one call up to which their lowerings and encodings are cached; with more,
+digests would cost more than they save."""
 
 _TINY = 1e-12
 CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Labels, Mask, Matrix
+from forerun.data.columns import Column, Columns, Labels, Mask, Matrix, groups_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 from forerun.models.adaptation.suggestions import most_informative
 from forerun.models.gaussian_process.covariances import same, squared_exponential
@@ -104,14 +104,9 @@ class RateRows(Columns):
 
     def unique(self) -> "RateRows":
         """The rows without duplicates in graph, batch size, threads and latency."""
-        keys = [
-            (s, b, d, y)
-            for s, b, d, y in zip(
-                self.structures, self.log_size, self.doublings, self.log_ms, strict=True
-            )
-        ]
-        first = {key: row for row, key in reversed(list(enumerate(keys)))}
-        return self.take(np.array(sorted(first.values()), dtype=np.intp))
+        keys = zip(self.structures, self.log_size, self.doublings, self.log_ms, strict=True)
+        first = [rows[0] for rows in groups_of(keys).values()]
+        return self.take(np.array(first, dtype=np.intp))
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,10 @@ def fitted_ms(query: Query) -> float:
 
 def test_full_precision_in_eager_mode_is_the_mean_of_both_predictors() -> None:
     query = ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER, "fp32")
-    both = [part.predict([query]).values["latency_ms"][0] for part in latency().device_time.parts.values()]
+    both = [
+        part.predict([query]).values["latency_ms"][0]
+        for part in latency().device_time.parts.values()
+    ]
     assert ms(latency(), [query])[0] == pytest.approx(np.sqrt(both[0] * both[1]), rel=1e-3)
 
 
