@@ -198,10 +198,13 @@ class PredictionColumns:
                 self.low[metric][index[new]] = part.low[metric][new]
                 self.high[metric][index[new]] = part.high[metric][new]
                 self.row_coverage[metric][index[new]] = own[new]
+            filled = np.flatnonzero(new).tolist()
             if metric == "latency_ms" and part.breakdowns_ms:
-                _fill(self.breakdowns_ms, rows, part.breakdowns_ms, new)
+                for place in filled:
+                    self.breakdowns_ms[rows[place]] = part.breakdowns_ms[place]
             if metric == "peak_memory_mib" and part.breakdowns_mib:
-                _fill(self.breakdowns_mib, rows, part.breakdowns_mib, new)
+                for place in filled:
+                    self.breakdowns_mib[rows[place]] = part.breakdowns_mib[place]
         for row, limits in zip(rows, part.limits, strict=False):
             self.limits[row] = tuple(dict.fromkeys(self.limits[row] + limits))
 
@@ -214,14 +217,3 @@ class PredictionColumns:
     def predictions(self) -> Predictions:
         """The columns as filled so far."""
         return Predictions(**vars(self))
-
-
-def _fill(
-    column: list[Mapping[str, float]],
-    rows: Sequence[int],
-    part: Sequence[Mapping[str, float]],
-    new: Mask,
-) -> None:
-    for row, breakdown, is_new in zip(rows, part, new.tolist(), strict=True):
-        if is_new:
-            column[row] = breakdown

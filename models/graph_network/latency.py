@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Index, Mask, Matrix
+from forerun.data.columns import Column, Index, Mask, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
@@ -152,7 +152,31 @@ class GraphNetwork(StoredPredictor):
         training = TrainingRows.of(kept)
         weights = training.weights * np.where(training.rows.usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
-        return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
+        training_set = _TrainingSet(training, kept.queries, graphs, weights)
+        errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
+        members = []
+        every = np.ones(len(training), dtype=np.bool_)
+        folds = list(held_out_folds(training.family, self.folds, self.seed)) or [every]
+        for number, held in enumerate(folds[: self.members]):
+            self.progress(f"member {number + 1} of {self.members}")
+            used = held if held.all() else ~held
+            member, errors[held], spreads[held] = self._member(training_set, used, held, number)
+            members.append(member)
+        encoder, head = export(members, self.shape)
+        times = _times(training, every)
+        fitted = replace(
+            self,
+            kernel_times=times,
+            encoder=encoder,
+            head=head,
+            intervals=None,
+            domain=NetworkDomain.of(kept.queries, _ranges(training_set, times)),
+            scalars=ShrunkScalars(),
+        )
+        if not self.calibrated:
+            return fitted
+        refit_errors = partial(self._refit_errors, training_set)
+        return replace(fitted, intervals=intervals_of(training, errors, spreads, refit_errors))
 
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt to devices by shrunken factors of execution modes, from a few measured networks.
@@ -194,34 +218,6 @@ class GraphNetwork(StoredPredictor):
             breakdowns_ms=[by_class(row) for row in shares * values[:, None]],
         )
 
-    def _fitted(self, training_set: _TrainingSet) -> Self:
-        training = training_set.rows
-        errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
-        parts = []
-        every = np.ones(len(training), dtype=np.bool_)
-        folds = list(held_out_folds(training.family, self.folds, self.seed)) or [every]
-        for number, held in enumerate(folds[: self.members]):
-            self.progress(f"member {number + 1} of {self.members}")
-            used = held if held.all() else ~held
-            part, errors[held], spreads[held] = self._member(training_set, used, held, number)
-            parts.append(part)
-        encoder, head = export(parts, self.shape)
-        fitted = replace(
-            self,
-            kernel_times=_times(training, every),
-            encoder=encoder,
-            head=head,
-            intervals=None,
-            scalars=ShrunkScalars(),
-        )
-        fitted = replace(
-            fitted, domain=NetworkDomain.of(training_set.queries, fitted._ranges(training_set))
-        )
-        if not self.calibrated:
-            return fitted
-        refit_errors = partial(self._refit_errors, training_set)
-        return replace(fitted, intervals=intervals_of(training, errors, spreads, refit_errors))
-
     def _member(
         self, training_set: _TrainingSet, used: Mask, held: Mask, number: int
     ) -> "tuple[nn.Module, Column, Column]":
@@ -257,19 +253,6 @@ class GraphNetwork(StoredPredictor):
         self.progress(f"{int(held.sum()):,} rows of a device held out")
         return self._member(training_set, used, held, self.members)[1:]
 
-    def _ranges(self, training_set: _TrainingSet) -> dict[str, FeatureRange]:
-        """Device kind -> ranges of `DOMAIN_FEATURES`."""
-        kinds = np.array([query.device.kind for query in training_set.queries])
-        features = np.empty((len(kinds), len(DOMAIN_FEATURES)))
-        times = [self.kernel_times] * len(kinds)
-        everything = np.arange(len(kinds))
-        for rows, _, runs in training_set.graphs.runs(training_set.queries, everything, times):
-            features[rows] = runs.domain
-        return {
-            str(kind): FeatureRange.of(DOMAIN_FEATURES, features[kinds == kind])
-            for kind in np.unique(kinds)
-        }
-
     def _answer(self, queries: Sequence[Query]) -> _Answer:
         n = len(queries)
         answer = _Answer(
@@ -299,6 +282,17 @@ def _times(training: TrainingRows, used: Mask) -> AdditiveLatencyModel:
     return AdditiveLatencyModel.fit(
         rows.design_matrix[used], training.log_measured[used], rows.modes[used].tolist()
     )
+
+
+def _ranges(training_set: _TrainingSet, times: AdditiveLatencyModel) -> dict[str, FeatureRange]:
+    """Device kind -> ranges of `DOMAIN_FEATURES`."""
+    queries = training_set.queries
+    features = np.empty((len(queries), len(DOMAIN_FEATURES)))
+    every = np.arange(len(queries))
+    for rows, _, runs in training_set.graphs.runs(queries, every, [times] * len(queries)):
+        features[rows] = runs.domain
+    groups = sorted(groups_of(query.device.kind for query in queries).items())
+    return {kind: FeatureRange.of(DOMAIN_FEATURES, features[rows]) for kind, rows in groups}
 
 
 def _unseen_bases(

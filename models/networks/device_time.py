@@ -95,11 +95,10 @@ class DeviceTime:
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
         logs, below, above, extra = np.zeros((4, len(queries)))
         limits: list[tuple[Limit, ...]] = [()] * len(queries)
         breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
-        for source, selected in _by_source(requests):
+        for source, selected in self._by_source(queries):
             answer = self.parts[source].predict([request.query for request in selected])
             value = answer.values["latency_ms"]
             low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
@@ -136,16 +135,19 @@ class DeviceTime:
             Name of a predictor -> rows at the batch sizes of its queries, with `seconds` scaled by
             the sum over kernels to these batch sizes.
         """
-        requests = [
-            r for row, query in enumerate(networks.queries) for r in self._requests(row, query)
-        ]
         rows = {}
-        for source, selected in _by_source(requests):
+        for source, selected in self._by_source(networks.queries):
             taken = networks.take([request.row for request in selected])
             filled = np.array([seconds[r.row] / r.factor for r in selected])
             queries = [request.query for request in selected]
             rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
         return rows
+
+    def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
+        """Each predictor with the queries to it, `NETWORKS` first."""
+        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
+        for source, own in sorted(groups_of(request.source for request in requests).items()):
+            yield source, [requests[index] for index in own]
 
     def _requests(self, row: int, query: Query) -> list[_Request]:
         """The queries to the predictors for one network."""
@@ -158,26 +160,16 @@ class DeviceTime:
             network.graph, lowering_mode(network.graph, network.precision, query.software)
         )
         filled = filling_batch(times, kernels, chip, mode)
-        ladder = batch_ladder(network.batch_size, filled)
         queried_s = law_seconds(times, kernels, chip, network.batch_size, mode)
         halvings = max(0.0, float(np.log2(filled / network.batch_size)))
         extra = DOUBLING_DEVIATION * float(np.sqrt(halvings))
-        steps = [(ladder.lower, 1.0 - ladder.weight)]
-        if ladder.upper != ladder.lower:
-            steps.append((ladder.upper, ladder.weight))
         requests = []
-        for batch, share in steps:
+        for batch, share in batch_ladder(network.batch_size, filled).items():
             factor = queried_s / law_seconds(times, kernels, chip, batch, mode)
             for source, weight in _sources(query):
                 at_batch = _at(query, batch)
                 requests.append(_Request(row, source, at_batch, factor, share * weight, extra))
         return requests
-
-
-def _by_source(requests: Sequence[_Request]) -> Iterator[tuple[str, list[_Request]]]:
-    """Each predictor with the requests to it, `NETWORKS` first."""
-    for source, own in sorted(groups_of(request.source for request in requests).items()):
-        yield source, [requests[index] for index in own]
 
 
 def _sources(query: Query) -> Sequence[tuple[str, float]]:

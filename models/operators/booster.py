@@ -27,7 +27,6 @@ from forerun.features.operators.features import (
     SHORTEST_KERNEL_MS,
     assumed,
     device_ratios,
-    operator_features,
 )
 from forerun.features.operators.kinds import by_class
 from forerun.features.operators.query_table import gather
@@ -52,6 +51,7 @@ from forerun.models.operators.training_rows import (
     CORRECTION_WIDTH,
     OperatorRows,
     TimedKernels,
+    by_family,
     correction_columns,
 )
 from forerun.models.prediction import Predictions
@@ -245,13 +245,9 @@ class OperatorBoost(StoredPredictor):
     ) -> TimedKernels:
         """Times of n operators on one device in one precision."""
         timed = TimedKernels.empty(len(table))
-        family_of = FAMILY_OF_KIND[table.kind]
         adapted = self.kernels.of(device) is not None
         position = device_position(device)
-        for code in np.unique(family_of):
-            family = FAMILIES[code]
-            rows = family_of == code
-            features = operator_features(table.take(rows), device, precision, family)
+        for family, rows, features in by_family(table, device, precision):
             ratio = mixed_ratio(self.experts, position, family, features)
             times = family_ms(family, features, ratio)
             timed.families[rows] = family

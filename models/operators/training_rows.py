@@ -1,6 +1,6 @@
 """Measured kernels as training rows of the boosters of operator families."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,6 +9,7 @@ import numpy as np
 from forerun.data.columns import Column, Index, Labels, Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
+from forerun.data.workload import NumberFormat
 from forerun.features.operators.features import (
     FAMILIES,
     FAMILY_OF_KIND,
@@ -17,6 +18,7 @@ from forerun.features.operators.features import (
     operator_features,
 )
 from forerun.features.operators.query_table import gather
+from forerun.features.operators.table import OperatorTable
 
 SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
 """Family -> lower bound of the roofline time of training rows, in place of `SHORTEST_ROW_MS`."""
@@ -43,6 +45,16 @@ def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
     """
     bound = np.log(features.roofline_ms)
     return np.column_stack([features.matrix, bound, np.log(times_ms) - bound])
+
+
+def by_family(
+    table: OperatorTable, device: Device, precision: NumberFormat
+) -> Iterator[tuple[str, Mask, OperatorFeatures]]:
+    """Each family among n kernels, the mask of its kernels, and their features."""
+    families = FAMILY_OF_KIND[table.kind]
+    for code in np.unique(families):
+        selected, family = families == code, FAMILIES[code]
+        yield family, selected, operator_features(table.take(selected), device, precision, family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +112,8 @@ class OperatorRows:
         weights = measurements.weights
         collected: dict[str, list[tuple[Index, OperatorFeatures]]] = {}
         for part in gather(measurements.queries):
-            families = FAMILY_OF_KIND[part.table.kind]
-            for code in np.unique(families):
-                selected = families == code
-                features = operator_features(
-                    part.table.take(selected), part.device, part.precision, FAMILIES[code]
-                )
-                collected.setdefault(FAMILIES[code], []).append((part.owner[selected], features))
+            for family, selected, features in by_family(part.table, part.device, part.precision):
+                collected.setdefault(family, []).append((part.owner[selected], features))
         parts = {}
         for family, pieces in collected.items():
             owner = np.concatenate([p[0] for p in pieces])
