@@ -1,16 +1,15 @@
 """Predictions with intervals and limits: columns over n queries, and the row of one query."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.metrics import SHARES
 from forerun.models.limit import Limit
 
-Column = NDArray[np.float64]
 WIDEST_RATIO: Final = 10.0
 """Largest ratio of the ends of a calibrated interval for which an estimate is returned. A wider
 interval does not even determine the order of magnitude, so the estimate is withheld, with a reason.
@@ -104,6 +103,21 @@ class Predictions:
     breakdowns_mib: Sequence[Mapping[str, float]] = ()
     row_coverage: Mapping[str, Column] = field(default_factory=dict)
 
+    @classmethod
+    def of_metric(
+        cls, metric: str, values: Column, ends: tuple[Column, Column] | None = None, **others: Any
+    ) -> Self:
+        """Predictions of one metric.
+
+        Args:
+            metric: its name.
+            values: (n,) values.
+            ends: (n,) lower and upper ends of the intervals; None without intervals.
+            others: the other attributes.
+        """
+        low, high = ({}, {}) if ends is None else ({metric: end} for end in ends)
+        return cls({metric: values}, low, high, **others)
+
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
 
@@ -140,3 +154,66 @@ class Predictions:
         if own is not None and not np.isnan(own[row]):
             return Estimate(value, low, high, float(own[row]))
         return Estimate(value, low, high, self.coverage_of(metric))
+
+
+class PredictionColumns:
+    """Columns of n rows, filled part by part; the first prediction of a metric of a row is kept.
+
+    Attributes are those of `Predictions`; metrics without a prediction or an interval are NaN.
+
+    Args:
+        size: n.
+        metrics: names of the columns.
+    """
+
+    def __init__(self, size: int, metrics: Iterable[str]) -> None:
+        self.values = {metric: np.full(size, np.nan) for metric in metrics}
+        self.low, self.high, self.row_coverage = (
+            {metric: column.copy() for metric, column in self.values.items()} for _ in range(3)
+        )
+        self.coverage: dict[str, float | None] = {}
+        self.limits: list[tuple[Limit, ...]] = [()] * size
+        self.breakdowns_ms: list[Mapping[str, float]] = [{}] * size
+        self.breakdowns_mib: list[Mapping[str, float]] = [{}] * size
+
+    def lacking(self, metrics: Iterable[str]) -> Mask:
+        """Rows without a prediction of any of these metrics, shape (n,)."""
+        return np.asarray(np.any([np.isnan(self.values[metric]) for metric in metrics], axis=0))
+
+    def put(self, rows: Sequence[int], part: Predictions) -> None:
+        """Fill in predictions of k queries.
+
+        Args:
+            rows: k positions among the n rows.
+            part: predictions of their queries.
+        """
+        index = np.asarray(rows, dtype=np.intp)
+        for metric in (metric for metric in part.values if metric in self.values):
+            coverage = part.coverage_of(metric)
+            self.coverage.setdefault(metric, coverage)
+            new = np.isnan(self.values[metric][index])
+            self.values[metric][index[new]] = part.values[metric][new]
+            if metric in part.low:
+                own = part.row_coverage.get(metric, np.full(len(index), coverage, dtype=np.float64))
+                self.low[metric][index[new]] = part.low[metric][new]
+                self.high[metric][index[new]] = part.high[metric][new]
+                self.row_coverage[metric][index[new]] = own[new]
+            filled = np.flatnonzero(new).tolist()
+            if metric == "latency_ms" and part.breakdowns_ms:
+                for place in filled:
+                    self.breakdowns_ms[rows[place]] = part.breakdowns_ms[place]
+            if metric == "peak_memory_mib" and part.breakdowns_mib:
+                for place in filled:
+                    self.breakdowns_mib[rows[place]] = part.breakdowns_mib[place]
+        for row, limits in zip(rows, part.limits, strict=False):
+            self.limits[row] = tuple(dict.fromkeys(self.limits[row] + limits))
+
+    def multiply_energy(self) -> None:
+        """Make energy the product of power and time, where all three are metrics."""
+        for columns in (self.values, self.low, self.high):
+            if {"power_w", "latency_ms", "energy_j"} <= columns.keys():
+                columns["energy_j"] = columns["power_w"] * columns["latency_ms"] / 1e3
+
+    def predictions(self) -> Predictions:
+        """The columns as filled so far."""
+        return Predictions(**vars(self))

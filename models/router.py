@@ -1,6 +1,6 @@
 """A predictor that routes each query and metric to the first of several predictors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -13,10 +13,9 @@ from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.estimator import SETTING
-from forerun.models.limit import Limit
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
-from forerun.models.prediction import Column, Predictions
+from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles")
@@ -131,15 +130,13 @@ class Router(StoredPredictor):
         unanswered = [q for q in queries if not self.answers(q)]
         if unanswered:
             raise _unanswerable(unanswered[0])
-        answer = _Merge(len(queries), self.metrics)
+        answer = PredictionColumns(len(queries), self.metrics)
         for part in self.parts:
-            rows = [
-                row
-                for row, query in enumerate(queries)
-                if any(answer.wants(row, m) for m in part.metrics) and part.answers(query)
-            ]
+            lacking = np.flatnonzero(answer.lacking(part.metrics)).tolist()
+            rows = [row for row in lacking if part.answers(queries[row])]
             if rows:
-                answer.add(rows, part.predict([queries[row] for row in rows]))
+                answer.put(rows, part.predict([queries[row] for row in rows]))
+        answer.multiply_energy()
         for row, query in enumerate(queries):
             if not any(
                 getattr(p, "needs_no_sheet", False) and p.answers(query) for p in self.parts
@@ -179,60 +176,3 @@ def _free(measurements: Measurements) -> Measurements:
     """The rows without runs of `CAPPED` workloads under a limit below the design power."""
     rows = [not (q.workload.kind in CAPPED and binds(q)) for q in measurements.queries]
     return measurements if all(rows) else measurements.take(np.array(rows, dtype=np.bool_))
-
-
-class _Merge:
-    """Columns that are filled part by part; the first prediction of a metric of a row is kept."""
-
-    def __init__(self, rows: int, metrics: Sequence[str]) -> None:
-        self.values = {m: np.full(rows, np.nan) for m in metrics}
-        self.low = {m: np.full(rows, np.nan) for m in metrics}
-        self.high = {m: np.full(rows, np.nan) for m in metrics}
-        self.limits: list[tuple[Limit, ...]] = [()] * rows
-        self.breakdowns: list[Mapping[str, float]] = [{}] * rows
-        self.memory: list[Mapping[str, float]] = [{}] * rows
-        self.coverage: dict[str, float | None] = {}
-        self.row_coverage = {m: np.full(rows, np.nan) for m in metrics}
-
-    def wants(self, row: int, metric: str) -> bool:
-        return metric in self.values and bool(np.isnan(self.values[metric][row]))
-
-    def add(self, rows: Sequence[int], part: Predictions) -> None:
-        for metric in part.values:
-            self.coverage.setdefault(metric, part.coverage_of(metric))
-            shares = part.row_coverage.get(metric)
-            for index, row in enumerate(rows):
-                if not self.wants(row, metric):
-                    continue
-                self.values[metric][row] = part.values[metric][index]
-                if metric in part.low:
-                    self.low[metric][row] = part.low[metric][index]
-                    self.high[metric][row] = part.high[metric][index]
-                    share = part.coverage_of(metric) if shares is None else shares[index]
-                    self.row_coverage[metric][row] = np.nan if share is None else share
-                if metric == "latency_ms" and part.breakdowns_ms:
-                    self.breakdowns[row] = part.breakdowns_ms[index]
-                if metric == "peak_memory_mib" and part.breakdowns_mib:
-                    self.memory[row] = part.breakdowns_mib[index]
-        for index, row in enumerate(rows):
-            if part.limits and part.limits[index]:
-                self.limits[row] = tuple(dict.fromkeys(self.limits[row] + part.limits[index]))
-
-    def predictions(self) -> Predictions:
-        for columns in (self.values, self.low, self.high):
-            if "energy_j" in columns:
-                columns["energy_j"] = _energy(columns)
-        return Predictions(
-            self.values,
-            self.low,
-            self.high,
-            self.coverage,
-            self.limits,
-            self.breakdowns,
-            self.memory,
-            self.row_coverage,
-        )
-
-
-def _energy(columns: Mapping[str, Column]) -> Column:
-    return columns["power_w"] * columns["latency_ms"] / 1e3

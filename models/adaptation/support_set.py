@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.models.gaussian_process.covariances import distances
 
 Column = NDArray[np.float64]
@@ -18,7 +19,7 @@ SAME_POINT = 1e-4
 
 
 @dataclass(frozen=True)
-class SupportSet:
+class SupportSet(Columns):
     """Log errors of k measured rows, with their strata, features and groups.
 
     Attributes:
@@ -79,17 +80,6 @@ class SupportSet:
 
     def __len__(self) -> int:
         return len(self.errors)
-
-    def take(self, chosen: NDArray[np.intp]) -> Self:
-        """The rows at these positions."""
-        return type(self)(
-            self.errors[chosen],
-            self.strata[chosen],
-            self.features[chosen],
-            self.groups[chosen],
-            self.keys[chosen],
-            self.comparable,
-        )
 
     @property
     def named(self) -> bool:

@@ -11,8 +11,8 @@ from functools import cache, cached_property, lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.data.workload import Space
 from forerun.features.nas_cells import Codes, features_of, present_choices, random_codes
 from forerun.models.adaptation.low_rank_factors import LowRankFactors
@@ -22,9 +22,6 @@ from forerun.models.gaussian_process.regression import (
     covariances_over,
     standardised,
 )
-
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
 
 MOST_ROWS: Final = 900
 """Upper limit of the architectures that a device's process is fitted to."""
@@ -73,12 +70,12 @@ def _one_hot(space: Space, codes: Codes, usual: Codes) -> Matrix:
     return np.concatenate(columns, axis=1).astype(np.float64)
 
 
-def log_times(latency_ms: Vector) -> Vector:
+def log_times(latency_ms: Column) -> Column:
     """Logarithms of times on one device, with a floor of 10 % of their median, shape (n,)."""
     return np.asarray(np.log(np.maximum(latency_ms, _FLOOR * np.median(latency_ms))))
 
 
-def rounding_noise(latency_ms: Vector) -> Vector:
+def rounding_noise(latency_ms: Column) -> Column:
     """Variance of log times from rounding, if all times are whole milliseconds, else 0, shape (n,).
 
     Rounding to whole milliseconds has an error of variance 1/12 ms^2 (a uniform distribution).
@@ -106,13 +103,13 @@ class DevicePool:
     space: Space
     devices: tuple[str, ...]
     codes: Codes
-    centres: Vector
+    centres: Column
     weights: Matrix
     solved: Matrix
-    deviations: Vector
+    deviations: Column
 
     @classmethod
-    def of(cls, space: Space, rows: Mapping[str, tuple[Codes, Vector]]) -> "DevicePool":
+    def of(cls, space: Space, rows: Mapping[str, tuple[Codes, Column]]) -> "DevicePool":
         """Fit a process to the times of each device.
 
         Args:
@@ -161,8 +158,8 @@ class _Smoothed:
 
     codes: Codes
     centre: float
-    weights: Vector
-    solved: Vector
+    weights: Column
+    solved: Column
     deviation: float
 
 
@@ -208,7 +205,7 @@ def _smoothed(space: Space, shape: tuple[int, int], codes: bytes, latency_ms: by
     )
 
 
-def _thinned(codes: Codes, latency_ms: Vector) -> tuple[Codes, Vector]:
+def _thinned(codes: Codes, latency_ms: Column) -> tuple[Codes, Column]:
     """A random sample of at most MOST_ROWS rows."""
     if len(codes) <= MOST_ROWS:
         return codes, latency_ms
@@ -231,7 +228,7 @@ def _covariances(space: Space) -> tuple[Covariance, ...]:
     )
 
 
-def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rounded(values: Matrix) -> Matrix:
     """Rounded to eight significant digits, which halves the size of a saved pool.
 
     Rounding before the first prediction makes predictions before and after saving identical.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, groups_of
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -37,10 +37,7 @@ from forerun.models.gaussian_process.regression import (
     covariances_over,
 )
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.prediction import Predictions
-
-Matrix = NDArray[np.float64]
-Vector = NDArray[np.float64]
+from forerun.models.prediction import PredictionColumns, Predictions
 
 COVERAGE: Final = 0.9
 """Nominal coverage of the prediction intervals."""
@@ -66,12 +63,12 @@ class AdaptedDevice:
     """
 
     codes: Codes
-    latency_ms: Vector
+    latency_ms: Column
     experts: tuple[GaussianProcessRegression, ...]
     mixture: Stacking
 
     @classmethod
-    def of(cls, space: Space, pool: DevicePool | None, codes: Codes, latency_ms: Vector) -> Self:
+    def of(cls, space: Space, pool: DevicePool | None, codes: Codes, latency_ms: Column) -> Self:
         """Fit and stack the experts.
 
         Args:
@@ -87,7 +84,7 @@ class AdaptedDevice:
             codes, latency_ms, fitted, Stacking.of([e.leave_one_out() for e in fitted], logs)
         )
 
-    def answer(self, rows: Matrix) -> tuple[Answer, Vector]:
+    def answer(self, rows: Matrix) -> tuple[Answer, Column]:
         """Predicted log times of n rows of `inputs`, and half-widths of intervals, shape (n,)."""
         joint = self.mixture.combine([expert.predict(rows) for expert in self.experts])
         return joint, self.mixture.half_width(joint, COVERAGE)
@@ -166,7 +163,7 @@ class ArchitectureLatency(StoredPredictor):
         Args:
             measurements: architectures with `latency_ms`.
         """
-        rows_of: dict[Space, dict[str, tuple[Codes, Vector]]] = {}
+        rows_of: dict[Space, dict[str, tuple[Codes, Column]]] = {}
         for (space, device), (codes, times) in _by_device(measurements).items():
             rows_of.setdefault(space, {})[device] = (codes, times)
         pools = {space: DevicePool.of(space, rows) for space, rows in sorted(rows_of.items())}
@@ -190,18 +187,14 @@ class ArchitectureLatency(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Milliseconds with 90 % intervals; NaN for a search space without a known device."""
-        n = len(queries)
-        value, low, high = (np.full(n, np.nan) for _ in range(3))
-        limits: list[tuple[Limit, ...]] = [()] * n
-        for (space, device), rows in _positions(queries).items():
-            codes = codes_of([queries[row].workload for row in rows])  # type: ignore[misc]
-            logs, half, shared = self._answer(space, device, codes)
-            value[rows] = np.exp(logs)
-            low[rows], high[rows] = np.exp(logs - half), np.exp(logs + half)
-            for row in rows:
-                limits[row] = shared
-        column = "latency_ms"
-        return Predictions({column: value}, {column: low}, {column: high}, COVERAGE, limits)
+        answer = PredictionColumns(len(queries), self.metrics)
+        for (space, device), rows in groups_of(map(_space_and_device, queries)).items():
+            codes = _codes([queries[row] for row in rows])
+            logs, half, limits = self._answer(space, device, codes)
+            ends = np.exp(logs - half), np.exp(logs + half)
+            shared = {"coverage": COVERAGE, "limits": [limits] * len(rows)}
+            answer.put(rows, Predictions.of_metric("latency_ms", np.exp(logs), ends, **shared))
+        return answer.predictions()
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Architectures to measure first on a new device.
@@ -214,29 +207,19 @@ class ArchitectureLatency(StoredPredictor):
         Returns:
             Positions among the candidates.
         """
-        rows_of: dict[Space, list[int]] = {}
-        for row, query in enumerate(queries):
-            if isinstance(query.workload, Architecture):
-                rows_of.setdefault(query.workload.space, []).append(row)
-        chosen = [
-            [rows[i] for i in self._suggested([queries[row] for row in rows], space, count, seed)]
-            for space, rows in rows_of.items()
-        ]
+        chosen = []
+        for space, rows in groups_of(_architecture(query).space for query in queries).items():
+            fine, coarse, _ = _covariances(space, None)
+            covariances = (*fine, *coarse)
+            weights = np.exp([covariance.prior[0] for covariance in covariances])
+            points = inputs(space, None, _codes([queries[row] for row in rows]))
+            own = suggest(points, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
+            chosen.append([rows[index] for index in own])
         return in_turns(chosen)[:count]
-
-    def _suggested(
-        self, queries: Sequence[Query], space: Space, count: int, seed: int
-    ) -> list[int]:
-        codes = codes_of([q.workload for q in queries])  # type: ignore[misc]
-        fine, coarse, _ = _covariances(space, None)
-        covariances = (*fine, *coarse)
-        weights = np.exp([covariance.prior[0] for covariance in covariances])
-        rows = inputs(space, None, codes)
-        return suggest(rows, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
 
     def _answer(
         self, space: Space, device: str, codes: Codes
-    ) -> tuple[Vector, Vector, tuple[Limit, ...]]:
+    ) -> tuple[Column, Column, tuple[Limit, ...]]:
         """Predicted log times and half-widths of intervals, shapes (n,), and shared limits."""
         pool = self.pools.get(space)
         own = self.adapted.get((space, device))
@@ -260,22 +243,24 @@ class ArchitectureLatency(StoredPredictor):
         return times.mean(axis=1), 2.5 * deviation + 0.5, (Limit(typical, LATENCY),)
 
 
-def _positions(queries: Sequence[Query]) -> dict[tuple[Space, str], list[int]]:
-    """(search space, device name) -> positions of its queries."""
-    positions: dict[tuple[Space, str], list[int]] = {}
-    for row, query in enumerate(queries):
-        if isinstance(query.workload, Architecture):
-            positions.setdefault((query.workload.space, query.device.name), []).append(row)
-    return positions
+def _architecture(query: Query) -> Architecture:
+    assert isinstance(query.workload, Architecture)
+    return query.workload
 
 
-def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Codes, Vector]]:
+def _space_and_device(query: Query) -> tuple[Space, str]:
+    return _architecture(query).space, query.device.name
+
+
+def _codes(queries: Sequence[Query]) -> Codes:
+    return codes_of([_architecture(query) for query in queries])
+
+
+def _by_device(measurements: Measurements) -> dict[tuple[Space, str], tuple[Codes, Column]]:
     """(search space, device name) -> choices and milliseconds of its rows with a time above 0."""
-    times, queries = measurements.values["latency_ms"], measurements.queries
+    measured = measurements.take(measurements.values["latency_ms"] > 0)
     by_device = {}
-    for key, positions in _positions(queries).items():
-        rows = [row for row in positions if times[row] > 0]
-        if rows:
-            codes = codes_of([queries[row].workload for row in rows])  # type: ignore[misc]
-            by_device[key] = (codes, np.asarray(times[rows], dtype=np.float64))
+    for key, rows in groups_of(map(_space_and_device, measured.queries)).items():
+        own = measured.take(rows)
+        by_device[key] = (_codes(own.queries), own.values["latency_ms"])
     return by_device

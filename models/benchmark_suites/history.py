@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Columns
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -199,7 +200,7 @@ class BenchmarkHistory(StoredPredictor):
 
 
 @dataclass(frozen=True)
-class Logarithms:
+class Logarithms(Columns):
     """Logarithms of the measured values of n rows; NaN where nothing was measured.
 
     Attributes:
@@ -224,10 +225,6 @@ class Logarithms:
             power = np.log(np.where(np.isnan(watts), implied, watts) / count)
         rates = np.where(np.isfinite(each), each, np.nan) + rows.numbers["work"]
         return cls(rates, np.where(np.isfinite(power), power, np.nan))
-
-    def take(self, rows: NDArray[np.bool_]) -> "Logarithms":
-        """The rows where the mask is True."""
-        return Logarithms(self.rate[rows], self.power[rows])
 
 
 def _foldings(rows: KeyedRows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:

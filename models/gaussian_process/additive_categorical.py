@@ -13,7 +13,8 @@ from typing import Literal, Self
 
 import numpy as np
 
-from forerun.data.shapes import Bool, Float64, Int, Text
+from forerun.data.columns import Columns
+from forerun.data.shapes import Bool, Float64, Text
 from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 
@@ -52,7 +53,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class KeyedRows:
+class KeyedRows(Columns):
     """Inputs of the process for n rows.
 
     Attributes:
@@ -68,14 +69,6 @@ class KeyedRows:
 
     def __len__(self) -> int:
         return len(self.sheet)
-
-    def take(self, rows: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"]) -> "KeyedRows":
-        """The rows at these positions, or where the mask is True."""
-        return KeyedRows(
-            {k: v[rows] for k, v in self.keys.items()},
-            self.sheet[rows],
-            {k: v[rows] for k, v in self.numbers.items()},
-        )
 
 
 @dataclass(frozen=True)

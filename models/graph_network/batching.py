@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index
 from forerun.data.query import Query
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
@@ -18,9 +18,6 @@ from forerun.models.graph_network.inputs import Runs, runs_of
 from forerun.models.networks.additive_model import AdditiveLatencyModel
 from forerun.models.networks.features import rows_by_lowering
 from forerun.models.neural import geometric
-
-Column = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True)

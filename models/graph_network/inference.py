@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Matrix
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.features.lowering import LoweringMode
@@ -16,16 +17,10 @@ from forerun.features.operators.query_table import GraphKey
 from forerun.models.graph_network.encoder import GRAPH_INPUTS
 from forerun.models.graph_network.inputs import Runs, runs_of
 from forerun.models.networks.additive_model import AdditiveLatencyModel
-from forerun.models.networks.features import rows_by_lowering
+from forerun.models.networks.features import FEW_GRAPHS, rows_by_lowering
 from forerun.models.neural import onnx_session
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
 ENCODINGS_KEPT = 256
-FEW_GRAPHS = 64
-"""Number of graphs in one call up to which encodings are cached; with more, digests would cost more
-than they save."""
 MOST_PAIRS = 2_000
 """Runs times kernels in one call of the head, so that its activations fit into a processor's
 cache."""
@@ -51,7 +46,7 @@ class Answered(NamedTuple):
     log_seconds: Column
     terms: Matrix
     runs: Runs
-    kind: NDArray[np.intp]
+    kind: Index
 
 
 class GraphAnswers:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.data.query import Query
 from forerun.features.lowering.kernels import TILE
 from forerun.features.lowering.mode import casts_of, torch_version
@@ -22,9 +23,6 @@ from forerun.models.networks.additive_model import (
     AdditiveLatencyModel,
     execution_mode,
 )
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 PAIR_FEATURES: tuple[str, ...] = (
     "log_seconds_over_launch",

@@ -13,13 +13,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Mask, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
-from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, by_class
+from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -38,7 +37,7 @@ from forerun.models.networks.additive_model import (
     log_seconds_of,
 )
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import TrainingRows, with_latency
+from forerun.models.networks.features import CLASS_OF_KERNEL_KIND, TrainingRows, with_latency
 from forerun.models.networks.intervals import intervals_of, spread_of
 from forerun.models.neural import seeded_torch
 from forerun.models.prediction import Predictions
@@ -46,8 +45,6 @@ from forerun.models.prediction import Predictions
 if TYPE_CHECKING:
     from torch import nn
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 OTHER_MODES_WEIGHT = 0.25
 """Weight of rows other than mixed-precision inference on a GPU in nchw."""
@@ -59,8 +56,7 @@ _FEATURES = [
     *(*KERNEL_ROOTS, *NODE_FEATURES, *PAIR_FEATURES, *RUN_FEATURES),
 ]
 """Names of the inputs of the two ONNX files, and of their columns."""
-_CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
-_IN_CLASS = np.eye(len(OPERATOR_CLASSES))[_CLASS_OF_KERNEL_KIND]
+_IN_CLASS = np.eye(len(OPERATOR_CLASSES))[CLASS_OF_KERNEL_KIND]
 
 
 class _TrainingSet(NamedTuple):
@@ -78,7 +74,7 @@ class _TrainingSet(NamedTuple):
     graphs: RunGraphs
     weights: Column
 
-    def data(self, rows: NDArray[np.intp], times: Sequence[AdditiveLatencyModel]) -> list[Any]:
+    def data(self, rows: Index, times: Sequence[AdditiveLatencyModel]) -> list[Any]:
         """Graphs with the runs at these positions, by the additive model of each row."""
         runs = self.graphs.runs(self.queries, rows, times)
         return [graph_data(*one, self.rows.log_measured, self.weights) for one in runs]
@@ -96,8 +92,8 @@ class _Answer(NamedTuple):
 
     log_seconds: Column
     log_base: Column
-    by_class: NDArray[np.float64]
-    features: NDArray[np.float64]
+    by_class: Matrix
+    features: Matrix
 
 
 def silent(line: str) -> None:
@@ -156,7 +152,31 @@ class GraphNetwork(StoredPredictor):
         training = TrainingRows.of(kept)
         weights = training.weights * np.where(training.rows.usual, 1.0, OTHER_MODES_WEIGHT)
         graphs = RunGraphs.of_queries(kept.queries)
-        return self._fitted(_TrainingSet(training, kept.queries, graphs, weights))
+        training_set = _TrainingSet(training, kept.queries, graphs, weights)
+        errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
+        members = []
+        every = np.ones(len(training), dtype=np.bool_)
+        folds = list(held_out_folds(training.family, self.folds, self.seed)) or [every]
+        for number, held in enumerate(folds[: self.members]):
+            self.progress(f"member {number + 1} of {self.members}")
+            used = held if held.all() else ~held
+            member, errors[held], spreads[held] = self._member(training_set, used, held, number)
+            members.append(member)
+        encoder, head = export(members, self.shape)
+        times = _times(training, every)
+        fitted = replace(
+            self,
+            kernel_times=times,
+            encoder=encoder,
+            head=head,
+            intervals=None,
+            domain=NetworkDomain.of(kept.queries, _ranges(training_set, times)),
+            scalars=ShrunkScalars(),
+        )
+        if not self.calibrated:
+            return fitted
+        refit_errors = partial(self._refit_errors, training_set)
+        return replace(fitted, intervals=intervals_of(training, errors, spreads, refit_errors))
 
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt to devices by shrunken factors of execution modes, from a few measured networks.
@@ -181,52 +201,22 @@ class GraphNetwork(StoredPredictor):
         modes = [execution_mode(query) for query in queries]
         scale = self.scalars.correction([query.device for query in queries], modes)
         values = np.exp(answer.log_seconds + scale) * 1e3
-        low: dict[str, Column] = {}
-        high: dict[str, Column] = {}
+        ends = None
         if self.intervals is not None:
             seen = np.array([self._has_seen(q) for q in queries], dtype=np.bool_)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
             scale = spread_of(answer.log_seconds, answer.log_base)
-            low["latency_ms"], high["latency_ms"] = self.intervals.around(
-                values, modes, seen, scale
-            )
+            ends = self.intervals.around(values, modes, seen, scale)
         shares = answer.by_class / (answer.by_class.sum(axis=1, keepdims=True) + _TINY)
-        return Predictions(
-            {"latency_ms": values},
-            low,
-            high,
-            self.intervals.seen.coverage if self.intervals else None,
-            [self.domain.limits(q, row) for q, row in zip(queries, answer.features, strict=True)],
-            [by_class(row) for row in shares * values[:, None]],
+        limits = [self.domain.limits(*one) for one in zip(queries, answer.features, strict=True)]
+        return Predictions.of_metric(
+            "latency_ms",
+            values,
+            ends,
+            coverage=self.intervals.seen.coverage if self.intervals else None,
+            limits=limits,
+            breakdowns_ms=[by_class(row) for row in shares * values[:, None]],
         )
-
-    def _fitted(self, training_set: _TrainingSet) -> Self:
-        training = training_set.rows
-        errors, spreads = np.full(len(training), np.nan), np.ones(len(training))
-        parts = []
-        every = np.ones(len(training), dtype=np.bool_)
-        folds = list(held_out_folds(training.family, self.folds, self.seed)) or [every]
-        for number, held in enumerate(folds[: self.members]):
-            self.progress(f"member {number + 1} of {self.members}")
-            used = held if held.all() else ~held
-            part, errors[held], spreads[held] = self._member(training_set, used, held, number)
-            parts.append(part)
-        encoder, head = export(parts, self.shape)
-        fitted = replace(
-            self,
-            kernel_times=_times(training, every),
-            encoder=encoder,
-            head=head,
-            intervals=None,
-            scalars=ShrunkScalars(),
-        )
-        fitted = replace(
-            fitted, domain=NetworkDomain.of(training_set.queries, fitted._ranges(training_set))
-        )
-        if not self.calibrated:
-            return fitted
-        refit_errors = partial(self._refit_errors, training_set)
-        return replace(fitted, intervals=intervals_of(training, errors, spreads, refit_errors))
 
     def _member(
         self, training_set: _TrainingSet, used: Mask, held: Mask, number: int
@@ -263,19 +253,6 @@ class GraphNetwork(StoredPredictor):
         self.progress(f"{int(held.sum()):,} rows of a device held out")
         return self._member(training_set, used, held, self.members)[1:]
 
-    def _ranges(self, training_set: _TrainingSet) -> dict[str, FeatureRange]:
-        """Device kind -> ranges of `DOMAIN_FEATURES`."""
-        kinds = np.array([query.device.kind for query in training_set.queries])
-        features = np.empty((len(kinds), len(DOMAIN_FEATURES)))
-        times = [self.kernel_times] * len(kinds)
-        everything = np.arange(len(kinds))
-        for rows, _, runs in training_set.graphs.runs(training_set.queries, everything, times):
-            features[rows] = runs.domain
-        return {
-            str(kind): FeatureRange.of(DOMAIN_FEATURES, features[kinds == kind])
-            for kind in np.unique(kinds)
-        }
-
     def _answer(self, queries: Sequence[Query]) -> _Answer:
         n = len(queries)
         answer = _Answer(
@@ -305,6 +282,17 @@ def _times(training: TrainingRows, used: Mask) -> AdditiveLatencyModel:
     return AdditiveLatencyModel.fit(
         rows.design_matrix[used], training.log_measured[used], rows.modes[used].tolist()
     )
+
+
+def _ranges(training_set: _TrainingSet, times: AdditiveLatencyModel) -> dict[str, FeatureRange]:
+    """Device kind -> ranges of `DOMAIN_FEATURES`."""
+    queries = training_set.queries
+    features = np.empty((len(queries), len(DOMAIN_FEATURES)))
+    every = np.arange(len(queries))
+    for rows, _, runs in training_set.graphs.runs(queries, every, [times] * len(queries)):
+        features[rows] = runs.domain
+    groups = sorted(groups_of(query.device.kind for query in queries).items())
+    return {kind: FeatureRange.of(DOMAIN_FEATURES, features[rows]) for kind, rows in groups}
 
 
 def _unseen_bases(

@@ -3,16 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from forerun.data.columns import Column
 from forerun.models.graph_network.encoder import GraphShape, member
 from forerun.models.neural import geometric, minimise
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Column = NDArray[np.float64]
 Progress = Callable[[int, float], None]
 
 _WARM_UP = 0.2

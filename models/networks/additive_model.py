@@ -16,17 +16,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.lowering import Kernels
 from forerun.features.lowering.kernel_kinds import HAS_FLOPS, KERNEL_KINDS
 from forerun.features.networks.features import LAUNCH_S, Chip, peak_flops
 from forerun.features.networks.kernel_floor import shortest_seconds
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 PARENTS: Mapping[str, str] = {
     "eager": "",
@@ -39,7 +36,7 @@ PARENTS: Mapping[str, str] = {
 """Execution mode -> parent mode, whose coefficients are its prior mean."""
 
 INSTRUCTIONS_PER_BYTE = 20.0
-"""Vector operations that one byte of traffic stands for. Of 0, 8, 12 and 20 this value gave the
+"""Column operations that one byte of traffic stands for. Of 0, 8, 12 and 20 this value gave the
 lowest error of a fit on the RTX 3090 for the RTX 4090 and the reverse."""
 
 _ROOT_RIDGE = 0.05

@@ -7,11 +7,11 @@ that fills the device, the law alone scales the time. Between powers of two, the
 correction of the law is interpolated, so that the time never falls with the batch size.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.features.lowering import Kernels
 from forerun.features.networks.features import Chip
 from forerun.models.networks.additive_model import AdditiveLatencyModel
@@ -23,33 +23,24 @@ _LARGEST_EXPONENT = 20
 _USUAL_BATCH = 1024
 
 
-class BatchLadder(NamedTuple):
-    """The powers of two at which a query's network is predicted.
+def batch_ladder(batch_size: int, filled: int) -> Mapping[int, float]:
+    """The batch sizes at which a predictor is evaluated for a query, with interpolation weights.
 
-    Attributes:
-        lower, upper: batch sizes; equal where one suffices.
-        weight: interpolation weight of `upper`, linear in the logarithm of the batch size.
-    """
-
-    lower: int
-    upper: int
-    weight: float
-
-
-def batch_ladder(batch_size: int, filled: int) -> BatchLadder:
-    """The batch sizes at which a predictor is evaluated for a query.
+    They are the neighbouring powers of two, and their weights are linear in the logarithm of the
+    batch size and add up to 1. One batch size is enough where the query has a power of two, or
+    where its batch does not fill the device.
 
     Args:
         batch_size: batch size of the query.
         filled: smallest power of two that fills the device.
     """
     if batch_size <= filled:
-        return BatchLadder(filled, filled, 0.0)
+        return {filled: 1.0}
     exponent = float(np.log2(batch_size))
     low = int(np.floor(exponent))
     if 2**low == batch_size:
-        return BatchLadder(batch_size, batch_size, 0.0)
-    return BatchLadder(2**low, 2 ** (low + 1), exponent - low)
+        return {batch_size: 1.0}
+    return {2**low: 1.0 - (exponent - low), 2 ** (low + 1): exponent - low}
 
 
 def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str) -> int:
@@ -73,5 +64,5 @@ def law_seconds(
     times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_size: float, mode: str
 ) -> float:
     """Summed seconds of all kernels at a batch size; never falls with the batch size."""
-    seconds: NDArray[np.float64] = times.kernel_seconds(kernels, chip, float(batch_size), mode)
+    seconds: Column = times.kernel_seconds(kernels, chip, float(batch_size), mode)
     return float(seconds.sum())

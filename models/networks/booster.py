@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.kinds import by_class
@@ -38,8 +38,6 @@ from forerun.models.networks.intervals import (
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
 from forerun.models.prediction import Predictions
-
-Column = NDArray[np.float64]
 
 SETTINGS: Mapping[str, Any] = {
     "objective": "l1",
@@ -72,7 +70,7 @@ class _Answer(NamedTuple):
     log_seconds: Column
     spread: Column
     novelty: Column
-    terms: NDArray[np.float64]
+    terms: Matrix
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,8 @@ class NetworkBoost(StoredPredictor):
     def _held_out(self, training: TrainingRows) -> tuple[Column, Column, Column]:
         """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
 
-        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column]:
-            answer = self._fitted(training.take(~held))._answer(training.rows.take(held))
+        def predict(held: Mask) -> tuple[Column, Column, Column]:
+            answer = self._refitted(training, ~held, held)
             return answer.log_seconds, answer.spread, answer.novelty
 
         predicted, spreads, novelty = out_of_fold(
@@ -197,24 +195,21 @@ class NetworkBoost(StoredPredictor):
                 devices, rows.modes.tolist(), self._standard(rows), graph_digests(queries)
             )
         values = np.exp(answer.log_seconds + error) * 1e3
-        low: dict[str, Column] = {}
-        high: dict[str, Column] = {}
+        ends = None
         if self.intervals is not None:
             seen = np.array([d in self.domain.known for d in devices], dtype=np.bool_)
             # On an unseen device the shift of the whole device dominates; it has a constant width.
             scale = self.width_law.scale(answer.spread, answer.novelty)
             ends = self.intervals.around(values, rows.modes, seen, scale)
-            low["latency_ms"], high["latency_ms"] = self.support_gp.intervals(
-                values, deviation, *ends
-            )
+            ends = self.support_gp.intervals(values, deviation, *ends)
         shares = rows.class_shares(answer.terms)
-        return Predictions(
-            {"latency_ms": values},
-            low,
-            high,
-            self.intervals.seen.coverage if self.intervals else None,
-            self._limits(queries, rows, answer),
-            [by_class(row) for row in shares * values[:, None]],
+        return Predictions.of_metric(
+            "latency_ms",
+            values,
+            ends,
+            coverage=self.intervals.seen.coverage if self.intervals else None,
+            limits=self._limits(queries, rows, answer),
+            breakdowns_ms=[by_class(row) for row in shares * values[:, None]],
         )
 
     def _fitted(self, training: TrainingRows) -> Self:
@@ -222,7 +217,8 @@ class NetworkBoost(StoredPredictor):
         times = AdditiveLatencyModel.fit(
             rows.design_matrix, training.log_measured, rows.modes.tolist()
         )
-        matrix, log_seconds = rows.matrix(times.terms(rows.design_matrix, rows.modes.tolist()))
+        terms = times.terms(rows.design_matrix, rows.modes.tolist())
+        matrix, log_seconds = rows.matrix(terms)
         weights = training.weights * np.where(rows.usual, 1.0, OTHER_MODES_WEIGHT)
         targets = {
             RESIDUAL: (matrix, training.log_measured - log_seconds, 2 * self.seed),
@@ -240,7 +236,6 @@ class NetworkBoost(StoredPredictor):
             )
             for name, (features, target, seed) in targets.items()
         }
-        terms = times.terms(rows.design_matrix, rows.modes.tolist())
         mixes = KernelMixes.of(rows.features, terms, rows.fused)
         fitted = replace(
             self,
@@ -272,12 +267,16 @@ class NetworkBoost(StoredPredictor):
             terms,
         )
 
+    def _refitted(self, training: TrainingRows, used: Mask, held: Mask) -> _Answer:
+        """Predictions for the rows `held`, of a fit on the rows `used`."""
+        return self._fitted(training.take(used))._answer(training.rows.take(held))
+
     def _refit_errors(
-        self, training: TrainingRows, used: NDArray[np.bool_], held: NDArray[np.bool_]
+        self, training: TrainingRows, used: Mask, held: Mask
     ) -> tuple[Column, Column]:
         """Log errors on the rows `held` of a fit on the rows `used`, and a scale of 1 for each."""
-        answer = self._fitted(training.take(used))._answer(training.rows.take(held))
-        return training.log_measured[held] - answer.log_seconds, np.ones(int(held.sum()))
+        errors = training.log_measured[held] - self._refitted(training, used, held).log_seconds
+        return errors, np.ones(len(errors))
 
     def _standard(self, rows: NetworkRows) -> Column:
         assert self.scale is not None

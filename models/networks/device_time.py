@@ -5,13 +5,13 @@ precision in eager mode by the geometric mean of both predictors. Neither was tr
 that do not fill the device; these are scaled by the sum over kernels (`batch_interpolation`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
@@ -23,15 +23,12 @@ from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.operators.booster import OperatorBoost
-from forerun.models.predictor import Predictor
-
-Column = NDArray[np.float64]
 
 NORMAL_95 = 1.645
 NARROW = ("fp8", "int8")
 """Precisions without a measured network."""
-NETWORKS, OPERATORS = 0, 1
-"""Positions in `DeviceTime.parts`."""
+NETWORKS, OPERATORS = "networks", "operators"
+"""Names of the predictors in `DeviceTime.parts`."""
 DOUBLING_DEVIATION = 0.1
 """Standard deviation of the logarithm that each halving of the batch size below the filling batch
 adds in quadrature. An engineering estimate, corrected by interval widths that are fitted on
@@ -60,7 +57,7 @@ class _Request(NamedTuple):
 
     Attributes:
         row: index of the network that the query is for.
-        source: position of the predictor in `DeviceTime.parts`.
+        source: name of the predictor in `DeviceTime.parts`.
         query: the network at a batch size that fills the device.
         factor: ratio of the kernels' summed time at the queried batch size to that of `query`.
         weight: weight in the mean of logarithms over the requests of a row; these add up to 1.
@@ -68,7 +65,7 @@ class _Request(NamedTuple):
     """
 
     row: int
-    source: int
+    source: str
     query: Query
     factor: float
     weight: float
@@ -88,9 +85,9 @@ class DeviceTime:
     operators: OperatorBoost
 
     @property
-    def parts(self) -> tuple[Predictor, ...]:
-        """Both predictors, at the positions `NETWORKS` and `OPERATORS`."""
-        return (self.networks, self.operators)
+    def parts(self) -> Mapping[str, NetworkBoost | OperatorBoost]:
+        """Both predictors by name."""
+        return {NETWORKS: self.networks, OPERATORS: self.operators}
 
     def predict(self, queries: Sequence[Query]) -> DeviceTimes:
         """Device times of n networks on GPUs, with bounds.
@@ -98,14 +95,10 @@ class DeviceTime:
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
         logs, below, above, extra = np.zeros((4, len(queries)))
         limits: list[tuple[Limit, ...]] = [()] * len(queries)
         breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
-        for source in (NETWORKS, OPERATORS):
-            selected = [request for request in requests if request.source == source]
-            if not selected:
-                continue
+        for source, selected in self._by_source(queries):
             answer = self.parts[source].predict([request.query for request in selected])
             value = answer.values["latency_ms"]
             low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
@@ -131,7 +124,7 @@ class DeviceTime:
 
     def at_filling_batches(
         self, networks: Measurements, seconds: Column
-    ) -> dict[int, Measurements]:
+    ) -> dict[str, Measurements]:
         """Measured rows scaled to the batch sizes at which the predictors are evaluated.
 
         Args:
@@ -139,21 +132,22 @@ class DeviceTime:
             seconds: (n,) device time of each.
 
         Returns:
-            Position in `parts` -> rows at the batch sizes of that predictor's queries, with
-            `seconds` scaled by the sum over kernels to these batch sizes.
+            Name of a predictor -> rows at the batch sizes of its queries, with `seconds` scaled by
+            the sum over kernels to these batch sizes.
         """
-        requests = [
-            r for row, query in enumerate(networks.queries) for r in self._requests(row, query)
-        ]
         rows = {}
-        for source in (NETWORKS, OPERATORS):
-            selected = [request for request in requests if request.source == source]
-            if selected:
-                taken = networks.take([request.row for request in selected])
-                filled = np.array([seconds[r.row] / r.factor for r in selected])
-                queries = [request.query for request in selected]
-                rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
+        for source, selected in self._by_source(networks.queries):
+            taken = networks.take([request.row for request in selected])
+            filled = np.array([seconds[r.row] / r.factor for r in selected])
+            queries = [request.query for request in selected]
+            rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
         return rows
+
+    def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
+        """Each predictor with the queries to it, `NETWORKS` first."""
+        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
+        for source, own in sorted(groups_of(request.source for request in requests).items()):
+            yield source, [requests[index] for index in own]
 
     def _requests(self, row: int, query: Query) -> list[_Request]:
         """The queries to the predictors for one network."""
@@ -166,15 +160,11 @@ class DeviceTime:
             network.graph, lowering_mode(network.graph, network.precision, query.software)
         )
         filled = filling_batch(times, kernels, chip, mode)
-        ladder = batch_ladder(network.batch_size, filled)
         queried_s = law_seconds(times, kernels, chip, network.batch_size, mode)
         halvings = max(0.0, float(np.log2(filled / network.batch_size)))
         extra = DOUBLING_DEVIATION * float(np.sqrt(halvings))
-        steps = [(ladder.lower, 1.0 - ladder.weight)]
-        if ladder.upper != ladder.lower:
-            steps.append((ladder.upper, ladder.weight))
         requests = []
-        for batch, share in steps:
+        for batch, share in batch_ladder(network.batch_size, filled).items():
             factor = queried_s / law_seconds(times, kernels, chip, batch, mode)
             for source, weight in _sources(query):
                 at_batch = _at(query, batch)
@@ -182,8 +172,8 @@ class DeviceTime:
         return requests
 
 
-def _sources(query: Query) -> Sequence[tuple[int, float]]:
-    """Positions of the predictors of a network's device time, and their weights."""
+def _sources(query: Query) -> Sequence[tuple[str, float]]:
+    """Names of the predictors of a network's device time, and their weights."""
     network = query.network
     if network.graph.training or network.precision in NARROW:
         return ((OPERATORS, 1.0),)

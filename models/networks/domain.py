@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -14,8 +14,6 @@ from forerun.features.networks.features import DEVICE_RATIOS, assumed, chip_of, 
 from forerun.models.domain.device_novelty import device_position, novelty_limits
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.limit import LATENCY, Limit
-
-Column = NDArray[np.float64]
 
 _NARROW = ("fp8", "int8", "tf32")
 

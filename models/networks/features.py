@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Index, Labels, Mask, Matrix
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -31,9 +30,6 @@ from forerun.models.networks.additive_model import (
     root_shares,
 )
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
 FEATURES: tuple[str, ...] = (
     *NETWORK_FEATURES,
     *(f"time_share_{root}" for root in ROOTS),
@@ -50,11 +46,12 @@ RANGED = np.array([i for i in range(DIRECT) if FEATURES[i] not in _FLAGS], dtype
 """Positions of the features that have a range: all except flags."""
 
 FEW_GRAPHS = 64
-"""Number of graphs in one call up to which lowerings are cached; with more, digests would cost more
-than they save."""
+"""Number of graphs in one call up to which their lowerings and encodings are cached; with more,
+digests would cost more than they save."""
 
 _TINY = 1e-12
-_CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
+CLASS_OF_KERNEL_KIND = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
+"""Position in `OPERATOR_CLASSES` of each kind of kernel."""
 _COLUMN_IN_CLASS = np.array(
     [[name == op_class for op_class in OPERATOR_CLASSES] for name in CLASS_OF_COLUMN],
     dtype=np.float64,
@@ -77,7 +74,7 @@ class NetworkRows(Columns):
     features: Matrix
     log_roofline: Column
     design_matrix: Matrix
-    modes: NDArray[np.str_]
+    modes: Labels
     launches: Matrix
 
     def __len__(self) -> int:
@@ -105,13 +102,13 @@ class NetworkRows(Columns):
         return rows
 
     @property
-    def usual(self) -> NDArray[np.bool_]:
+    def usual(self) -> Mask:
         """Rows of mixed-precision inference on a GPU in nchw, shape (n,)."""
         autocast = self.features[:, FEATURES.index("autocast")] > 0
         return np.asarray(autocast & np.isin(self.modes, ("eager", "compiled")))
 
     @property
-    def fused(self) -> NDArray[np.bool_]:
+    def fused(self) -> Mask:
         """Rows whose runtime fuses operators, shape (n,)."""
         return np.isin(self.modes, ("compiled", "cpu"))
 
@@ -149,7 +146,7 @@ class NetworkRows(Columns):
         seconds = kind_seconds(kernels, chip, float(network.batch_size))
         self.design_matrix[row] = design_row(seconds, chip)
         launches = np.bincount(
-            _CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
+            CLASS_OF_KERNEL_KIND, weights=seconds[2], minlength=len(OPERATOR_CLASSES)
         )
         self.launches[row] = launches / max(1.0, launches.sum())
 
@@ -169,9 +166,9 @@ class TrainingRows(Columns):
     rows: NetworkRows
     log_measured: Column
     weights: Column
-    device: NDArray[np.str_]
-    family: NDArray[np.str_]
-    same: NDArray[np.intp]
+    device: Labels
+    family: Labels
+    same: Index
 
     @classmethod
     def of(cls, measurements: Measurements) -> "TrainingRows":

@@ -7,13 +7,13 @@ each host, as the host's processor, driver and container are on no spec sheet. T
 have normal priors (`TERMS`), and fitting is Bayesian linear regression.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
@@ -21,29 +21,41 @@ from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.dispatch import dispatched_operators
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+_FUSED_FROM = 2.0
+
+
+def _modern(query: Query) -> bool:
+    return torch_version(query.software) >= _FUSED_FROM
+
+
+def _autocast(query: Query) -> bool:
+    return casts_of(query.network.precision) == "autocast" and not query.software.fuses
+
+
+def _without_python(query: Query) -> bool:
+    return query.software.runtime in ("torchscript", "onnxruntime")
 
 
 class _Term(NamedTuple):
     mean: float
     deviation: float
+    applies: Callable[[Query], bool]
 
 
 TERMS: Mapping[str, _Term] = {
-    "operator": _Term(float(np.log(30e-6)), 0.4),
-    "fused_launch": _Term(float(np.log(35e-6)), 0.4),
-    "recorded": _Term(float(np.log(0.5)), 0.7),
-    "engine": _Term(float(np.log(5.0 / 35.0)), 0.5),
-    "without_python": _Term(float(np.log(0.7)), 0.3),
-    "autocast": _Term(float(np.log(1.2)), 0.15),
-    "training": _Term(float(np.log(3.0)), 0.3),
-    "before_2_0": _Term(float(np.log(1.4)), 0.2),
+    "operator": _Term(float(np.log(30e-6)), 0.4, lambda q: not q.software.fuses),
+    "fused_launch": _Term(float(np.log(35e-6)), 0.4, lambda q: q.software.fuses),
+    "recorded": _Term(float(np.log(0.5)), 0.7, lambda q: q.software.runtime == "reduce-overhead"),
+    "engine": _Term(float(np.log(5.0 / 35.0)), 0.5, lambda q: q.software.runtime == "tensorrt"),
+    "without_python": _Term(float(np.log(0.7)), 0.3, _without_python),
+    "autocast": _Term(float(np.log(1.2)), 0.15, _autocast),
+    "training": _Term(float(np.log(3.0)), 0.3, lambda q: q.network.phase == "training"),
+    "before_2_0": _Term(float(np.log(1.4)), 0.2, lambda q: not _modern(q)),
 }
-"""Fixed effect -> mean and standard deviation of its prior, in log units. `operator`: seconds of
-one operator in eager fp32 inference on torch 2. `fused_launch`: seconds of one kernel of a compiled
-network, guards and wrapper included. The others are factors on these. The priors are round figures,
-wide enough for the training rows to move them."""
+"""Fixed effect -> mean and standard deviation of its prior, in log units, and the runs that it
+applies to. `operator`: seconds of one operator in eager fp32 inference on torch 2. `fused_launch`:
+seconds of one kernel of a compiled network, guards and wrapper included. The others are factors on
+these. The priors are round figures, wide enough for the training rows to move them."""
 
 HOST_DEVIATION = 0.25
 """Standard deviation of the logarithm between hosts: published rows of one network, execution mode
@@ -52,7 +64,6 @@ NOISE_DEVIATION = 0.12
 """Standard deviation of the logarithm between networks on one host, as operators differ."""
 FARTHEST = 2.0
 """Standard deviations from the model's mean beyond which a time is no plausible host time."""
-_FUSED_FROM = 2.0
 
 
 @dataclass(frozen=True)
@@ -154,7 +165,7 @@ class HostTime:
             variance[row] += effect[1] + NOISE_DEVIATION**2
         return np.exp(expected), np.sqrt(variance)
 
-    def plausible(self, queries: Sequence[Query], seconds: Column) -> NDArray[np.bool_]:
+    def plausible(self, queries: Sequence[Query], seconds: Column) -> Mask:
         """Which of n times lie within `FARTHEST` deviations of the mean over hosts, shape (n,).
 
         Times outside are device times that were mistaken for host times.
@@ -187,10 +198,6 @@ class HostTime:
         return float(means.mean()), float(variances.mean() + means.var())
 
 
-def _modern(query: Query) -> bool:
-    return torch_version(query.software) >= _FUSED_FROM
-
-
 def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
     """The design matrix, (n, len(TERMS)), and the operators or kernels dispatched, (n,)."""
     design_matrix, calls = np.zeros((len(queries), len(TERMS))), np.ones(len(queries))
@@ -201,15 +208,5 @@ def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
             calls[row] = max(1.0, lowered(network.graph, mode).launches)
         else:
             calls[row] = max(1.0, dispatched_operators(network.graph))
-        holds = {
-            "operator": not software.fuses,
-            "fused_launch": software.fuses,
-            "recorded": software.runtime == "reduce-overhead",
-            "engine": software.runtime == "tensorrt",
-            "without_python": software.runtime in ("torchscript", "onnxruntime"),
-            "autocast": casts_of(network.precision) == "autocast" and not software.fuses,
-            "training": network.phase == "training",
-            "before_2_0": torch_version(software) < _FUSED_FROM,
-        }
-        design_matrix[row] = [holds[name] for name in TERMS]
+        design_matrix[row] = [term.applies(query) for term in TERMS.values()]
     return design_matrix, calls

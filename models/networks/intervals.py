@@ -15,8 +15,8 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Labels, Mask
 from forerun.models.conformal import (
     POOLED,
     UNCALIBRATED,
@@ -28,8 +28,6 @@ from forerun.models.conformal import (
 )
 from forerun.models.networks.features import TrainingRows
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 RefitErrors = Callable[[Mask, Mask], tuple[Column, Column]]
 """Masks (n,) of rows to fit on and of rows held out -> log errors and scales of the latter."""
 
@@ -76,9 +74,7 @@ class WidthLaw(NamedTuple):
         return np.asarray(spreads**self.spread_power * np.exp(self.novelty_slope * distance))
 
     @classmethod
-    def of(
-        cls, errors: Column, spreads: Column, novelty: Column, families: NDArray[np.str_]
-    ) -> "WidthLaw":
+    def of(cls, errors: Column, spreads: Column, novelty: Column, families: Labels) -> "WidthLaw":
         """The maximum-likelihood law for Laplace-distributed errors.
 
         Args:
@@ -128,7 +124,7 @@ def intervals_of(
     return Intervals(seen, _unseen(training, refit_errors, errors))
 
 
-def _covering(scores: Column, strata: NDArray[np.str_], families: NDArray[np.str_]) -> LogQuantiles:
+def _covering(scores: Column, strata: Labels, families: Labels) -> LogQuantiles:
     """Quantiles at the lowest level whose intervals cover `COVERAGE` of held-out families' rows."""
     known = ~np.isnan(scores)
     scores, strata, families = scores[known], strata[known], families[known]
@@ -139,9 +135,7 @@ def _covering(scores: Column, strata: NDArray[np.str_], families: NDArray[np.str
     return LogQuantiles(quantiles.bounds, COVERAGE)
 
 
-def _coverage(
-    scores: Column, strata: NDArray[np.str_], families: NDArray[np.str_], level: float
-) -> float:
+def _coverage(scores: Column, strata: Labels, families: Labels, level: float) -> float:
     """Coverage of intervals at a level on families held out of the quantiles."""
     inside = []
     for folding in range(_REFOLDINGS):

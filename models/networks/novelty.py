@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.models.networks.additive_model import ROOTS, root_shares
 from forerun.models.networks.features import FEATURES
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 FIGURES = (
     *("aligned_8", "aligned_64", "mean_log_k", "mean_log_n", "mean_log_groups"),
@@ -52,7 +49,7 @@ class KernelMixes:
     eager: Matrix
 
     @classmethod
-    def of(cls, features: Matrix, terms: Matrix, fused: NDArray[np.bool_]) -> Self:
+    def of(cls, features: Matrix, terms: Matrix, fused: Mask) -> Self:
         """The mixes of n training rows, of which a seeded sample is stored.
 
         Args:
@@ -78,7 +75,7 @@ class KernelMixes:
             kept.append(sample.astype(np.float64).round(4))
         return cls(plain.centre, plain.spread, kept[0], kept[1])
 
-    def novelty(self, features: Matrix, terms: Matrix, fused: NDArray[np.bool_]) -> Column:
+    def novelty(self, features: Matrix, terms: Matrix, fused: Mask) -> Column:
         """Distance to the nearest stored training row of the same kind of runtime, shape (n,).
 
         Infinite where there is none of that kind.

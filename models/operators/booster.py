@@ -13,8 +13,8 @@ from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -27,7 +27,6 @@ from forerun.features.operators.features import (
     SHORTEST_KERNEL_MS,
     assumed,
     device_ratios,
-    operator_features,
 )
 from forerun.features.operators.kinds import by_class
 from forerun.features.operators.query_table import gather
@@ -52,11 +51,10 @@ from forerun.models.operators.training_rows import (
     CORRECTION_WIDTH,
     OperatorRows,
     TimedKernels,
+    by_family,
     correction_columns,
 )
 from forerun.models.prediction import Predictions
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -198,19 +196,18 @@ class OperatorBoost(StoredPredictor):
         timed = self.timed_networks(queries)
         scale, deviation = self._network_scale(queries)
         value = timed.device_ms * scale
-        low, high = timed.interval(value, self.components)
+        ends = timed.interval(value, self.components)
         if self.kernels.devices:
-            low, high = self.kernels.intervals(value, timed.adapted_deviation, low, high)
+            ends = self.kernels.intervals(value, timed.adapted_deviation, *ends)
         if self.networks.devices:
-            low, high = self.networks.intervals(value, deviation, low, high)
-        with_intervals = self.components is not None
-        return Predictions(
-            {"latency_ms": value},
-            {"latency_ms": low} if with_intervals else {},
-            {"latency_ms": high} if with_intervals else {},
-            self.components.coverage if self.components else None,
-            [self._limits(q) for q in queries],
-            [by_class(row) for row in timed.by_class_ms * scale[:, None]],
+            ends = self.networks.intervals(value, deviation, *ends)
+        return Predictions.of_metric(
+            "latency_ms",
+            value,
+            ends if self.components else None,
+            coverage=self.components.coverage if self.components else None,
+            limits=[self._limits(q) for q in queries],
+            breakdowns_ms=[by_class(row) for row in timed.by_class_ms * scale[:, None]],
         )
 
     def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:
@@ -248,13 +245,9 @@ class OperatorBoost(StoredPredictor):
     ) -> TimedKernels:
         """Times of n operators on one device in one precision."""
         timed = TimedKernels.empty(len(table))
-        family_of = FAMILY_OF_KIND[table.kind]
         adapted = self.kernels.of(device) is not None
         position = device_position(device)
-        for code in np.unique(family_of):
-            family = FAMILIES[code]
-            rows = family_of == code
-            features = operator_features(table.take(rows), device, precision, family)
+        for family, rows, features in by_family(table, device, precision):
             ratio = mixed_ratio(self.experts, position, family, features)
             times = family_ms(family, features, ratio)
             timed.families[rows] = family
@@ -272,11 +265,11 @@ class OperatorBoost(StoredPredictor):
             timed.times[rows] = np.maximum(times, shortest)
         return timed
 
-    def _experts(self, rows: OperatorRows, chosen: NDArray[np.bool_]) -> dict[str, DeviceBoosters]:
+    def _experts(self, rows: OperatorRows, chosen: Mask) -> dict[str, DeviceBoosters]:
         seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)
         return fit_devices(rows, chosen, trees=self.trees, seeds=seeds)
 
-    def _refit_errors(self, rows: OperatorRows, held: NDArray[np.bool_]) -> list[HeldOut]:
+    def _refit_errors(self, rows: OperatorRows, held: Mask) -> list[HeldOut]:
         """Errors on the rows `held`, of boosters without bagging fitted to all other rows."""
         experts = replace(self, bag=1)._experts(rows, ~held)
         errors: list[HeldOut] = []

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.features.operators.features import FAMILIES, LAUNCH_MS, OperatorFeatures
 from forerun.models.domain.device_novelty import (
@@ -24,8 +24,6 @@ from forerun.models.domain.device_novelty import (
 )
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.operators.training_rows import SHORTEST_MS, SHORTEST_ROW_MS, OperatorRows
-
-Column = NDArray[np.float64]
 
 POOLED = "gemm"
 POOLS = ("bmm", "linear")
@@ -83,7 +81,7 @@ class DeviceBoosters:
     def fit(
         cls,
         rows: OperatorRows,
-        chosen: NDArray[np.bool_],
+        chosen: Mask,
         device: Device,
         *,
         trees: int,
@@ -135,7 +133,7 @@ class DeviceBoosters:
 
 
 def fit_devices(
-    rows: OperatorRows, chosen: NDArray[np.bool_], *, trees: int, seeds: Sequence[int]
+    rows: OperatorRows, chosen: Mask, *, trees: int, seeds: Sequence[int]
 ) -> dict[str, DeviceBoosters]:
     """Fit boosters for every training device with enough rows.
 

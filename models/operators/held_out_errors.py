@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Mask
 from forerun.models.domain.device_novelty import device_position, novelty_of
 from forerun.models.operators.family_boosters import DeviceBoosters, family_ms, mixed_ratio
 from forerun.models.operators.intervals import HeldOut, site_keys
@@ -15,7 +15,7 @@ def errors_by_others(
     rows: OperatorRows,
     experts: Mapping[str, DeviceBoosters],
     device: str,
-    held: NDArray[np.bool_],
+    held: Mask,
 ) -> list[HeldOut]:
     """Errors on rows of one device, of the boosters of the other devices.
 
@@ -37,7 +37,7 @@ def errors_by_others(
 
 def held_out_errors(
     rows: OperatorRows,
-    held: NDArray[np.bool_],
+    held: Mask,
     device: str,
     experts: Sequence[DeviceBoosters],
     novelty: float,

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Mask
 from forerun.features.operators.features import FAMILIES, FEATURES, OperatorFeatures
 from forerun.models.conformal import student_quantile
 from forerun.models.operators.training_rows import OperatorRows
 
-Column = NDArray[np.float64]
 LARGEST = 0.3
 """Share of each device's rows, the largest by roofline time, that calibration holds out."""
 
@@ -159,9 +158,7 @@ class ErrorComponents:
         # Satterthwaite's degrees of freedom of a sum of estimated variances.
         return total, np.maximum(2.0 * total**2 / np.maximum(sampling, 1e-30), 1.0)
 
-    def own_variance(
-        self, owner: NDArray[np.intp], shares: Column, families: NDArray[np.intp], *keys: Column
-    ) -> Column:
+    def own_variance(self, owner: Index, shares: Column, families: Index, *keys: Column) -> Column:
         """Variance that averages out, shape (n,) for n sums, where n - 1 is the largest owner.
 
         Args:
@@ -210,7 +207,7 @@ def site_keys(family: str, features: OperatorFeatures) -> tuple[Column, Column]:
     return np.round(site @ site_weights, 9), np.round(kernel, 9)
 
 
-def largest_work(rows: OperatorRows) -> NDArray[np.bool_]:
+def largest_work(rows: OperatorRows) -> Mask:
     """Mask of the `LARGEST` share of rows by roofline time, for each device and family."""
     large = np.zeros(len(rows.device), dtype=np.bool_)
     for owner, features, _ in rows.parts.values():
@@ -223,8 +220,8 @@ def largest_work(rows: OperatorRows) -> NDArray[np.bool_]:
 
 def calibrate(
     rows: OperatorRows,
-    refit_errors: Callable[[NDArray[np.bool_]], Sequence[HeldOut]],
-    cross_device_errors: Callable[[str, NDArray[np.bool_]], Sequence[HeldOut]],
+    refit_errors: Callable[[Mask], Sequence[HeldOut]],
+    cross_device_errors: Callable[[str, Mask], Sequence[HeldOut]],
 ) -> ErrorComponents:
     """Variance components from errors on held-out rows.
 

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.features.operators.features import FAMILIES, FAMILY_OF_KIND
 from forerun.features.operators.kinds import OPERATOR_CLASSES
 from forerun.features.operators.query_table import Gathered
 from forerun.models.operators.intervals import ErrorComponents, reach
 from forerun.models.operators.training_rows import TimedKernels
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class TimedNetworks:
     own_variance: Column
     freedom: Column
     adapted_deviation: Column
-    by_class_ms: NDArray[np.float64]
+    by_class_ms: Matrix
 
     @classmethod
     def empty(cls, size: int) -> Self:

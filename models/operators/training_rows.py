@@ -1,14 +1,15 @@
 """Measured kernels as training rows of the boosters of operator families."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Index, Labels, Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
+from forerun.data.workload import NumberFormat
 from forerun.features.operators.features import (
     FAMILIES,
     FAMILY_OF_KIND,
@@ -17,9 +18,7 @@ from forerun.features.operators.features import (
     operator_features,
 )
 from forerun.features.operators.query_table import gather
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from forerun.features.operators.table import OperatorTable
 
 SHORTEST_MS = {"conv": 0.01, "bmm": 0.01, "linear": 0.01}
 """Family -> lower bound of the roofline time of training rows, in place of `SHORTEST_ROW_MS`."""
@@ -48,6 +47,16 @@ def correction_columns(features: OperatorFeatures, times_ms: Column) -> Matrix:
     return np.column_stack([features.matrix, bound, np.log(times_ms) - bound])
 
 
+def by_family(
+    table: OperatorTable, device: Device, precision: NumberFormat
+) -> Iterator[tuple[str, Mask, OperatorFeatures]]:
+    """Each family among n kernels, the mask of its kernels, and their features."""
+    families = FAMILY_OF_KIND[table.kind]
+    for code in np.unique(families):
+        selected, family = families == code, FAMILIES[code]
+        yield family, selected, operator_features(table.take(selected), device, precision, family)
+
+
 @dataclass(frozen=True, slots=True)
 class TimedKernels:
     """Predicted times of n kernels on one device.
@@ -64,7 +73,7 @@ class TimedKernels:
     times: Column
     deviation: Column
     features: Matrix
-    families: NDArray[np.str_]
+    families: Labels
     site: Column
     kernel: Column
 
@@ -88,9 +97,9 @@ class OperatorRows:
             of its training rows.
     """
 
-    device: NDArray[np.str_]
+    device: Labels
     devices: Mapping[str, Device]
-    parts: Mapping[str, tuple[NDArray[np.intp], OperatorFeatures, Column]]
+    parts: Mapping[str, tuple[Index, OperatorFeatures, Column]]
 
     @classmethod
     def of(cls, measurements: Measurements) -> "OperatorRows":
@@ -101,15 +110,10 @@ class OperatorRows:
         """
         measured = measurements.values["latency_ms"]
         weights = measurements.weights
-        collected: dict[str, list[tuple[NDArray[np.intp], OperatorFeatures]]] = {}
+        collected: dict[str, list[tuple[Index, OperatorFeatures]]] = {}
         for part in gather(measurements.queries):
-            families = FAMILY_OF_KIND[part.table.kind]
-            for code in np.unique(families):
-                selected = families == code
-                features = operator_features(
-                    part.table.take(selected), part.device, part.precision, FAMILIES[code]
-                )
-                collected.setdefault(FAMILIES[code], []).append((part.owner[selected], features))
+            for family, selected, features in by_family(part.table, part.device, part.precision):
+                collected.setdefault(family, []).append((part.owner[selected], features))
         parts = {}
         for family, pieces in collected.items():
             owner = np.concatenate([p[0] for p in pieces])
@@ -125,9 +129,7 @@ class OperatorRows:
         }
         return cls(names, devices, parts)
 
-    def family(
-        self, family: str, chosen: NDArray[np.bool_]
-    ) -> tuple[OperatorFeatures, Column] | None:
+    def family(self, family: str, chosen: Mask) -> tuple[OperatorFeatures, Column] | None:
         """Features and log measured milliseconds of one family's rows where `chosen` is True.
 
         None where the measurements hold no kernel of this family.

@@ -6,7 +6,7 @@ applies where no run under a limit was measured. Its own error widens the interv
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -18,10 +18,11 @@ from forerun.models.conformal import POOLED, LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.limit import Limit
 from forerun.models.power.limit_physics import clock, demand, followed_power, stretched
-from forerun.models.prediction import Predictions
+from forerun.models.prediction import PredictionColumns, Predictions
 
 Column = NDArray[np.float64]
 POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
+NAN: Final = float("nan")
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")
 LOWEST: Final = 0.33
 """Lowest limit, as a share of the design power, for which there is a prediction: nothing lower was
@@ -121,14 +122,16 @@ class LimitResponse:
         rows = [row for row, q in enumerate(queries) if q.operation.power_limit_w is not None]
         if not rows:
             return free
-        answer = _Columns(free)
+        answer = _Capped(len(free), free.values)
+        answer.put(range(len(free)), free)
         for row in rows:
             self._cap(queries[row], row, answer)
-        return answer.predictions(free)
+        answer.multiply_energy()
+        return answer.predictions()
 
-    def _cap(self, query: Query, row: int, answer: "_Columns") -> None:
+    def _cap(self, query: Query, row: int, answer: "_Capped") -> None:
         limit, tdp = query.operation.power_limit_w, query.device.tdp_w
-        power = answer.at("values", POWER, row)
+        power, *ends = answer.at(POWER, row)
         if limit is not None and tdp is not None and limit >= tdp:
             if limit > tdp:
                 answer.limits[row] += (above_design_power(limit, tdp),)
@@ -140,15 +143,13 @@ class LimitResponse:
             answer.leave_out(row)
             answer.limits[row] += too_low(limit, tdp)
             return
-        ends = [answer.at(part, POWER, row) for part in ("low", "high")]
         around = np.array([power, *(end if end > 0.0 else power for end in ends)])
         watts, times = self.ratios(np.full(3, limit), around, np.full(3, tdp))
         if (watts == 1.0).all():
             return
         stratum = depth(limit, power)
-        answer.spread(POWER, row, watts * around / around[0], self._error(POWER, stratum))
-        highest = max(OVERSHOOT * limit, answer.at("values", POWER, row))
-        answer.columns["high"][POWER][row] = min(answer.at("high", POWER, row), highest)
+        error = self._error(POWER, stratum)
+        answer.spread(row, watts * around / around[0], error, OVERSHOOT * limit)
         answer.stretch(row, times, self._error(TIME, stratum))
         answer.limits[row] += self.limits(query.device)
 
@@ -191,49 +192,39 @@ def depth(limit_w: float, power_w: float) -> str:
     return f"depth/{int(np.searchsorted(DEPTHS, limit_w / power_w))}"
 
 
-class _Columns:
-    """Copies of the columns of predictions, changed row by row."""
+class _Capped(PredictionColumns):
+    """Predictions whose power and time are changed row by row."""
 
-    def __init__(self, free: Predictions) -> None:
-        n = len(free)
-        parts = {"values": free.values, "low": free.low, "high": free.high}
-        self.columns = {
-            p: {m: c.copy() for m, c in columns.items()} for p, columns in parts.items()
-        }
-        for part in ("low", "high"):
-            for metric in (POWER, TIME):
-                self.columns[part].setdefault(metric, np.full(n, np.nan))
-        self.limits: list[tuple[Limit, ...]] = list(free.limits) if free.limits else [()] * n
-
-    def at(self, part: str, metric: str, row: int) -> float:
-        column = self.columns[part].get(metric)
-        return float("nan") if column is None else float(column[row])
+    def at(self, metric: str, row: int) -> tuple[float, float, float]:
+        """Value of a metric and ends of its interval; NaN where they are not known."""
+        if metric not in self.values:
+            return NAN, NAN, NAN
+        value, low, high = (part[metric][row] for part in (self.values, self.low, self.high))
+        return float(value), float(low), float(high)
 
     def leave_out(self, row: int) -> None:
         """Set time, power and energy of a row to NaN."""
-        for columns in self.columns.values():
-            for metric in (POWER, TIME, ENERGY):
-                if metric in columns:
-                    columns[metric][row] = np.nan
+        for metric in {POWER, TIME, ENERGY} & self.values.keys():
+            for part in (self.values, self.low, self.high):
+                part[metric][row] = np.nan
 
-    def spread(self, metric: str, row: int, ratios: Column, error: tuple[float, float]) -> None:
-        """Multiply a value by a ratio, and widen its interval by the error of the ratio.
+    def spread(self, row: int, ratios: Column, error: tuple[float, float], most_w: float) -> None:
+        """Multiply power by a ratio, and widen its interval by the error of the ratio.
 
         Args:
-            metric: name of the column.
             row: index of the row.
             ratios: factors (value, low, high), all relative to the value before.
             error: low and high of the log error of the ratio.
+            most_w: upper bound of the interval's upper end, W.
         """
-        value = self.at("values", metric, row) * ratios[0]
-        known = np.isfinite(self.at("low", metric, row))
-        self.columns["values"][metric][row] = value
-        if known:
+        before, low, high = self.at(POWER, row)
+        value = before * ratios[0]
+        self.values[POWER][row] = value
+        if np.isfinite(low):
             shift = np.log(ratios[1:] / ratios[0])
-            below = np.hypot(min(shift[0], 0.0), error[0])
-            above = np.hypot(max(shift[1], 0.0), error[1])
-            self.columns["low"][metric][row] = value * np.exp(-below)
-            self.columns["high"][metric][row] = value * np.exp(above)
+            low = value * np.exp(-np.hypot(min(shift[0], 0.0), error[0]))
+            high = value * np.exp(np.hypot(max(shift[1], 0.0), error[1]))
+        self.low[POWER][row], self.high[POWER][row] = low, min(high, max(most_w, value))
 
     def stretch(self, row: int, times: Column, error: tuple[float, float]) -> None:
         """Multiply time by a ratio; its interval also covers the ratios at the ends of power.
@@ -243,26 +234,14 @@ class _Columns:
             times: ratios for the value, the low and the high end of power.
             error: low and high of the log error of the ratio.
         """
-        value = self.at("values", TIME, row)
-        low, high = self.at("low", TIME, row), self.at("high", TIME, row)
-        if not np.isfinite(value):
+        before, low, high = self.at(TIME, row)
+        if not np.isfinite(before):
             return
-        self.columns["values"][TIME][row] = value * times[0]
+        value = before * times[0]
+        self.values[TIME][row] = value
         if np.isfinite(low):
             by_power = np.log(times[1:] / times[0])
-            below = np.sqrt(np.log(low / value) ** 2 + min(by_power[0], 0.0) ** 2 + error[0] ** 2)
-            above = np.sqrt(np.log(high / value) ** 2 + max(by_power[1], 0.0) ** 2 + error[1] ** 2)
-            self.columns["low"][TIME][row] = max(value * times[0] * np.exp(-below), low)
-            self.columns["high"][TIME][row] = value * times[0] * np.exp(above)
-
-    def predictions(self, free: Predictions) -> Predictions:
-        for columns in self.columns.values():
-            if ENERGY in columns and POWER in columns and TIME in columns:
-                columns[ENERGY] = columns[POWER] * columns[TIME] / 1e3
-        return replace(
-            free,
-            values=self.columns["values"],
-            low=self.columns["low"],
-            high=self.columns["high"],
-            limits=self.limits,
-        )
+            below = np.sqrt(np.log(low / before) ** 2 + min(by_power[0], 0.0) ** 2 + error[0] ** 2)
+            above = np.sqrt(np.log(high / before) ** 2 + max(by_power[1], 0.0) ** 2 + error[1] ** 2)
+            self.low[TIME][row] = max(value * np.exp(-below), low)
+            self.high[TIME][row] = value * np.exp(above)

@@ -7,13 +7,14 @@ from math import log, log2
 
 import numpy as np
 
+from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import batch_size_of, operator_graph
 from forerun.features.operators.query_table import GraphKey
 from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
-from forerun.models.processors.rates import COUNT, Column, RateRows
+from forerun.models.processors.rates import COUNT, RateRows
 
 PLAIN_CORE_TFLOPS = 0.1
 """fp32 peak of one core of the CPUs in the training set: 32 FLOPs a cycle at about 3 GHz."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from forerun.data.columns import Column, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
@@ -18,12 +19,11 @@ from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.prediction import Predictions
+from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.processors.features import latency_rows, sheet_shift
-from forerun.models.processors.memory import CpuMemory
+from forerun.models.processors.memory import COVERAGE, CpuMemory
 from forerun.models.processors.rates import (
     COUNT,
-    Column,
     RatePosterior,
     RatePrior,
     RateRows,
@@ -31,7 +31,6 @@ from forerun.models.processors.rates import (
     fitted_prior,
 )
 
-COVERAGE = 0.9
 _NORMAL = 1.645
 _FEWEST_HELD_OUT = 10
 """Measured networks from which on leave-one-out errors on the device itself scale the intervals."""
@@ -117,31 +116,11 @@ class CpuLatency(StoredPredictor):
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Latency with interval, limits and breakdown, and peak memory of networks."""
         assert self.prior is not None
-        count = len(queries)
-        values, low, high, covered = (np.full(count, np.nan) for _ in range(4))
-        limits: list[tuple[Limit, ...]] = [()] * count
-        breakdowns: list[Mapping[str, float]] = [{}] * count
-        groups: dict[str, list[int]] = {}
-        for index, query in enumerate(queries):
-            groups.setdefault(query.device.name, []).append(index)
-        for indices in groups.values():
-            own = [queries[index] for index in indices]
-            answers = self._answers(own)
-            values[indices], low[indices], high[indices], covered[indices] = answers
-            posterior, rows = self._posterior(own[0]), self._rows(own)
-            for index, share, query in zip(indices, posterior.shares(rows), own, strict=True):
-                breakdowns[index] = _breakdown(share, float(values[index]))
-                limits[index] = self._limits(query, share)
-        memory = self.memory.predict(queries)
-        return Predictions(
-            {"latency_ms": values, **memory.values},
-            {"latency_ms": low, **memory.low},
-            {"latency_ms": high, **memory.high},
-            COVERAGE,
-            limits,
-            breakdowns,
-            row_coverage={"latency_ms": covered},
-        )
+        answer = PredictionColumns(len(queries), self.metrics)
+        for rows in groups_of(query.device.name for query in queries).values():
+            answer.put(rows, self._on_device([queries[row] for row in rows]))
+        answer.put(range(len(queries)), self.memory.predict(queries))
+        return answer.predictions()
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the `count` queries that are most informative to measure.
@@ -153,8 +132,8 @@ class CpuLatency(StoredPredictor):
         posterior, rows = self._posterior(queries[0]), self._rows(queries)
         return posterior.most_informative(rows, count)
 
-    def _answers(self, queries: Sequence[Query]) -> tuple[Column, Column, Column, Column]:
-        """Values, lower and upper bounds and coverage of queries on one device, each (n,)."""
+    def _on_device(self, queries: Sequence[Query]) -> Predictions:
+        """Latency of queries on one device."""
         posterior, rows = self._posterior(queries[0]), self._rows(queries)
         mean, deviation = posterior.predict(rows)
         factor, covered = self._calibration(queries[0])
@@ -164,11 +143,20 @@ class CpuLatency(StoredPredictor):
         low, high = np.maximum(np.exp(mean - half_width), floor), np.exp(mean + half_width)
         coverage = np.full(len(rows), covered)
         for index in range(len(rows)):
-            repeats = _repeats(self.devices.get(queries[index].device.name), rows, index)
-            if len(repeats.log_ms):
+            repeats = _repeats(posterior.rows, rows, index)
+            if len(repeats):
                 values[index], low[index], high[index] = _as_measured(repeats)
                 coverage[index] = COVERAGE
-        return values, low, np.maximum(high, values), coverage
+        shares = posterior.shares(rows)
+        return Predictions.of_metric(
+            "latency_ms",
+            values,
+            (low, np.maximum(high, values)),
+            coverage=COVERAGE,
+            row_coverage={"latency_ms": coverage},
+            limits=[self._limits(q, share) for q, share in zip(queries, shares, strict=True)],
+            breakdowns_ms=[_breakdown(*one) for one in zip(shares, values.tolist(), strict=True)],
+        )
 
     def _rows(self, queries: Sequence[Query]) -> RateRows:
         """Queries on one device as rows; threads default to the median of its measured rows."""
@@ -232,15 +220,7 @@ machine."""
 _SESSIONS = 0.06
 """Relative standard deviation of measurements in collections hours apart, the lowest that intervals
 around measured runs assume."""
-NO_ROWS = RateRows(
-    amounts=np.zeros((0, COUNT)),
-    doublings=np.zeros(0),
-    log_size=np.zeros(0),
-    structures=np.zeros(0, dtype=np.str_),
-    whole=np.zeros(0, dtype=np.bool_),
-    log_ms=np.zeros(0),
-    noise=np.zeros(0),
-)
+NO_ROWS = latency_rows([])
 
 
 def _slopes() -> Column:
@@ -251,26 +231,19 @@ def _slopes() -> Column:
 
 def _by_device(measurements: Measurements) -> dict[str, RateRows]:
     """Rows with a latency, by the device's name."""
-    measured = measurements.values["latency_ms"]
-    by_name: dict[str, list[int]] = {}
-    for row, query in enumerate(measurements.queries):
-        if np.isfinite(measured[row]) and measured[row] > 0:
-            by_name.setdefault(query.device.name, []).append(row)
-    weights = measurements.weights
+    latency = measurements.values["latency_ms"]
+    measured = measurements.take(np.isfinite(latency) & (latency > 0))
     rows = {}
-    for name, indices in by_name.items():
-        queries = [measurements.queries[index] for index in indices]
-        noise = np.full(len(indices), MEASURING)
-        if weights is not None:
-            noise = noise / np.sqrt(np.clip(weights[indices], 0.01, 1.0))
-        rows[name] = latency_rows(queries, log_ms=np.log(measured[indices]), noise=noise)
+    for name, positions in groups_of(query.device.name for query in measured.queries).items():
+        own = measured.take(positions)
+        weights = np.ones(len(own)) if own.weights is None else np.clip(own.weights, 0.01, 1.0)
+        log_ms = np.log(own.values["latency_ms"])
+        rows[name] = latency_rows(own.queries, log_ms=log_ms, noise=MEASURING / np.sqrt(weights))
     return rows
 
 
-def _repeats(known: RateRows | None, queried: RateRows, index: int) -> RateRows:
+def _repeats(known: RateRows, queried: RateRows, index: int) -> RateRows:
     """Measured rows of the same graph, batch size and threads as a queried row."""
-    if known is None:
-        return NO_ROWS
     same = known.structures == queried.structures[index]
     same &= known.log_size == queried.log_size[index]
     same &= known.doublings == queried.doublings[index]

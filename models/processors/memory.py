@@ -13,16 +13,17 @@ from typing import Self
 import numpy as np
 from scipy.optimize import nnls
 
+from forerun.data.columns import Column, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.operators.query_table import GraphKey
 from forerun.models.prediction import Predictions
-from forerun.models.processors.rates import Column, Matrix
 
 MIB = 2.0**20
 METRIC = "peak_memory_mib"
+COVERAGE = 0.9
 _SHRINKAGE = 5.0
 """Pseudo-observations without an error that shrink a device's offset."""
 
@@ -63,9 +64,7 @@ class CpuMemory:
         """Estimate the offset of each device in the rows."""
         rows, measured = _measured(measurements)
         offsets = dict(self.offsets)
-        names = np.array([query.device.name for query in rows], dtype=np.str_)
-        for name in dict.fromkeys(names.tolist()):
-            indices = np.flatnonzero(names == name)
+        for name, indices in groups_of(query.device.name for query in rows).items():
             expected = _parts([rows[index] for index in indices]) @ self.factors
             errors = np.log(measured[indices] / expected)
             offsets[name] = float(errors.sum() / (len(indices) + _SHRINKAGE))
@@ -79,19 +78,15 @@ class CpuMemory:
             selected = [queries[index] for index in networks]
             offset = np.array([self.offsets.get(query.device.name, 0.0) for query in selected])
             values[networks] = _parts(selected) @ self.factors * np.exp(offset)
-        return Predictions(
-            {METRIC: values}, {METRIC: values / self.spread}, {METRIC: values * self.spread}
-        )
+        ends = (values / self.spread, values * self.spread)
+        return Predictions.of_metric(METRIC, values, ends, coverage=COVERAGE)
 
 
 def _measured(measurements: Measurements) -> tuple[list[Query], Column]:
     """The networks with a measured peak memory, and that memory in MiB."""
     values = measurements.values.get(METRIC, np.full(len(measurements), np.nan))
-    kept = [
-        row
-        for row, query in enumerate(measurements.queries)
-        if query.workload.kind == "network" and np.isfinite(values[row]) and values[row] > 0
-    ]
+    known = np.flatnonzero(np.isfinite(values) & (values > 0)).tolist()
+    kept = [row for row in known if measurements.queries[row].workload.kind == "network"]
     return [measurements.queries[row] for row in kept], values[kept]
 
 

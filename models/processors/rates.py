@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Labels, Mask, Matrix, groups_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 from forerun.models.adaptation.suggestions import most_informative
 from forerun.models.gaussian_process.covariances import same, squared_exponential
 from forerun.models.gaussian_process.posterior import Posterior
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 COUNT = len(COLUMNS)
 _STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-3
@@ -98,8 +94,8 @@ class RateRows(Columns):
     amounts: Matrix
     doublings: Column
     log_size: Column
-    structures: NDArray[np.str_]
-    whole: NDArray[np.bool_]
+    structures: Labels
+    whole: Mask
     log_ms: Column
     noise: Column
 
@@ -108,14 +104,9 @@ class RateRows(Columns):
 
     def unique(self) -> "RateRows":
         """The rows without duplicates in graph, batch size, threads and latency."""
-        keys = [
-            (s, b, d, y)
-            for s, b, d, y in zip(
-                self.structures, self.log_size, self.doublings, self.log_ms, strict=True
-            )
-        ]
-        first = {key: row for row, key in reversed(list(enumerate(keys)))}
-        return self.take(np.array(sorted(first.values()), dtype=np.intp))
+        keys = zip(self.structures, self.log_size, self.doublings, self.log_ms, strict=True)
+        first = [rows[0] for rows in groups_of(keys).values()]
+        return self.take(np.array(first, dtype=np.intp))
 
 
 @dataclass(frozen=True)

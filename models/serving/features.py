@@ -6,13 +6,11 @@ its analytic bound, and their sum, which is energy over that of the bound at des
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, assert_never
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
@@ -27,60 +25,51 @@ from forerun.features.serving_features import (
 )
 from forerun.models.domain.feature_range import FeatureRange
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-
 POWER, LATENCY = "power_w", "latency_ms"
 KINDS: Final = ("llm_serving", "diffusion")
 WITHOUT_CONFIGURATION: Final = "_without_configuration"
 """Suffix, in artifacts, of fits for queries that do not give the model's configuration."""
 
-RATE: Final[Mapping[str, str]] = MappingProxyType(
-    {"llm_serving": "tokens_per_s", "diffusion": "samples_per_s"}
-)
-ENERGY_OF_ONE: Final[Mapping[str, str]] = MappingProxyType(
-    {"llm_serving": "energy_per_token_j", "diffusion": "energy_per_sample_j"}
-)
-FEATURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"llm_serving": LLM_FEATURES, "diffusion": DIFFUSION_FEATURES}
-)
-LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
-    {
-        "llm_serving": MappingProxyType(
-            {
-                "log_total_parameters": 3.0,
-                "log_active_parameters": 2.0,
-                "log_sequences": 4.0,
-                "log_devices": 2.1,
-                "log_weight_bytes": 1.4,
-                "reasoning": 2.0,
-                "code": 2.0,
-                "image": 2.0,
-                "video": 2.0,
-                "experts": 2.0,
-                "hybrid": 2.0,
-                "log_tensor_parallel": 2.8,
-                "log_expert_parallel": 2.8,
-                "log_data_parallel": 1.4,
-                "log_bandwidth": 1.7,
-                "weight_fill": 2.0,
-                "covered_share": 1.2,
-                "log_host_over_bound": 2.5,
-            }
-        ),
-        "diffusion": MappingProxyType(
-            {
-                "log_batch": 4.0,
-                "log_devices": 2.1,
-                "log_step_time": 4.0,
-                "log_bandwidth": 2.5,
-                "log_tokens_per_device": 4.0,
-                "log_ring_parallel": 4.2,
-                "log_ulysses_parallel": 4.2,
-            }
-        ),
-    }
-)
+RATE: Final[Mapping[str, str]] = {"llm_serving": "tokens_per_s", "diffusion": "samples_per_s"}
+ENERGY_OF_ONE: Final[Mapping[str, str]] = {
+    "llm_serving": "energy_per_token_j",
+    "diffusion": "energy_per_sample_j",
+}
+FEATURES: Final[Mapping[str, tuple[str, ...]]] = {
+    "llm_serving": LLM_FEATURES,
+    "diffusion": DIFFUSION_FEATURES,
+}
+LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
+    "llm_serving": {
+        "log_total_parameters": 3.0,
+        "log_active_parameters": 2.0,
+        "log_sequences": 4.0,
+        "log_devices": 2.1,
+        "log_weight_bytes": 1.4,
+        "reasoning": 2.0,
+        "code": 2.0,
+        "image": 2.0,
+        "video": 2.0,
+        "experts": 2.0,
+        "hybrid": 2.0,
+        "log_tensor_parallel": 2.8,
+        "log_expert_parallel": 2.8,
+        "log_data_parallel": 1.4,
+        "log_bandwidth": 1.7,
+        "weight_fill": 2.0,
+        "covered_share": 1.2,
+        "log_host_over_bound": 2.5,
+    },
+    "diffusion": {
+        "log_batch": 4.0,
+        "log_devices": 2.1,
+        "log_step_time": 4.0,
+        "log_bandwidth": 2.5,
+        "log_tokens_per_device": 4.0,
+        "log_ring_parallel": 4.2,
+        "log_ulysses_parallel": 4.2,
+    },
+}
 """Features that are inputs of the Gaussian process, with their length scales."""
 
 
@@ -162,27 +151,20 @@ class ServingRows(Columns):
 def gives_configuration(query: Query) -> bool:
     """Whether the query gives any optional field of the model's configuration."""
     workload = generative(query)
-    match workload:
-        case LlmServing():
-            return workload.cache_bytes_per_token is not None or workload.experts > 0
-        case Diffusion():
-            facts = (workload.pixels_per_token, workload.frames_per_token, workload.passes)
-            return any(fact is not None for fact in facts)
-        case _:
-            assert_never(workload)
+    if isinstance(workload, LlmServing):
+        return workload.cache_bytes_per_token is not None or workload.experts > 0
+    facts = (workload.pixels_per_token, workload.frames_per_token, workload.passes)
+    return any(fact is not None for fact in facts)
 
 
 def without_configuration(query: Query) -> Query:
     """The same query without the optional fields of the model's configuration."""
     workload = generative(query)
     bare: Generative
-    match workload:
-        case LlmServing():
-            bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
-        case Diffusion():
-            bare = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
-        case _:
-            assert_never(workload)
+    if isinstance(workload, LlmServing):
+        bare = replace(workload, experts=0, experts_per_token=0, cache_bytes_per_token=None)
+    else:
+        bare = replace(workload, pixels_per_token=None, frames_per_token=None, passes=None)
     return replace(query, workload=bare)
 
 
@@ -210,11 +192,7 @@ def measured_rows(rows: Measurements, kind: str) -> Measurements:
 
 
 def _features(query: Query) -> tuple[float, ...]:
-    workload, count = generative(query), query.operation.device_count
-    match workload:
-        case LlmServing():
-            return llm_features(workload, query.device, count)
-        case Diffusion():
-            return diffusion_features(workload, query.device, count)
-        case _:
-            assert_never(workload)
+    workload, device, count = generative(query), query.device, query.operation.device_count
+    if isinstance(workload, LlmServing):
+        return llm_features(workload, device, count)
+    return diffusion_features(workload, device, count)

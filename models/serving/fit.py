@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Labels, Matrix
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.serving.features import FEATURES, LENGTH_SCALES, ServingRows
 from forerun.models.serving.mixed_effects_gp import MixedEffectsProcess, StandardDeviations
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 TARGETS = ("share", "slower", "energy")
 SETTINGS: Mapping[str, Any] = {
     "objective": "huber",
@@ -83,7 +81,7 @@ class ServingFit:
         cls,
         rows: ServingRows,
         targets: Matrix,
-        groups: NDArray[np.str_],
+        groups: Labels,
         *,
         trees: int,
         seeds: range,

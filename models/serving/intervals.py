@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Labels, Mask, Matrix
 from forerun.models.conformal import (
     POOLED,
     UNCALIBRATED,
@@ -19,9 +19,7 @@ from forerun.models.conformal import (
     out_of_fold,
 )
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-HeldOutResiduals = Callable[[NDArray[np.bool_]], Matrix]
+HeldOutResiduals = Callable[[Mask], Matrix]
 """Mask of rows to hold out -> (3, held out) residuals in log space, by a fit on the other rows."""
 FOLDS: Final = 10
 TARGETS: Final = ("power_share", "time_over_bound", "energy_per_output")
@@ -31,8 +29,8 @@ ANOTHER_DEVICE: Final = float(np.log(2.0))
 
 
 def serving_intervals(
-    models: NDArray[np.str_],
-    devices: NDArray[np.str_],
+    models: Labels,
+    devices: Labels,
     residuals: HeldOutResiduals,
     seed: int,
 ) -> Intervals:

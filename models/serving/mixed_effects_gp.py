@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Labels, Matrix
 from forerun.models.gaussian_process.covariances import same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 DIGITS = 9
 """Decimal digits to which inputs and weights are rounded before they are stored."""
 
@@ -60,7 +58,7 @@ class MixedEffectsProcess:
         cls,
         points: Matrix,
         values: Matrix,
-        groups: NDArray[np.str_],
+        groups: Labels,
         deviations: StandardDeviations,
     ) -> Self:
         """The posterior given the training values.

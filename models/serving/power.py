@@ -13,8 +13,8 @@ from functools import partial
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Labels, Mask, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
@@ -24,7 +24,7 @@ from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
-from forerun.models.prediction import Predictions
+from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.serving.features import (
     ENERGY_OF_ONE,
     FEATURES,
@@ -43,7 +43,6 @@ from forerun.models.serving.fit import LogAnswer, ServingFit
 from forerun.models.serving.intervals import TARGETS, serving_intervals
 from forerun.models.serving.support_residuals import SupportResiduals
 
-Column = NDArray[np.float64]
 ENOUGH_ROWS: Final = 10
 """Support rows from which on a device counts as seen."""
 CHECKED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -120,7 +119,6 @@ class ServingPower(StoredPredictor):
                 continue
             models = training.groups.get("model", np.arange(len(training)).astype(np.str_))
             devices = np.array([q.device.name for q in training.queries], dtype=np.str_)
-            every = np.ones(len(training), dtype=np.bool_)
             queries += training.queries
             bare = [without_configuration(query) for query in training.queries]
             for name, inputs in (
@@ -129,7 +127,7 @@ class ServingPower(StoredPredictor):
             ):
                 rows = ServingRows.of(kind, inputs)
                 targets = rows.targets(training.values)
-                fits[name] = self._fitted(rows, targets, models, every)
+                fits[name] = self._fitted(rows, targets, models)
                 if self.calibrated and len(np.unique(models)) > 1:
                     residuals = partial(self._held_out_residuals, rows, targets, models)
                     intervals[name] = serving_intervals(models, devices, residuals, self.seed)
@@ -164,24 +162,13 @@ class ServingPower(StoredPredictor):
         Raises:
             UnknownPrecision: a device's sheet has no peak for the weights' arithmetic.
         """
-        missing = np.full(len(queries), np.nan)
-        values, low, high = ({m: missing.copy() for m in self.metrics} for _ in range(3))
-        limits: list[tuple[Limit, ...]] = [()] * len(queries)
-        names = [fit_name(query) for query in queries]
-        for name in self.fits:
-            rows = [row for row, other in enumerate(names) if other == name]
-            if not rows:
-                continue
-            parts = self._predict_by(name, [queries[row] for row in rows])
-            for columns, part in zip((values, low, high), parts, strict=True):
-                for metric, column in part.items():
-                    columns[metric][rows] = column
-            for row in rows:
-                limits[row] = self._limits(queries[row])
-        return Predictions(values, low, high, 0.9 if self.intervals else None, limits)
+        answer = PredictionColumns(len(queries), self.metrics)
+        for name, rows in groups_of(map(fit_name, queries)).items():
+            answer.put(rows, self._predict_by(name, [queries[row] for row in rows]))
+        return answer.predictions()
 
-    def _predict_by(self, name: str, queries: Sequence[Query]) -> tuple[dict[str, Column], ...]:
-        """Values, low and high of the fit of that name: metric -> (n,) each."""
+    def _predict_by(self, name: str, queries: Sequence[Query]) -> Predictions:
+        """Predictions by the fit of that name."""
         kind = self.fits[name].kind
         rows = ServingRows.of(kind, queries)
         answer, devices = self.fits[name].predict(rows), [q.device for q in queries]
@@ -191,52 +178,34 @@ class ServingPower(StoredPredictor):
             ratios = np.column_stack([posterior, posterior.max(axis=1)])
             answer = LogAnswer(answer.share + correction[:, 0], answer.slower + correction[:, 1])
         values = rows.metrics(answer.share, answer.slower)
+        limits = [self._limits(*one) for one in zip(queries, rows.features, strict=True)]
         if name not in self.intervals:
-            return values, {}, {}
+            return Predictions(values, limits=limits)
         seen = np.array([self._seen(query) for query in queries])
         bounds = [self.intervals[name].log_ends([own] * len(queries), seen) for own in TARGETS]
         factors = np.exp(np.stack(bounds, axis=1) * ratios[:, :, None])
-        return values, *(_ends(kind, values, factors, end) for end in (0, 1))
+        low, high = (_ends(kind, values, factors, end) for end in (0, 1))
+        return Predictions(values, low, high, 0.9, limits)
 
-    def _fitted(
-        self,
-        rows: ServingRows,
-        targets: NDArray[np.float64],
-        models: NDArray[np.str_],
-        training: NDArray[np.bool_],
-    ) -> ServingFit:
-        """A fit to the rows where the mask is True."""
+    def _fitted(self, rows: ServingRows, targets: Matrix, models: Labels) -> ServingFit:
         seeds = range(self.bag * self.seed, self.bag * (self.seed + 1))
-        return ServingFit.of(
-            rows.take(training),
-            targets[training],
-            models[training],
-            trees=self.trees,
-            seeds=seeds,
-        )
+        return ServingFit.of(rows, targets, models, trees=self.trees, seeds=seeds)
 
     def _held_out_residuals(
-        self,
-        rows: ServingRows,
-        targets: NDArray[np.float64],
-        models: NDArray[np.str_],
-        held: NDArray[np.bool_],
-    ) -> NDArray[np.float64]:
+        self, rows: ServingRows, targets: Matrix, models: Labels, held: Mask
+    ) -> Matrix:
         """Residuals of the held-out rows by a fit to the others, shape (3, held out)."""
-        fitted = self._fitted(rows, targets, models, ~held)
+        fitted = self._fitted(rows.take(~held), targets[~held], models[~held])
         return np.asarray(targets[held] - fitted.predict(rows.take(held)).columns).T
 
     def _seen(self, query: Query) -> bool:
-        return query.device in self.known or self._support_rows(query) >= ENOUGH_ROWS
-
-    def _support_rows(self, query: Query) -> int:
         support = self.support.get(fit_name(query))
-        return 0 if support is None else support.rows(query.device)
+        measured = 0 if support is None else support.rows(query.device)
+        return query.device in self.known or measured >= ENOUGH_ROWS
 
-    def _limits(self, query: Query) -> tuple[Limit, ...]:
+    def _limits(self, query: Query, features: Column) -> tuple[Limit, ...]:
         kind, workload, device = query.workload.kind, generative(query), query.device
         ranges, names = self.fits[fit_name(query)].ranges, FEATURES[kind]
-        features = ServingRows.of(kind, [query]).features[0]
         checked = [names.index(name) for name in CHECKED[kind]]
         given = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
         lines = []
@@ -254,9 +223,7 @@ class ServingPower(StoredPredictor):
         return (*given.outside(features[checked]), *map(Limit, lines))
 
 
-def _ends(
-    kind: str, values: Mapping[str, Column], factors: NDArray[np.float64], end: int
-) -> dict[str, Column]:
+def _ends(kind: str, values: Mapping[str, Column], factors: Matrix, end: int) -> dict[str, Column]:
     """Metric -> (n,) low (`end` 0) or high (`end` 1); a rate is low where time is high."""
     share, slower, energy = (factors[:, target, end] for target in range(3))
     faster = 1.0 / factors[:, 1, 1 - end]

@@ -8,58 +8,49 @@ little about other models. The effect of a device in the training set is close t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import KnownDevices, Sheet, same_sheet, sheet
 from forerun.models.gaussian_process.covariances import squared_exponential
 from forerun.models.gaussian_process.posterior import Posterior
 from forerun.models.serving.features import ServingRows
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 NEW_DEVICE_DEVIATION, TRAINED_DEVICE_DEVIATION = 0.4, 0.03
 """Prior standard deviations, in log space, of the effect of a device outside the training set and
 of one in it."""
 SMOOTH_DEVIATION = (0.2, 0.4)
 NOISE_DEVIATION = (0.1, 0.12)
 """Standard deviations, in log space, of power share and of time over bound."""
-LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
-    {
-        "llm_serving": MappingProxyType(
-            {
-                "log_total_parameters": 0.5,
-                "log_active_parameters": 0.5,
-                "log_weight_bytes": 0.7,
-                "reasoning": 1.0,
-                "code": 1.0,
-                "image": 1.0,
-                "video": 1.0,
-                "log_sequences": 4.0,
-                "log_devices": 2.0,
-                "log_tensor_parallel": 3.0,
-                "log_expert_parallel": 3.0,
-                "log_bandwidth": 2.0,
-            }
-        ),
-        "diffusion": MappingProxyType(
-            {
-                "log_parameters": 0.3,
-                "log_tokens": 1.0,
-                "log_steps": 1.0,
-                "log_batch": 4.0,
-                "log_devices": 2.0,
-                "log_ring_parallel": 4.0,
-                "log_ulysses_parallel": 4.0,
-                "log_bandwidth": 2.0,
-            }
-        ),
-    }
-)
+LENGTH_SCALES: Final[Mapping[str, Mapping[str, float]]] = {
+    "llm_serving": {
+        "log_total_parameters": 0.5,
+        "log_active_parameters": 0.5,
+        "log_weight_bytes": 0.7,
+        "reasoning": 1.0,
+        "code": 1.0,
+        "image": 1.0,
+        "video": 1.0,
+        "log_sequences": 4.0,
+        "log_devices": 2.0,
+        "log_tensor_parallel": 3.0,
+        "log_expert_parallel": 3.0,
+        "log_bandwidth": 2.0,
+    },
+    "diffusion": {
+        "log_parameters": 0.3,
+        "log_tokens": 1.0,
+        "log_steps": 1.0,
+        "log_batch": 4.0,
+        "log_devices": 2.0,
+        "log_ring_parallel": 4.0,
+        "log_ulysses_parallel": 4.0,
+        "log_bandwidth": 2.0,
+    },
+}
 """Length scales of the features, short for the sizes of a model and long for its settings."""
 
 
@@ -137,9 +128,7 @@ class SupportResiduals:
             )
         )
 
-    def _relation(
-        self, points: Matrix, sheets: Sequence[Sheet]
-    ) -> tuple[Column, NDArray[np.bool_], Matrix]:
+    def _relation(self, points: Matrix, sheets: Sequence[Sheet]) -> tuple[Column, Mask, Matrix]:
         """How n rows and the k support runs vary together.
 
         Returns:

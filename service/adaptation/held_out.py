@@ -7,10 +7,11 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
-from forerun.models.prediction import Column, Predictions
+from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.measured_rows import NAMES
 

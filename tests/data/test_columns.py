@@ -1,10 +1,11 @@
 """A table of columns: rows are taken from every column, and tables are joined column by column."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Columns, groups_of
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,16 @@ class Table(Columns):
     matrix: np.ndarray
     names: tuple[str, ...]
     inner: Inner
+    numbers: Mapping[str, np.ndarray]
 
 
-TABLE = Table("kind", np.arange(6).reshape(3, 2), ("a", "b", "c"), Inner(np.arange(3)))
+TABLE = Table(
+    "kind",
+    np.arange(6).reshape(3, 2),
+    ("a", "b", "c"),
+    Inner(np.arange(3)),
+    {"squares": np.arange(3) ** 2},
+)
 
 
 def test_a_mask_and_positions_take_the_same_rows_of_every_column():
@@ -29,6 +37,7 @@ def test_a_mask_and_positions_take_the_same_rows_of_every_column():
         assert found.matrix.tolist() == [[0, 1], [4, 5]]
         assert list(found.names) == ["a", "c"]
         assert found.inner.number.tolist() == [0, 2]
+        assert found.numbers["squares"].tolist() == [0, 4]
 
 
 def test_what_is_no_column_is_kept():
@@ -42,3 +51,8 @@ def test_positions_may_repeat_and_change_the_order():
 def test_tables_are_joined_in_their_order():
     joined = Inner.concatenate([Inner(np.array([2, 1])), Inner(np.array([5]))])
     assert joined.number.tolist() == [2, 1, 5]
+
+
+def test_groups_are_in_order_of_appearance_and_hold_every_row_once():
+    assert list(groups_of("banana").items()) == [("b", [0]), ("a", [1, 3, 5]), ("n", [2, 4])]
+    assert groups_of([]) == {}

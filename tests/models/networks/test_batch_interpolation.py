@@ -47,16 +47,16 @@ def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
 @given(batch=st.integers(1, 4096), filled=st.sampled_from([2**i for i in range(13)]))
 def test_the_ladder_encloses_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
     ladder = batch_ladder(batch, filled)
-    assert ladder.lower & (ladder.lower - 1) == 0
+    assert all(size & (size - 1) == 0 for size in ladder)
+    assert sum(ladder.values()) == pytest.approx(1.0)
     if batch <= filled:
-        assert ladder == (filled, filled, 0.0)
+        assert ladder == {filled: 1.0}
     elif batch & (batch - 1) == 0:
-        assert ladder == (batch, batch, 0.0)
+        assert ladder == {batch: 1.0}
     else:
-        assert ladder.lower < batch < ladder.upper == 2 * ladder.lower
-        assert ladder.lower ** (1 - ladder.weight) * ladder.upper**ladder.weight == pytest.approx(
-            batch
-        )
+        (lower, _), (upper, weight) = ladder.items()
+        assert lower < batch < upper == 2 * lower
+        assert lower ** (1 - weight) * upper**weight == pytest.approx(batch)
 
 
 @given(scale=st.floats(1e-5, 1e4), mode=st.sampled_from(list(PARENTS)))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.models.contract import PredictorContract
+from forerun.models.networks.device_time import DeviceTimes
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
 from forerun.models.operators.booster import OperatorBoost
@@ -71,36 +73,46 @@ class TestNetworkLatency(PredictorContract):
         return [*networks(), Query(Kernel(kernel(4096, 512)), TRAINING_GPUS[0])]
 
 
+class Times(NamedTuple):
+    device: DeviceTimes
+    host: np.ndarray
+    host_deviation: np.ndarray
+
+
+def times_of(predictor: NetworkLatency, queries: Sequence[Query]) -> Times:
+    return Times(predictor.device_time.predict(queries), *predictor.host.seconds(queries))
+
+
 def ms(predictor: NetworkLatency, queries: Sequence[Query]) -> np.ndarray:
     return predictor.predict(queries).values["latency_ms"]
 
 
 def test_the_norm_is_between_the_longer_part_and_the_sum() -> None:
     queries = networks()
-    times = latency()._times(queries)
+    times = times_of(latency(), queries)
     value = ms(latency(), queries) / 1e3
     assert (value >= np.maximum(times.device.seconds, times.host) * (1 - 1e-12)).all()
     assert (value <= (times.device.seconds + times.host) * (1 + 1e-12)).all()
 
 
 def test_equal_parts_take_a_fifth_longer_than_either() -> None:
-    times = latency()._times(networks()[:1])
+    times = times_of(latency(), networks()[:1])
     equal = times._replace(
         device=times.device._replace(seconds=np.array([1.0])), host=np.array([1.0])
     )
-    assert _joined(equal)[0][0] == pytest.approx(2 ** (1 / OVERLAP))
+    assert _joined(*equal)[0][0] == pytest.approx(2 ** (1 / OVERLAP))
     assert 1.15 < 2 ** (1 / OVERLAP) < 1.25
 
 
 def test_intervals_widen_by_the_factor_of_the_part_that_is_longer() -> None:
-    times = latency()._times(networks()[:1])
+    times = times_of(latency(), networks()[:1])
     for place, (device, host) in enumerate(((1.0, 0.01), (0.01, 1.0))):
         one = times._replace(
             device=times.device._replace(seconds=np.array([device])), host=np.array([host])
         )
-        _, low, high = _joined(one)
+        _, low, high = _joined(*one)
         widths = tuple(2.0 if i == place else 9.0 for i in range(2))
-        value, wide_low, wide_high = _joined(one, widths)  # type: ignore[arg-type]
+        value, wide_low, wide_high = _joined(*one, widths)  # type: ignore[arg-type]
         np.testing.assert_allclose(np.log(wide_high / value), 2 * np.log(high / value))
         np.testing.assert_allclose(np.log(wide_low / value), 2 * np.log(low / value))
 
@@ -125,7 +137,7 @@ def test_large_batches_are_the_device_and_batch_one_is_the_host() -> None:
         ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER),
         ask(TRAINING_GPUS[0], 16, 1, 1, EAGER),
     )
-    times = latency()._times([large, small])
+    times = times_of(latency(), [large, small])
     assert times.device.seconds[0] > 10 * times.host[0]
     assert times.host[1] > 3 * times.device.seconds[1]
     assert ms(latency(), [large])[0] == pytest.approx(
@@ -139,7 +151,10 @@ def fitted_ms(query: Query) -> float:
 
 def test_full_precision_in_eager_mode_is_the_mean_of_both_predictors() -> None:
     query = ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER, "fp32")
-    both = [part.predict([query]).values["latency_ms"][0] for part in latency().parts]
+    both = [
+        part.predict([query]).values["latency_ms"][0]
+        for part in latency().device_time.parts.values()
+    ]
     assert ms(latency(), [query])[0] == pytest.approx(np.sqrt(both[0] * both[1]), rel=1e-3)
 
 
@@ -186,7 +201,7 @@ def large(device: object = STRANGER) -> list[Query]:
 
 def test_rows_at_small_batches_move_the_host_and_not_the_device() -> None:
     adapted = latency().adapt(measured(small(), 1.3))
-    before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
+    before, after = (times_of(p, [*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.device.seconds, before.device.seconds)
     assert (after.host > 1.15 * before.host).all()
     assert adapted.host.effects
@@ -197,7 +212,7 @@ def test_rows_at_small_batches_move_the_host_and_not_the_device() -> None:
 
 def test_rows_at_large_batches_move_the_device_and_not_the_host() -> None:
     adapted = latency().adapt(measured(large(), 1.4))
-    before, after = (p._times([*small(), *large()]) for p in (latency(), adapted))
+    before, after = (times_of(p, [*small(), *large()]) for p in (latency(), adapted))
     np.testing.assert_array_equal(after.host, before.host)
     assert not adapted.host.effects
     np.testing.assert_allclose(ms(adapted, large()), 1.4 * ms(latency(), large()), rtol=0.1)
@@ -272,5 +287,5 @@ def test_groups_weigh_alike_whatever_their_rows() -> None:
 
 
 def test_a_smaller_batch_is_less_certain_than_one_that_fills_the_device() -> None:
-    times = latency()._times([ask(STRANGER, 48, 3, batch, EAGER) for batch in (1, 8, 64)])
+    times = times_of(latency(), [ask(STRANGER, 48, 3, batch, EAGER) for batch in (1, 8, 64)])
     assert (np.diff(times.device.high) < 0).all()

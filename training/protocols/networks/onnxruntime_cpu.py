@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.costs import operator_cost
 from forerun.features.tables.onnxruntime_cpu import processor_measurements
-from forerun.models.prediction import Column
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 METRICS = ("latency_ms", "peak_memory_mib")
