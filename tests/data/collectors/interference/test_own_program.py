@@ -48,7 +48,7 @@ def test_runs_alone_and_with_the_load_take_turns_and_make_a_profile(tmp_path):
     profile = colocations(tables["runs"], tables["samples"], profiled=True)[0].profile
     assert profile.program == "busy"
     assert profile.cpu_share is not None
-    assert profile.cpu_share > 0.2
+    assert 0.0 < profile.cpu_share < 1.1, "one thread, however busy the machine is"
     assert profile.cpu_spread is not None
     assert (profile.p_cpu_beside_cache is None) == (len(cpus) < 2)
     assert "cpu.user_share" in profile.alone.metrics
