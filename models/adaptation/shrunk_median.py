@@ -1,14 +1,15 @@
 """A correction for each program, application or suite: its median residual, shrunk towards zero."""
 
 import numpy as np
-from numpy.typing import NDArray
+
+from forerun.data.arrays import Column, Names
 
 PRIOR_ROWS = 3.0
 """Pseudo-observations without an error that shrink a correction towards zero."""
 
 
 def shrunk_medians(
-    residuals: NDArray[np.float64], strata: NDArray[np.str_], prior_rows: float = PRIOR_ROWS
+    residuals: Column, strata: Names, prior_rows: float = PRIOR_ROWS
 ) -> dict[str, float]:
     """Stratum -> median of its m residuals times m / (m + `prior_rows`).
 

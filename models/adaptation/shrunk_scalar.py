@@ -10,12 +10,11 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Names
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 
-Column = NDArray[np.float64]
 PRIOR_ROWS = 3.0
 KNOWN_ROWS = 30.0
 """Pseudo-observations without an error, for a device in the training set."""
@@ -100,9 +99,7 @@ class ShrunkScalars:
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
 
 
-def _scale(
-    own: Sheet, residuals: Column, strata: NDArray[np.str_], pseudo_rows: float
-) -> DeviceScale:
+def _scale(own: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
     """Corrections of one device from its residuals, shrunk by a number of pseudo-observations."""
     level = float(np.median(residuals)) * len(residuals) / (len(residuals) + pseudo_rows)
     classes = {}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Matrix
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -21,8 +21,6 @@ from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import same_sheet, sheet
 from forerun.models.limit import LATENCY, Limit
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 ENOUGH_ROWS = 10
 """Number of rows from which on an adapted device counts as seen."""
 MOST_ROWS = 1000

@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Matrix, Names, Positions
 from forerun.models.gaussian_process.covariances import distances
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Names = NDArray[np.str_]
 
 SAME_POINT = 1e-4
 """Distance of standardised features below which two rows count as equal."""
@@ -33,7 +29,7 @@ class SupportSet:
     errors: Column
     strata: Names
     features: Matrix
-    groups: NDArray[np.intp]
+    groups: Positions
     keys: Names
     comparable: bool = False
 
@@ -80,7 +76,7 @@ class SupportSet:
     def __len__(self) -> int:
         return len(self.errors)
 
-    def take(self, chosen: NDArray[np.intp]) -> Self:
+    def take(self, chosen: Positions) -> Self:
         """The rows at these positions."""
         return type(self)(
             self.errors[chosen],
@@ -98,7 +94,7 @@ class SupportSet:
 
     def relation(
         self, strata: Names, features: Matrix, keys: Sequence[str] | None
-    ) -> tuple[Matrix, NDArray[np.bool_], NDArray[np.bool_]]:
+    ) -> tuple[Matrix, Mask, Mask]:
         """Distances of n queries to the k rows, and whether they match or share a group.
 
         Args:

@@ -6,15 +6,13 @@ from itertools import combinations
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Matrix
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 RIDGE = 1.0
 """Ridge penalty on the exponents of standardised settings, in rows."""
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -39,7 +39,6 @@ from forerun.models.gaussian_process.additive_categorical import (
 )
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")
 OWN = ("device", "part", "submitter", "platform")
 """Keys that carry an adaptation to other rows; the support set of a system says nothing about the
@@ -92,7 +91,7 @@ class BenchmarkHistory(StoredPredictor):
         values = Logarithms.of(measurements, rows)
         fitted = self._fitted(measurements.queries, rows, values)
         residuals: dict[str, list[Column]] = {metric: [] for metric in METRICS}
-        strata: list[NDArray[np.str_]] = []
+        strata: list[Names] = []
         for train, held in _foldings(rows, self.seed):
             queries = [q for q, kept in zip(measurements.queries, train, strict=True) if kept]
             part = fitted._fitted(queries, rows.take(train), values.take(train))
@@ -225,12 +224,12 @@ class Logarithms:
         rates = np.where(np.isfinite(each), each, np.nan) + rows.numbers["work"]
         return cls(rates, np.where(np.isfinite(power), power, np.nan))
 
-    def take(self, rows: NDArray[np.bool_]) -> "Logarithms":
+    def take(self, rows: Mask) -> "Logarithms":
         """The rows where the mask is True."""
         return Logarithms(self.rate[rows], self.power[rows])
 
 
-def _foldings(rows: KeyedRows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+def _foldings(rows: KeyedRows, seed: int) -> list[tuple[Mask, Mask]]:
     """Folds for calibration: late rounds held out, then groups of devices held out.
 
     Predictions for unseen devices need no long history, so their training rows are a sample.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -162,19 +162,19 @@ def history_rows(queries: Sequence[Query]) -> KeyedRows:
     return KeyedRows(keys, np.array(sheets, dtype=np.float64).reshape(-1, 6), numbers)
 
 
-def question_keys(queries: Sequence[Query]) -> NDArray[np.str_]:
+def question_keys(queries: Sequence[Query]) -> Names:
     """Model, scenario and accelerator (as submitted) of each query, joined, shape (n,)."""
     keys = history_rows(queries).keys
     parts = zip(keys["model"], keys["scenario"], keys["part"], strict=True)
     return np.array(["|".join(texts) for texts in parts], dtype=np.str_)
 
 
-def round_years(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
+def round_years(rounds: Column) -> Column:
     """Years since v2.0 of rounds numbered 100 x major + minor, of which there are two a year."""
     return rounds // 100 - 2.0 + rounds % 100 / 2.0
 
 
-def device_counts(queries: Sequence[Query]) -> NDArray[np.float64]:
+def device_counts(queries: Sequence[Query]) -> Column:
     """Number of devices of each query, shape (n,); a slice of a device counts as a fraction."""
     shares = np.array([_number(_settings(q), "share", 1.0) for q in queries])
     counts = np.array([float(q.operation.device_count) for q in queries])
@@ -186,7 +186,7 @@ def is_stream(query: Query) -> bool:
     return _settings(query).get("scenario") in STREAMS
 
 
-def in_streams(rows: KeyedRows) -> NDArray[np.bool_]:
+def in_streams(rows: KeyedRows) -> Mask:
     """Which rows run one query at a time, shape (n,)."""
     return np.isin(rows.keys["scenario"], STREAMS)
 
@@ -200,7 +200,7 @@ def as_offline(rows: KeyedRows) -> KeyedRows:
     return KeyedRows(keys, rows.sheet, {**rows.numbers, "scale": scale})
 
 
-def samples_per_query(queries: Sequence[Query]) -> NDArray[np.float64]:
+def samples_per_query(queries: Sequence[Query]) -> Column:
     """Samples per query, shape (n,): eight in MultiStream, else one."""
     scenarios = [_settings(query).get("scenario") for query in queries]
     return np.array([8.0 if scenario == STREAMS[1] else 1.0 for scenario in scenarios])

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -23,7 +23,6 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
 METRICS = ("latency_cycles", "lut", "ff", "dsp", "bram", "score")
 FLOORS: Mapping[str, float] = dict.fromkeys(METRICS[:-1], 1.0)
 """Metric -> constant added before the logarithm, because a count of zero is a valid measurement."""
@@ -92,7 +91,7 @@ class BenchmarkBoost(StoredPredictor):
         suites = _suites(measurements.queries)
         groups = measurements.groups.get(GROUP, np.arange(len(suites)).astype(np.str_))
 
-        def predict(held: NDArray[np.bool_]) -> list[Column]:
+        def predict(held: Mask) -> list[Column]:
             without, queries = (
                 self._fitted(measurements.take(~held)),
                 measurements.take(held).queries,
@@ -182,7 +181,7 @@ class BenchmarkBoost(StoredPredictor):
         return self.settings[suite].limits(query)
 
 
-def _suites(queries: Sequence[Query]) -> NDArray[np.str_]:
+def _suites(queries: Sequence[Query]) -> Names:
     return np.array([benchmark_of(query).suite for query in queries], dtype=np.str_)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Matrix, Names
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -27,8 +27,6 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 SUITE: Final = "cloudprophet_runs"
 METRIC: Final = "p_wall"
 KEY: Final = "application"
@@ -98,7 +96,7 @@ class NeighbourBoost(StoredPredictor):
         apps, target = _applications(measurements.queries), _log_speeds(measurements)
         experiments = measurements.groups.get(EXPERIMENT, np.arange(len(apps)).astype(np.str_))
 
-        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column]:
+        def predict(held: Mask) -> tuple[Column, Column]:
             without = self._fitted(measurements.take(~held))
             return without._parts(measurements.take(held).queries)
 
@@ -166,7 +164,7 @@ class NeighbourBoost(StoredPredictor):
         return replace(self, offsets={**self.offsets, **shrunk_medians(residuals, apps)})
 
 
-def _applications(queries: Sequence[Query]) -> NDArray[np.str_]:
+def _applications(queries: Sequence[Query]) -> Names:
     settings = (dict(benchmark_of(query).settings) for query in queries)
     return np.array([str(values[KEY]) for values in settings], dtype=np.str_)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
@@ -30,8 +30,6 @@ from forerun.models.colocation.features import (
     FACTS,
     METRICS,
     ColocationRows,
-    Column,
-    Names,
     ProgramEffects,
     colocation_of,
     idle_window,
@@ -247,9 +245,9 @@ class ColocationBase(StoredPredictor, ABC):
         unlike = (metric == "p_cpu") & self._unlike(rows, modes)
         return np.where(unlike, 0.0, middle), np.where(unlike, 0.0, spread), modes
 
-    def _unlike(self, rows: ColocationRows, modes: Names) -> NDArray[np.bool_]:
+    def _unlike(self, rows: ColocationRows, modes: Names) -> Mask:
         """Programs that were not measured and wait far more than any in training, shape (n,)."""
-        unlike: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
+        unlike: Mask = rows.cpu_share < UNLIKE * self.least_cpu_share
         unlike &= modes != "known"
         return unlike
 
@@ -275,7 +273,7 @@ class ColocationBase(StoredPredictor, ABC):
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
 
     def _ends(
-        self, rows: ColocationRows, metric: str, modes: Names, forecast: NDArray[np.bool_]
+        self, rows: ColocationRows, metric: str, modes: Names, forecast: Mask
     ) -> tuple[Column, Column]:
         """Lower and upper end of each interval over the predicted value, shapes (n,)."""
         low, high = np.zeros((2, len(rows)))
@@ -313,7 +311,7 @@ class ColocationBase(StoredPredictor, ABC):
         return slowed
 
 
-def _cases(modes: Names, forecast: NDArray[np.bool_]) -> list[str]:
+def _cases(modes: Names, forecast: Mask) -> list[str]:
     """Second key of `errors` for each row: its mode, or `ahead` for forecasts of known programs."""
     ahead = forecast & (modes == "known")
     return ["ahead" if known else str(mode) for known, mode in zip(ahead, modes, strict=True)]

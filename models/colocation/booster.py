@@ -6,13 +6,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from forerun.data.arrays import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation
 from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
-from forerun.models.colocation.features import METRICS, ColocationRows, Column, colocation_of
+from forerun.models.colocation.features import METRICS, ColocationRows, colocation_of
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask
 from forerun.data.measurements import Measurements
-from forerun.models.colocation.features import METRICS, ColocationRows, Column
+from forerun.models.colocation.features import METRICS, ColocationRows
 from forerun.models.colocation.held_out_runs import (
     FACTORS,
     HELD_OUT,
@@ -123,7 +123,7 @@ def held_out_predictions(
     query_rows = rows if query_rows is None else query_rows
     metrics = METRICS if metric == "p_wall" else [metric]
 
-    def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column] | float:
+    def predict(held: Mask) -> tuple[Column, Column, Column] | float:
         if not np.isfinite(target[~held]).any():
             return np.nan
         part = lighter.without_intervals(rows.take(~held), measured.take(~held), metrics)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Matrix, Names
 from forerun.data.columns import Columns
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
@@ -20,9 +20,6 @@ from forerun.features.host_windows import (
 )
 from forerun.models.conformal import weighted_quantile
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Names = NDArray[np.str_]
 METRICS = ("p_cpu", "p_wall")
 """Relative speed in CPU time and in wall time: the time alone over the time with neighbours."""
 FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
@@ -71,7 +68,7 @@ class ColocationRows(Columns):
         reference: logarithm of `Colocation.reference_ratio`, shape (n,); 0 where unknown.
     """
 
-    programs: NDArray[np.str_]
+    programs: Names
     windows: Sequence[Matrix]
     window_statistics: Matrix
     alone: Matrix
@@ -120,9 +117,9 @@ class ColocationRows(Columns):
         return len(self.programs)
 
     @property
-    def has_window(self) -> NDArray[np.bool_]:
+    def has_window(self) -> Mask:
         """Whether a row's window holds any metric, shape (n,)."""
-        some: NDArray[np.bool_] = np.isfinite(self.window_statistics[:, 0]).sum(axis=1) > 0
+        some: Mask = np.isfinite(self.window_statistics[:, 0]).sum(axis=1) > 0
         return some
 
     @property
@@ -194,7 +191,7 @@ class ProgramEffects:
     shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, programs: NDArray[np.str_], log_p: Column, sensitivity_proxies: Matrix) -> Self:
+    def fit(cls, programs: Names, log_p: Column, sensitivity_proxies: Matrix) -> Self:
         """Effects from n runs; a program with fewer than FEWEST_RUNS has none of its own.
 
         Args:
@@ -223,7 +220,7 @@ class ProgramEffects:
         return cls(effects, common, shares)
 
     def estimate(
-        self, programs: NDArray[np.str_], sensitivity_proxies: Matrix
+        self, programs: Names, sensitivity_proxies: Matrix
     ) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
 

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Matrix, Names, Positions
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, PINNED, level, window_of, window_values
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 PAIR = "victim:"
 """Prefix in the names of neighbours that are programs with profiles of their own."""
 OWN = ("task.", *PINNED)
@@ -93,8 +91,8 @@ class Mixing:
 
 
 def pairs_of(
-    runs: Sequence[Colocation], neighbours: NDArray[np.str_]
-) -> tuple[NDArray[np.intp], list[ProgramProfile]]:
+    runs: Sequence[Colocation], neighbours: Names
+) -> tuple[Positions, list[ProgramProfile]]:
     """Positions of runs whose neighbour is a program with a profile, and those profiles."""
     profiles = {run.profile.program: run.profile for run in runs}
     pairs = [
@@ -130,11 +128,11 @@ def granted(demands: Sequence[float], cpus: float) -> Column:
 
 def put_together(
     runs: Sequence[Colocation],
-    neighbours: NDArray[np.str_],
+    neighbours: Names,
     cpus: Column,
     idle: HostWindow,
     mixing: Mixing,
-) -> tuple[NDArray[np.intp], list[Colocation]]:
+) -> tuple[Positions, list[Colocation]]:
     """Runs next to programs with profiles, with a forecast in place of the measured window.
 
     Args:
@@ -163,8 +161,8 @@ def demand(profile: ProgramProfile) -> float:
 
 
 def forecast_queries(
-    queries: Sequence[Query], neighbours: NDArray[np.str_], cpus: Column, idle: HostWindow
-) -> tuple[NDArray[np.intp], list[Query]]:
+    queries: Sequence[Query], neighbours: Names, cpus: Column, idle: HostWindow
+) -> tuple[Positions, list[Query]]:
     """Queries with a forecast window wherever the neighbour is a program with a profile.
 
     The mixing weights for each neighbour are fitted on runs next to all other neighbours.
@@ -189,7 +187,7 @@ def forecast_queries(
     return rows, forecasts
 
 
-def mixing_of(runs: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow) -> Mixing:
+def mixing_of(runs: Sequence[Colocation], neighbours: Names, idle: HostWindow) -> Mixing:
     """Mixing weights fitted on the runs next to programs with profiles.
 
     Args:

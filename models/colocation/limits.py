@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Mask, Names
 from forerun.data.query import Query
 from forerun.features.host_windows import NAMES, PINNED, natural
 from forerun.models.colocation.features import (
     SENSITIVITY_PROXIES,
     ColocationRows,
-    Names,
     colocation_of,
 )
 from forerun.models.colocation.host_forecast import OWN
@@ -39,7 +38,7 @@ def limits_of(
     modes: Names,
     training_metrics: Sequence[str],
     ranges: FeatureRange | None,
-    unlike: NDArray[np.bool_],
+    unlike: Mask,
 ) -> list[tuple[Limit, ...]]:
     """The limits of each prediction; none for one without limits.
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Matrix
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.dual_branch_network import (
     OUTPUTS,
@@ -16,14 +16,13 @@ from forerun.models.colocation.dual_branch_network import (
     export,
     train,
 )
-from forerun.models.colocation.features import FACTS, ColocationRows, Column
+from forerun.models.colocation.features import FACTS, ColocationRows
 from forerun.models.estimator import SETTING
 from forerun.models.neural import onnx_session, seeded_torch
 
 if TYPE_CHECKING:
     from torch import nn
 
-Matrix = NDArray[np.float64]
 FARTHEST = 4.0
 """Standard deviations from the mean to which inputs are clipped."""
 

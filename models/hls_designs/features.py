@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Matrix, Positions
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import (
@@ -15,8 +15,6 @@ from forerun.features.hls.directives import (
     design_row,
 )
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 METRICS = ("latency_cycles", "util_dsp", "util_bram", "util_lut", "util_ff")
 FLOORS: Mapping[str, float] = {
     "latency_cycles": 0.0,
@@ -103,7 +101,7 @@ def from_logarithm(metric: str, log_value: Column) -> Column:
     return np.asarray(np.maximum(2.0 ** np.minimum(log_value, 60.0) - FLOORS[metric], 0.0))
 
 
-def deviations_within(matrix: Matrix, program: NDArray[np.intp]) -> tuple[float, ...]:
+def deviations_within(matrix: Matrix, program: Positions) -> tuple[float, ...]:
     """Median over programs of each column's standard deviation within a program.
 
     Args:

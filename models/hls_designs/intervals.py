@@ -4,15 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.conformal import held_out_folds, weighted_quantile
 from forerun.models.hls_designs.booster import ADAPTED, COVERAGE, SHOTS, DesignBoost
 from forerun.models.hls_designs.features import METRICS, feature_matrix, log_over_bound
 
-Column = NDArray[np.float64]
 Widths = Mapping[str, Mapping[str, float]]
 FOLDS = 4
 """Folds of held-out programs."""

@@ -5,17 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from forerun.data.arrays import Column
 from forerun.data.device import Device
 from forerun.data.program import ProgramGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Design
 from forerun.models.hls_designs.features import design_of
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

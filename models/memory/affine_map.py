@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column
 from forerun.features.memory.plan import MemoryPlan
 
-Column = NDArray[np.float64]
 ROUNDS = 40
 """Iterations of reweighted least squares."""
 LEAST_RESIDUAL = 1e-3

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Names
 from forerun.data.query import Query
 from forerun.features.memory.plan import TRAITS, MemoryPlan, with_optimizer_slots
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.domain import MemoryDomain, kind_of
 
-Column = NDArray[np.float64]
 FEATURE_NAMES = (*TRAITS, "log_reserved", "log_live")
 BAGS = 2
 PARAMETERS: Mapping[str, Any] = {
@@ -132,7 +131,7 @@ def _usual(plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
     ]
 
 
-def _kinds(plans: Sequence[MemoryPlan]) -> NDArray[np.str_]:
+def _kinds(plans: Sequence[MemoryPlan]) -> Names:
     return np.array([kind_of(plan) for plan in plans], dtype=np.str_)
 
 

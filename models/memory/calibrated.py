@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -33,7 +32,6 @@ from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, st
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 
-Column = NDArray[np.float64]
 CONTEXT = "; what the device takes outside the allocator is an engineering range"
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Matrix
 from forerun.data.query import Query
 from forerun.data.workload import TrainingSetup
 from forerun.features.graphs.dropout import says_of_dropout
@@ -21,7 +21,6 @@ from forerun.features.memory.plan import MemoryPlan
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import PEAK_MEMORY, Limit
 
-Matrix = NDArray[np.float64]
 BEYOND = 1.1
 """Largest size in the domain, relative to the largest measured run: runs out of memory, which are
 larger than the largest measured one, are thus in the domain as well."""
@@ -82,9 +81,7 @@ class MemoryDomain:
             tuple(sorted(precisions)),
         )
 
-    def why_outside(
-        self, query: Query, plan: MemoryPlan, features: NDArray[np.float64]
-    ) -> str | None:
+    def why_outside(self, query: Query, plan: MemoryPlan, features: Column) -> str | None:
         """Why a training query is outside the domain, for a limit; None if it is inside.
 
         Args:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -32,7 +32,6 @@ from forerun.models.memory.boosters import FittedPeaks, booster_features
 from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
 AT_LEAST = "peak_memory_above_mib"
 """Column of `Measurements.values`: lower bound of the peak of a run out of memory, MiB."""
@@ -127,7 +126,7 @@ class Memory(StoredPredictor):
         known = np.flatnonzero(~np.isnan(measured))
         families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
 
-        def predict_held_out(held: NDArray[np.bool_]) -> Column:
+        def predict_held_out(held: Mask) -> Column:
             held_families = np.isin(families, families[known[held]])
             training = np.flatnonzero(~held_families).tolist()
             fitted = FittedPeaks.of(

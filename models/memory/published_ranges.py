@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, TrainingSetup
@@ -22,8 +22,6 @@ from forerun.features.memory.plan import MemoryPlan
 from forerun.models.conformal import conformal_quantile
 from forerun.models.memory.domain import BEYOND, MEASURED_OPTIMIZERS, concerning, kind_of
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 COVERAGE: Final = 0.9
 SEVERAL: Final = "several"
 FEWEST_GROUPS: Final = 4
@@ -180,8 +178,8 @@ def _measured(residuals: Mapping[str, Column], rows: Mask) -> tuple[str, ...]:
 def _kinds(
     queries: Sequence[Query],
     plans: Sequence[MemoryPlan],
-    strata: NDArray[np.str_],
-    families: NDArray[np.str_],
+    strata: Names,
+    families: Names,
     known: Mask,
 ) -> dict[str, SeenKind]:
     """`stratum/kind` -> calibration rows of that kind."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -15,9 +15,6 @@ from forerun.models.conformal import held_out_folds
 from forerun.models.power.intervals import HeldOut
 from forerun.models.power.law import Demand, PowerLaw, unlimited_w
 from forerun.models.power.runs import PowerRuns
-
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 SHOTS, DRAWS = 20, 5
 """Size of the support set of a held-out chip, and number of random support sets."""
@@ -35,9 +32,7 @@ def held_out_chips(runs: PowerRuns, watts: Column) -> Iterator[HeldOut]:
         yield _held_out(runs, watts, held, "unseen")
 
 
-def held_out_jobs(
-    runs: PowerRuns, watts: Column, groups: NDArray[np.str_], seed: int
-) -> Iterator[HeldOut]:
+def held_out_jobs(runs: PowerRuns, watts: Column, groups: Names, seed: int) -> Iterator[HeldOut]:
     """Folds of networks and operators, with a law fitted to the other folds on all chips.
 
     Args:
@@ -94,7 +89,7 @@ def kind_of(query: Query) -> str:
     return workload.graph.operators[0].kind if len(workload.graph) == 1 else "network"
 
 
-def _chips(runs: PowerRuns) -> NDArray[np.str_]:
+def _chips(runs: PowerRuns) -> Names:
     return np.array([str(key) for key in runs.silicon])
 
 

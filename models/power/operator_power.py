@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
@@ -49,9 +49,6 @@ from forerun.models.power.operator_booster import (
 from forerun.models.power.runs import PowerRuns
 from forerun.models.power.training_domain import MeasuredRuns, is_network, phase_of
 from forerun.models.prediction import Predictions
-
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

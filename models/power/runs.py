@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask
 from forerun.data.columns import Columns
 from forerun.data.device import Device
 from forerun.data.query import Query
@@ -14,8 +14,6 @@ from forerun.features.power.gpu_load import GpuLoad, gpu_load, saturating_load
 from forerun.features.power.kernel_activity import EFFICIENCY
 from forerun.models.domain.feature_range import Sheet
 from forerun.models.networks.host_time import HostTime
-
-Column = NDArray[np.float64]
 
 KERNEL_HOST_S = 30e-6
 """Host time of one call in a loop, seconds. In torch_op_energy, calls on tiny tensors take 28 to 45
@@ -38,7 +36,7 @@ class PowerRuns(Columns):
 
     load: GpuLoad
     host_s: Column
-    single: NDArray[np.bool_]
+    single: Mask
     silicon: Sequence[Sheet]
 
     def __len__(self) -> int:
@@ -103,7 +101,7 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
     return seconds
 
 
-def _merged(first: GpuLoad, second: GpuLoad, is_second: NDArray[np.bool_]) -> GpuLoad:
+def _merged(first: GpuLoad, second: GpuLoad, is_second: Mask) -> GpuLoad:
     """Loads of n runs, those where the mask is True from `second` and the others from `first`."""
     columns = {}
     for attribute in fields(GpuLoad):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -39,8 +39,6 @@ from forerun.models.power.training_jobs_law import (
 )
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 METRICS: Final = (TIME, POWER)
 TRAINED_OFFSET_SHARE: Final = 0.3
 """Standard deviation of the offsets of a device in the training set, as a share of the prior's:

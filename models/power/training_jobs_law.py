@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.arrays import Column, Positions
 from forerun.data.columns import Columns
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.power.limit_physics import clock, stretched
 
-Column = NDArray[np.float64]
 SUITE: Final = "zeus_powercap"
 
 LAW: Final = ("static", "linear", "sharpness", "fixed")
@@ -67,7 +66,7 @@ class JobRows(Columns):
         log_speed: (n,) as `log_speed` computes it from the device's spec sheet.
     """
 
-    job: NDArray[np.intp]
+    job: Positions
     log_batch: Column
     limit_w: Column
     tdp_w: Column

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.arrays import Column
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARGETS, Contention
 from forerun.data.device import Device, DeviceCatalog
@@ -18,7 +19,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.tables.contention import colocations, runs_with_one_load
 from forerun.models.colocation.booster import ProgramMean
-from forerun.models.colocation.features import Column, colocation_of, idle_window
+from forerun.models.colocation.features import colocation_of, idle_window
 from forerun.models.colocation.held_out_runs import PROFILE_RUN
 from forerun.models.colocation.host_forecast import mixing_of, put_together
 from forerun.training.protocols.colocation.contention_rules import rules

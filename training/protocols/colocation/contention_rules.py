@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from forerun.data.arrays import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.colocation.features import Column, colocation_of
+from forerun.models.colocation.features import colocation_of
 from forerun.models.colocation.host_forecast import demand
 
 NEIGHBOUR: Final = "neighbour"
