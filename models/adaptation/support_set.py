@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from forerun.data.arrays import Column, Mask, Matrix, Names, Positions
+from forerun.data.columns import Columns
 from forerun.models.gaussian_process.covariances import distances
 
 SAME_POINT = 1e-4
@@ -14,7 +15,7 @@ SAME_POINT = 1e-4
 
 
 @dataclass(frozen=True)
-class SupportSet:
+class SupportSet(Columns):
     """Log errors of k measured rows, with their strata, features and groups.
 
     Attributes:
@@ -75,17 +76,6 @@ class SupportSet:
 
     def __len__(self) -> int:
         return len(self.errors)
-
-    def take(self, chosen: Positions) -> Self:
-        """The rows at these positions."""
-        return type(self)(
-            self.errors[chosen],
-            self.strata[chosen],
-            self.features[chosen],
-            self.groups[chosen],
-            self.keys[chosen],
-            self.comparable,
-        )
 
     @property
     def named(self) -> bool:

@@ -13,7 +13,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names
+from forerun.data.arrays import Column, Mask, Names, finite_log
+from forerun.data.columns import Columns
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -93,7 +94,7 @@ class BenchmarkHistory(StoredPredictor):
         residuals: dict[str, list[Column]] = {metric: [] for metric in METRICS}
         strata: list[Names] = []
         for train, held in _foldings(rows, self.seed):
-            queries = [q for q, kept in zip(measurements.queries, train, strict=True) if kept]
+            queries = measurements.take(train).queries
             part = fitted._fitted(queries, rows.take(train), values.take(train))
             held_rows = rows.take(held)
             strata.append(part.seen.strata(held_rows))
@@ -198,7 +199,7 @@ class BenchmarkHistory(StoredPredictor):
 
 
 @dataclass(frozen=True)
-class Logarithms:
+class Logarithms(Columns):
     """Logarithms of the measured values of n rows; NaN where nothing was measured.
 
     Attributes:
@@ -214,19 +215,13 @@ class Logarithms:
     @classmethod
     def of(cls, measurements: Measurements, rows: KeyedRows) -> Self:
         """Logarithms from the metrics that each row has."""
-        nothing = np.full(len(measurements), np.nan)
-        rate, latency, watts, energy = (measurements.values.get(m, nothing) for m in METRICS)
+        rate, latency, watts, energy = (measurements.column(metric) for metric in METRICS)
         count = device_counts(measurements.queries)
         with np.errstate(invalid="ignore", divide="ignore"):
-            each = np.log(np.where(np.isnan(rate), 1e3 / latency, rate / count))
+            each = np.where(np.isnan(rate), 1e3 / latency, rate / count)
             implied = energy * samples_per_query(measurements.queries) / (latency / 1e3)
-            power = np.log(np.where(np.isnan(watts), implied, watts) / count)
-        rates = np.where(np.isfinite(each), each, np.nan) + rows.numbers["work"]
-        return cls(rates, np.where(np.isfinite(power), power, np.nan))
-
-    def take(self, rows: Mask) -> "Logarithms":
-        """The rows where the mask is True."""
-        return Logarithms(self.rate[rows], self.power[rows])
+            power = np.where(np.isnan(watts), implied, watts) / count
+        return cls(finite_log(each) + rows.numbers["work"], finite_log(power))
 
 
 def _foldings(rows: KeyedRows, seed: int) -> list[tuple[Mask, Mask]]:

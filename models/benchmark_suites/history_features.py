@@ -8,7 +8,6 @@ import numpy as np
 from forerun.data.arrays import Column, Mask, Names
 from forerun.data.device import Device
 from forerun.data.query import Query
-from forerun.data.workload import Benchmark
 from forerun.models.domain.feature_range import sheet
 from forerun.models.gaussian_process.additive_categorical import KeyedRows, Term
 
@@ -138,7 +137,7 @@ WALL_POWER: Final = (
 
 def history_rows(queries: Sequence[Query]) -> KeyedRows:
     """Keys and numbers of n benchmarks; a key that a query lacks is empty and equals no other."""
-    settings = [_settings(query) for query in queries]
+    settings = [query.benchmark.by_name for query in queries]
     keys = {
         name: np.array([str(s.get(name, "")) for s in settings], dtype=np.str_) for name in KEYS
     }
@@ -176,14 +175,14 @@ def round_years(rounds: Column) -> Column:
 
 def device_counts(queries: Sequence[Query]) -> Column:
     """Number of devices of each query, shape (n,); a slice of a device counts as a fraction."""
-    shares = np.array([_number(_settings(q), "share", 1.0) for q in queries])
+    shares = np.array([_number(q.benchmark.by_name, "share", 1.0) for q in queries])
     counts = np.array([float(q.operation.device_count) for q in queries])
     return np.asarray(counts * shares, dtype=np.float64)
 
 
 def is_stream(query: Query) -> bool:
     """Whether the benchmark runs one query at a time, so that latency is measured."""
-    return _settings(query).get("scenario") in STREAMS
+    return query.benchmark.by_name.get("scenario") in STREAMS
 
 
 def in_streams(rows: KeyedRows) -> Mask:
@@ -202,7 +201,7 @@ def as_offline(rows: KeyedRows) -> KeyedRows:
 
 def samples_per_query(queries: Sequence[Query]) -> Column:
     """Samples per query, shape (n,): eight in MultiStream, else one."""
-    scenarios = [_settings(query).get("scenario") for query in queries]
+    scenarios = [query.benchmark.by_name.get("scenario") for query in queries]
     return np.array([8.0 if scenario == STREAMS[1] else 1.0 for scenario in scenarios])
 
 
@@ -214,11 +213,6 @@ def base_model(model: str) -> str:
 def device_key(device: Device) -> str:
     """Identity of a device: the figures of its spec sheet, or its name if it has no sheet."""
     return str(sheet(device)) if device.has_sheet else device.name
-
-
-def _settings(query: Query) -> dict[str, float | str]:
-    assert isinstance(query.workload, Benchmark)
-    return dict(query.workload.settings)
 
 
 def _number(settings: dict[str, float | str], name: str, default: float) -> float:

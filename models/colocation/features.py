@@ -6,10 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Matrix, Names
+from forerun.data.arrays import Column, Mask, Matrix, Names, rows_by
 from forerun.data.columns import Columns
 from forerun.data.query import Query
-from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import (
     HOST_METRICS,
     NAMES,
@@ -45,12 +45,6 @@ _LEAST_MIB = 0.03
 """Lower limit of a working set before the logarithm."""
 
 
-def colocation_of(query: Query) -> Colocation:
-    """The workload of a query, which must be a co-location."""
-    assert isinstance(query.workload, Colocation)
-    return query.workload
-
-
 @dataclass(frozen=True)
 class ColocationRows(Columns):
     """n co-located programs, of m = len(NAMES) host metrics each.
@@ -66,6 +60,7 @@ class ColocationRows(Columns):
             shape (n,); NaN where not measured.
         granted: as in `Colocation`, shape (n,); NaN where unknown.
         reference: logarithm of `Colocation.reference_ratio`, shape (n,); 0 where unknown.
+        estimated: whether the window is a forecast, as in `Colocation`, shape (n,).
     """
 
     programs: Names
@@ -76,6 +71,7 @@ class ColocationRows(Columns):
     log_p_with_load: Column
     granted: Column
     reference: Column
+    estimated: Mask
 
     @classmethod
     def from_queries(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
@@ -86,31 +82,35 @@ class ColocationRows(Columns):
             idle: metrics of an idle host, in place of those that were not read while a program ran
                 alone.
         """
-        colocations = [colocation_of(query) for query in queries]
+        colocations = [query.colocation for query in queries]
         profiles = [colocation.profile for colocation in colocations]
         windows = [window_values(colocation.window) for colocation in colocations]
         window_statistics = np.full((len(windows), len(STATISTICS), len(NAMES)), np.nan)
-        lengths = np.array([len(window) for window in windows], dtype=np.intp)
-        for length in np.unique(lengths[lengths > 0]):
-            rows = np.flatnonzero(lengths == length)
-            window_statistics[rows] = statistics(np.stack([windows[row] for row in rows]))
+        for length, rows in rows_by(map(len, windows)).items():
+            if length:
+                window_statistics[rows] = statistics(np.stack([windows[row] for row in rows]))
         known: dict[int, Matrix] = {}
         usual = level(idle or HostWindow())
         for profile in profiles:
             if id(profile) not in known:
                 alone = level(profile.alone)
                 known[id(profile)] = np.where(np.isnan(alone), usual, alone)
-        granted = [np.nan if c.granted is None else c.granted for c in colocations]
-        ratios = [1.0 if c.reference_ratio is None else c.reference_ratio for c in colocations]
+        measured = [
+            (p.working_set_mib, p.cpu_share, p.cpu_spread, p.p_cpu_beside_cache) for p in profiles
+        ]
+        size, share, spread, with_load = _columns(measured, 4)
+        size, spread = np.maximum(size, _LEAST_MIB), np.maximum(spread, LEAST_SPREAD)
+        granted, ratio = _columns([(c.granted, c.reference_ratio) for c in colocations], 2)
         return cls(
             np.array([profile.program for profile in profiles], dtype=np.str_),
             windows,
             window_statistics,
             np.array([known[id(profile)] for profile in profiles]).reshape(-1, len(NAMES)),
-            np.array([_facts(profile) for profile in profiles]).reshape(-1, len(FACTS)),
-            np.array([_log_p_with_load(profile) for profile in profiles]),
-            np.array(granted),
-            np.log(ratios),
+            np.column_stack([np.log(size), share, np.log(spread)]),
+            np.log(with_load),
+            granted,
+            np.log(np.where(np.isnan(ratio), 1.0, ratio)),
+            np.array([c.estimated for c in colocations], dtype=np.bool_),
         )
 
     def __len__(self) -> int:
@@ -283,18 +283,9 @@ def _median(window: HostWindow, name: str) -> float:
     return float(np.median(values)) if values else float("nan")
 
 
-def _facts(profile: ProgramProfile) -> tuple[float, ...]:
-    size, share, spread = profile.working_set_mib, profile.cpu_share, profile.cpu_spread
-    return (
-        float("nan") if size is None else float(np.log(max(size, _LEAST_MIB))),
-        float("nan") if share is None else share,
-        float("nan") if spread is None else float(np.log(max(spread, LEAST_SPREAD))),
-    )
-
-
-def _log_p_with_load(profile: ProgramProfile) -> float:
-    p_cpu = profile.p_cpu_beside_cache
-    return float("nan") if p_cpu is None else float(np.log(p_cpu))
+def _columns(rows: Sequence[tuple[float | None, ...]], count: int) -> Matrix:
+    """The columns of n rows, shape (count, n); NaN in place of None."""
+    return np.array(rows, dtype=np.float64).reshape(-1, count).T
 
 
 def _shares(

@@ -30,14 +30,6 @@ FEWEST_HELD_OUT = 15
 """A program with fewer held-out runs keeps a shrinkage factor of 1."""
 
 
-def log_relative_speed(measured: Measurements, metric: str) -> Column:
-    """Logarithm of a metric, shape (n,); NaN where it was not measured."""
-    values = measured.values.get(metric, np.full(len(measured), np.nan))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(values)
-    return np.where(np.isfinite(logs), logs, np.nan)
-
-
 def fit_shrinkage(
     programs: Names,
     target: Column,
@@ -72,11 +64,6 @@ def fit_shrinkage(
     return shrinkage
 
 
-def groups_of(measured: Measurements, key: str) -> Names:
-    """Values of a grouping key, shape (n,); without that key every row is a group of its own."""
-    return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
-
-
 def uninformative_runs(rows: ColocationRows, measured: Measurements, mode: Mode) -> Mask:
     """Runs that the calibration of a mode leaves out, because the inputs were computed from them.
 
@@ -88,7 +75,7 @@ def uninformative_runs(rows: ColocationRows, measured: Measurements, mode: Mode)
     """
     if mode == "known":
         return np.zeros(len(rows), dtype=np.bool_)
-    runs: Mask = groups_of(measured, "neighbour") == ISOLATED
+    runs: Mask = measured.group("neighbour") == ISOLATED
     if mode == "profiled":
-        runs |= (groups_of(measured, "profile") == PROFILE_RUN) | np.isnan(rows.log_p_with_load)
+        runs |= (measured.group("profile") == PROFILE_RUN) | np.isnan(rows.log_p_with_load)
     return runs

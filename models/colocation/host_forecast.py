@@ -176,7 +176,7 @@ def forecast_queries(
     Returns:
         Positions of the changed queries in rising order, and all n queries.
     """
-    runs = [_colocation(query) for query in queries]
+    runs = [query.colocation for query in queries]
     forecasts = list(queries)
     for name in np.unique(neighbours):
         mixing = mixing_of(runs, np.where(neighbours == name, "", neighbours), idle)
@@ -202,11 +202,6 @@ def mixing_of(runs: Sequence[Colocation], neighbours: Names, idle: HostWindow) -
     change = [level(runs[rows[i]].window) - level(runs[rows[i]].profile.alone) for i in measured]
     added = [level(profiles[i].alone) - _without(profiles[i], level(idle)) for i in measured]
     return Mixing.fit(np.array(change), np.array(added))
-
-
-def _colocation(query: Query) -> Colocation:
-    assert isinstance(query.workload, Colocation)
-    return query.workload
 
 
 def _without(program: ProgramProfile, idle: Column) -> Column:

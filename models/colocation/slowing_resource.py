@@ -7,7 +7,6 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import RESOURCES, Resource, level, metrics_of, window_of
 from forerun.models.colocation.base import ColocationBase
-from forerun.models.colocation.features import colocation_of
 
 WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
 """Resources that a program can wait for without using CPU time."""
@@ -33,7 +32,7 @@ def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[R
     sources: list[tuple[int, Resource]] = []
     for row, query in enumerate(queries):
         for resource in RESOURCES:
-            relieved = _relieved(colocation_of(query), resource, predictor.idle)
+            relieved = _relieved(query.colocation, resource, predictor.idle)
             if relieved is not None:
                 counterfactuals.append(replace(query, workload=relieved))
                 sources.append((row, resource))

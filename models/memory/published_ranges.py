@@ -86,7 +86,7 @@ class PublishedRanges:
         """
         absolute = _first_known(residuals, len(measurements))
         known = ~np.isnan(absolute)
-        parts = measurements.groups.get("part", np.arange(len(absolute)).astype(np.str_))
+        parts = measurements.group("part")
         sources = measurements.groups.get("source", parts)
         families = measurements.groups.get("family", parts)
         strata = np.array([stratum_of(query) for query in measurements.queries], dtype=np.str_)

@@ -1,11 +1,11 @@
 """Held-out groups for the calibration of the power law: chips, jobs, and chips with few rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names
+from forerun.data.arrays import Column, Mask
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -14,35 +14,27 @@ from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.conformal import held_out_folds
 from forerun.models.power.intervals import HeldOut
 from forerun.models.power.law import Demand, PowerLaw, unlimited_w
-from forerun.models.power.runs import PowerRuns
+from forerun.models.power.runs import PowerRuns, are_kernels
 
 SHOTS, DRAWS = 20, 5
 """Size of the support set of a held-out chip, and number of random support sets."""
 JOB_FOLDS: Final = 5
 
 
-def held_out_chips(runs: PowerRuns, watts: Column) -> Iterator[HeldOut]:
-    """Each chip in turn, with a law fitted to the other chips.
+def held_out_runs(
+    runs: PowerRuns, watts: Column, folds: Iterable[Mask], known: str
+) -> Iterator[HeldOut]:
+    """Groups of runs in turn, with a law fitted to all other runs.
 
     Args:
         runs: n training runs.
         watts: (n,) measured average power, W.
+        folds: masks (n,) of the groups.
+        known: how well that law knows the devices of a group, a key of `DEVIATIONS`.
     """
-    for held in held_out_folds(_chips(runs)):
-        yield _held_out(runs, watts, held, "unseen")
-
-
-def held_out_jobs(runs: PowerRuns, watts: Column, groups: Names, seed: int) -> Iterator[HeldOut]:
-    """Folds of networks and operators, with a law fitted to the other folds on all chips.
-
-    Args:
-        runs: n training runs.
-        watts: (n,) measured average power, W.
-        groups: job, or operator with its shape, of each run; each group is whole in one fold.
-        seed: assigns groups to folds.
-    """
-    for held in held_out_folds(groups, JOB_FOLDS, seed):
-        yield _held_out(runs, watts, held, "seen")
+    for held in folds:
+        law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+        yield HeldOut(own, law.demand(own), watts[held], known)
 
 
 def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
@@ -55,8 +47,8 @@ def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[He
     """
     random = np.random.default_rng(seed)
     watts = rows.values["power_w"]
-    kernels = np.array([isinstance(q.workload, Kernel) for q in rows.queries], dtype=np.bool_)
-    for chip in held_out_folds(_chips(runs)):
+    kernels = are_kernels(rows.queries)
+    for chip in held_out_folds(runs.chips):
         own = kernels & chip
         if own.sum() <= SHOTS:
             continue
@@ -87,15 +79,6 @@ def kind_of(query: Query) -> str:
         return workload.operator.kind
     assert isinstance(workload, Network)
     return workload.graph.operators[0].kind if len(workload.graph) == 1 else "network"
-
-
-def _chips(runs: PowerRuns) -> Names:
-    return np.array([str(key) for key in runs.silicon])
-
-
-def _held_out(runs: PowerRuns, watts: Column, held: Mask, known: str) -> HeldOut:
-    law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-    return HeldOut(own, law.demand(own), watts[held], known)
 
 
 def _adapted(

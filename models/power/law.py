@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Positions
+from forerun.data.arrays import Column, Matrix, Positions
 from forerun.features.power.kernel_activity import ACTIVITIES
 from forerun.models.domain.feature_range import Sheet, same_sheet
 from forerun.models.power.runs import PowerRuns
@@ -135,8 +135,7 @@ class PowerLaw:
         from scipy.optimize import least_squares
 
         keys, chip = _chips(runs.silicon)
-        means = np.array([term.mean for term in TERMS.values()])
-        deviations = np.array([term.deviation for term in TERMS.values()])
+        means, deviations = np.array(list(TERMS.values())).T
         between = np.array(list(EFFECTS.values()))
         scale = np.sqrt(_weights(runs, chip)) / np.where(
             runs.single, SPREAD["operator"], SPREAD["network"]
@@ -158,10 +157,6 @@ class PowerLaw:
             SiliconEffect(key, *map(float, row)) for key, row in zip(keys, offsets, strict=True)
         )
         return type(self)(tuple(map(float, solution[:terms])), tuple(effects))
-
-    def knows(self, silicon: Sheet) -> bool:
-        """Whether the chip is in the training set."""
-        return self._effect(silicon) is not None
 
     def demand(self, runs: PowerRuns) -> Demand:
         """Demand of n runs, with the effects of chips in the training set."""

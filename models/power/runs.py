@@ -1,11 +1,11 @@
 """Inputs of the power law for n runs: the load of the GPU and the time of the host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask
+from forerun.data.arrays import Column, Mask, Names
 from forerun.data.columns import Columns
 from forerun.data.device import Device
 from forerun.data.query import Query
@@ -42,6 +42,11 @@ class PowerRuns(Columns):
     def __len__(self) -> int:
         return len(self.host_s)
 
+    @property
+    def chips(self) -> Names:
+        """A label for the chip of each run, shape (n,)."""
+        return np.array([str(key) for key in self.silicon], dtype=np.str_)
+
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "PowerRuns":
         """Inputs of operators, networks, and diffusion models that generate a batch.
@@ -51,18 +56,24 @@ class PowerRuns(Columns):
             ValueError: a device has no design power.
         """
         diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
-        others = [q for q, is_diffusion in zip(queries, diffusion, strict=True) if not is_diffusion]
         devices = [q.device for q in queries]
-        if others:
-            load = gpu_load(others)
-            if diffusion.any():
-                busy = [d for d, saturates in zip(devices, diffusion, strict=True) if saturates]
-                load = _merged(load, saturating_load(busy, *DIFFUSION_SHARES), diffusion)
-        else:
-            load = saturating_load(devices, *DIFFUSION_SHARES)
+        loads = []
+        if not diffusion.all():
+            loads = [gpu_load([queries[row] for row in np.flatnonzero(~diffusion).tolist()])]
+        if diffusion.any() or not loads:
+            busy = [devices[row] for row in np.flatnonzero(diffusion).tolist()]
+            loads.append(saturating_load(busy, *DIFFUSION_SHARES))
+        # The loads of diffusion models come last: `place` is where each run is among them.
+        place = np.argsort(np.argsort(diffusion, kind="stable"))
+        load = GpuLoad.concatenate(loads).take(place)
         single = np.array([_is_single(q) for q in queries], dtype=np.bool_)
         chips = {device: silicon(device) for device in set(devices)}
         return cls(load, _host_seconds(queries), single, [chips[device] for device in devices])
+
+
+def are_kernels(queries: Sequence[Query]) -> Mask:
+    """Which of n queries are about single operators, shape (n,)."""
+    return np.array([isinstance(q.workload, Kernel) for q in queries], dtype=np.bool_)
 
 
 def _is_single(query: Query) -> bool:
@@ -95,19 +106,5 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
     networks = [row for row, q in enumerate(queries) if isinstance(q.workload, Network)]
     if networks:
         seconds[networks] = HostTime().seconds([queries[row] for row in networks])[0]
-    for row, query in enumerate(queries):
-        if isinstance(query.workload, Kernel):
-            seconds[row] = KERNEL_HOST_S
+    seconds[are_kernels(queries)] = KERNEL_HOST_S
     return seconds
-
-
-def _merged(first: GpuLoad, second: GpuLoad, is_second: Mask) -> GpuLoad:
-    """Loads of n runs, those where the mask is True from `second` and the others from `first`."""
-    columns = {}
-    for attribute in fields(GpuLoad):
-        values = getattr(first, attribute.name)
-        column = np.empty((len(is_second), *values.shape[1:]))
-        column[~is_second] = values
-        column[is_second] = getattr(second, attribute.name)
-        columns[attribute.name] = column
-    return GpuLoad(**columns)

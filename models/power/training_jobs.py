@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask
+from forerun.data.arrays import Column, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -187,20 +187,18 @@ class PowerCap(StoredPredictor):
 
     def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
         """Spec sheet -> rows of known jobs on that device, in the order of the sheets."""
-        missing = np.full(len(rows), np.nan)
-        watts, times = (rows.values.get(metric, missing) for metric in (POWER, TIME))
+        watts, times = rows.column(POWER), rows.column(TIME)
         return {
             key: MeasuredJobs(inputs, np.log(watts[own]), np.log(times[own] / 1e3))
             for key, own, inputs in self._known_jobs(rows.queries)
         }
 
-    def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Mask, JobRows]]:
-        """Spec sheets in their order, with the mask and the inputs of known jobs on the device."""
+    def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Positions, JobRows]]:
+        """Spec sheets in their order, with positions and inputs of known jobs on the device."""
         inputs = JobRows.of(queries, self.jobs, np.array(self.middles))
-        keys = [sheet(query.device) for query in queries]
-        for key in sorted(set(keys)):
-            own = np.array([other == key for other in keys]) & (inputs.job >= 0)
-            if own.any():
+        for key, rows in rows_by(sheet(query.device) for query in queries).items():
+            own = rows[inputs.job[rows] >= 0]
+            if len(own):
                 yield key, own, inputs.take(own)
 
     def _gpu(self, key: Sheet) -> FittedGpu | None:
