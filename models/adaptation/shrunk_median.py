@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from forerun.data.arrays import Column, Names
+from forerun.data.arrays import Column, Names, rows_by
 
 PRIOR_ROWS = 3.0
 """Pseudo-observations without an error that shrink a correction towards zero."""
@@ -19,8 +19,7 @@ def shrunk_medians(
         prior_rows: pseudo-observations.
     """
     known = np.isfinite(residuals)
-    by_stratum = {str(s): residuals[known & (strata == s)] for s in np.unique(strata[known])}
     return {
-        stratum: len(own) / (len(own) + prior_rows) * float(np.median(own))
-        for stratum, own in by_stratum.items()
+        stratum: len(rows) / (len(rows) + prior_rows) * float(np.median(residuals[known][rows]))
+        for stratum, rows in rows_by(strata[known].tolist()).items()
     }

@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix
+from forerun.data.arrays import Column, Matrix, rows_by
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -98,11 +98,9 @@ class SupportGP:
             comparable: whether features have the same meaning in all strata, as those of networks
                 have in all execution modes; features of operator families do not.
         """
-        sheets = [sheet(device) for device in devices]
         updated = []
-        for own in sorted(set(sheets)):
-            indices = np.flatnonzero(np.isfinite(errors) & np.array([s == own for s in sheets]))
-            indices = indices[-MOST_ROWS:]
+        for own, of_device in rows_by(map(sheet, devices)).items():
+            indices = of_device[np.isfinite(errors[of_device])][-MOST_ROWS:]
             if not len(indices):
                 continue
             rows = SupportSet.of(

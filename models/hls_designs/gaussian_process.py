@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, Positions
+from forerun.data.arrays import Column, Matrix
 from forerun.models.gaussian_process.covariances import distances, matern
 from forerun.models.gaussian_process.mixture import combine, posterior_weights
 from forerun.models.gaussian_process.posterior import Posterior
@@ -40,11 +40,6 @@ class DesignInputs:
 
     feature_sets: tuple[Matrix, Matrix, Matrix]
     answer: Column
-
-    def take(self, rows: Positions) -> "DesignInputs":
-        """The designs at these positions."""
-        bounds, directives, outputs = (features[rows] for features in self.feature_sets)
-        return DesignInputs((bounds, directives, outputs), self.answer[rows])
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import numpy as np
-
-from forerun.data.arrays import Column, Matrix
+from forerun.data.arrays import Column, Matrix, rows_by
 from forerun.data.query import Query
 from forerun.data.workload import TrainingSetup
 from forerun.features.graphs.dropout import says_of_dropout
@@ -72,12 +70,10 @@ class MemoryDomain:
         precisions: set[str],
     ) -> Self:
         """The domain of n measured runs; features have shape (n, len(names))."""
-        kinds = np.array([kind_of(plan) for plan in plans], dtype=np.str_)
-        reserved = np.array([plan.reserved for plan in plans])
-        known = [str(kind) for kind in np.unique(kinds)]
+        rows_of = rows_by(map(kind_of, plans))
         return cls(
-            {kind: float(reserved[kinds == kind].max()) for kind in known},
-            {kind: FeatureRange.of(names, features[kinds == kind]) for kind in known},
+            {kind: float(max(plans[row].reserved for row in rows_of[kind])) for kind in rows_of},
+            {kind: FeatureRange.of(names, features[rows]) for kind, rows in rows_of.items()},
             tuple(sorted(precisions)),
         )
 

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names
+from forerun.data.arrays import Column, Mask, Names, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, TrainingSetup
@@ -183,14 +183,14 @@ def _kinds(
     known: Mask,
 ) -> dict[str, SeenKind]:
     """`stratum/kind` -> calibration rows of that kind."""
-    kinds = np.array([kind_of_published(plan) for plan in plans], dtype=np.str_)
-    keys = np.char.add(np.char.add(strata, "/"), kinds)
+    rows = np.flatnonzero(known)
+    keys = [f"{strata[row]}/{kind_of_published(plans[row])}" for row in rows]
     by_kind = {}
-    for key in np.unique(keys[known]):
-        rows = np.flatnonzero(known & (keys == key)).tolist()
-        by_kind[str(key)] = SeenKind(
-            len(np.unique(families[rows])),
-            max(plans[row].reserved for row in rows),
-            frozenset().union(*(options_of(concerning(queries[row])) for row in rows)),
+    for key, of_key in rows_by(keys).items():
+        own = rows[of_key]
+        by_kind[key] = SeenKind(
+            len(np.unique(families[own])),
+            max(plans[row].reserved for row in own),
+            frozenset().union(*(options_of(concerning(queries[row])) for row in own)),
         )
     return by_kind
