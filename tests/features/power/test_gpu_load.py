@@ -134,3 +134,4 @@ def test_without_an_fp32_peak_the_largest_one_stands_in():
     )
     assert issue_rate(bare) == pytest.approx(14.0 * 10 / 128)
     assert not is_graphics(bare)
+    assert is_graphics(bare.model_copy(update={"peak_tflops": {"fp64": 0.5, "fp16": 14.0}}))

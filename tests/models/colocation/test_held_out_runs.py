@@ -29,17 +29,16 @@ def measured(values, **groups):
 @pytest.mark.parametrize("factor", FACTORS)
 def test_the_factor_that_explains_the_runs_is_chosen(factor):
     deviation = np.linspace(-0.4, 0.4, 20)
-    middle = np.full(20, -0.2)
-    found = fit_shrinkage(np.array(["a"] * 20), middle + factor * deviation, middle + deviation,
-                          middle)  # fmt: skip
+    middle, names = np.full(20, -0.2), np.array(["a"] * 20)
+    found = fit_shrinkage(names, middle + factor * deviation, middle, deviation)
     assert found == {"a": factor}
 
 
 def test_programs_that_were_not_measured_may_deviate_more():
     deviation, middle = np.linspace(-0.4, 0.4, 20), np.zeros(20)
     keys = np.array([""] * 20)
-    assert fit_shrinkage(keys, 1.5 * deviation, deviation, middle) == {"": 1.0}
-    more = fit_shrinkage(keys, 1.5 * deviation, deviation, middle, UNMEASURED_FACTORS)
+    assert fit_shrinkage(keys, 1.5 * deviation, middle, deviation) == {"": 1.0}
+    more = fit_shrinkage(keys, 1.5 * deviation, middle, deviation, UNMEASURED_FACTORS)
     assert more == {"": 1.5}
 
 
@@ -47,7 +46,7 @@ def test_programs_that_were_not_measured_may_deviate_more():
 def test_fewer_than_fifteen_runs_choose_nothing(known, chosen):
     deviation = np.linspace(0.1, 0.4, 20)
     target = np.where(np.arange(20) < known, 0.0, np.nan)
-    assert fit_shrinkage(np.array(["a"] * 20), target, deviation, np.zeros(20)) == chosen
+    assert fit_shrinkage(np.array(["a"] * 20), target, np.zeros(20), deviation) == chosen
 
 
 def test_runs_that_made_the_inputs_do_not_judge_them():
