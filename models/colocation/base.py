@@ -33,11 +33,7 @@ from forerun.models.colocation.features import (
     ProgramEffects,
     idle_window,
 )
-from forerun.models.colocation.held_out_runs import (
-    MODES,
-    POOLED_PROGRAM,
-    Mode,
-)
+from forerun.models.colocation.held_out_runs import MODES, POOLED_PROGRAM, Mode
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes

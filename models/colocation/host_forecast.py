@@ -127,11 +127,7 @@ def granted(demands: Sequence[float], cpus: float) -> Column:
 
 
 def put_together(
-    runs: Sequence[Colocation],
-    neighbours: Names,
-    cpus: Column,
-    idle: HostWindow,
-    mixing: Mixing,
+    runs: Sequence[Colocation], neighbours: Names, cpus: Column, idle: HostWindow, mixing: Mixing
 ) -> tuple[Positions, list[Colocation]]:
     """Runs next to programs with profiles, with a forecast in place of the measured window.
 

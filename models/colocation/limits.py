@@ -6,10 +6,7 @@ import numpy as np
 
 from forerun.data.arrays import Mask, Names
 from forerun.features.host_windows import NAMES, PINNED, natural
-from forerun.models.colocation.features import (
-    SENSITIVITY_PROXIES,
-    ColocationRows,
-)
+from forerun.models.colocation.features import SENSITIVITY_PROXIES, ColocationRows
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit

@@ -21,13 +21,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.memory.domain import assumptions, concerning, inert_notes
-from forerun.models.memory.peak_memory import (
-    PEAK,
-    RESERVED,
-    Memory,
-    plan_of,
-    refusals,
-)
+from forerun.models.memory.peak_memory import PEAK, RESERVED, Memory, plan_of, refusals
 from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, stratum_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
