@@ -1,18 +1,30 @@
-"""Tables of n rows that a dataclass holds column by column."""
+"""Arrays with n rows, tables of them, and rows that have a key in common."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Column = NDArray[np.float64]
+"""Numbers, mostly of shape (n,)."""
+Matrix = NDArray[np.float64]
+"""Numbers of shape (n, columns)."""
+Mask = NDArray[np.bool_]
+"""Whether something holds for each row, mostly of shape (n,)."""
+Names = NDArray[np.str_]
+"""Texts: labels of strata or groups, mostly of shape (n,)."""
+Positions = NDArray[np.intp]
+"""Positions of rows, or codes of their groups."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
     """A table: fields that are arrays, sequences or tables have n rows, all others are shared."""
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Self:
+    def take(self, rows: Mask | Positions) -> Self:
         """The rows at these positions, or where the mask is True."""
         return replace(self, **{f.name: _taken(getattr(self, f.name), rows) for f in fields(self)})
 
@@ -23,7 +35,7 @@ class Columns:
         return cls(**{n: np.concatenate([getattr(t, n) for t in tables]) for n in names})
 
 
-def _taken(column: Any, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Any:
+def _taken(column: Any, rows: Mask | Positions) -> Any:
     if isinstance(column, np.ndarray):
         return column[rows]
     if isinstance(column, Columns):
@@ -31,3 +43,22 @@ def _taken(column: Any, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Any:
     if isinstance(column, list | tuple):
         return [column[row] for row in np.arange(len(column))[rows].tolist()]
     return column
+
+
+def rows_by(keys: Iterable[T]) -> dict[T, Positions]:
+    """Each key, in rising order -> positions of its rows, in rising order.
+
+    Args:
+        keys: n keys, such as labels or spec sheets.
+    """
+    rows: dict[Any, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return {key: np.array(rows[key], dtype=np.intp) for key in sorted(rows)}
+
+
+def finite_log(values: Column) -> Column:
+    """Natural logarithm of n values, shape (n,); NaN where there is none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(values)
+    return np.where(np.isfinite(logs), logs, np.nan)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, Names, Positions
+from forerun.data.columns import Column, Matrix, Names, Positions
 from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
     OPERATOR_EXPERTS,

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, Names
+from forerun.data.columns import Column, Matrix, Names
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.covariances import distances, matern, same

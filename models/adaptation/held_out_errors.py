@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names, Positions
+from forerun.data.columns import Column, Mask, Names, Positions
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.conformal import group_weights, student_quantile
 

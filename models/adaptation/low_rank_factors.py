@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix
+from forerun.data.columns import Column, Matrix
 
 
 @dataclass(frozen=True)

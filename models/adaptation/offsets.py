@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names, Positions
+from forerun.data.columns import Column, Mask, Names, Positions
 
 DEVICE_DEVIATION = 0.2
 STRATUM_DEVIATION = 0.2

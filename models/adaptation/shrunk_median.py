@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from forerun.data.arrays import Column, Names, rows_by
+from forerun.data.columns import Column, Names, rows_by
 
 PRIOR_ROWS = 3.0
 """Pseudo-observations without an error that shrink a correction towards zero."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.data.arrays import Column, Names, rows_by
+from forerun.data.columns import Column, Names, rows_by
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 from forerun.models.gaussian_process.mixture import PRIOR_ROWS, combine, stacking_weights
 from forerun.models.gaussian_process.regression import Answer
 

@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix
+from forerun.data.columns import Column, Matrix
 from forerun.models.gaussian_process.covariances import Covariance, distances, weighted_sum
 
 MOST_CANDIDATES = 1500

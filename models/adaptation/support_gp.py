@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, rows_by
+from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network

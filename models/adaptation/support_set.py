@@ -6,8 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Matrix, Names, Positions
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
 from forerun.models.gaussian_process.covariances import distances
 
 SAME_POINT = 1e-4

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, finite_log
+from forerun.data.columns import Column, Matrix, finite_log
 from forerun.data.query import Query
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit

@@ -13,8 +13,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names, finite_log
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Names, finite_log
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Names
+from forerun.data.columns import Names
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.gaussian_process.additive_categorical import KeyedRows

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.models.domain.feature_range import sheet

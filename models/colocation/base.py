@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names, finite_log
+from forerun.data.columns import Column, Mask, Names, finite_log
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, finite_log
+from forerun.data.columns import Column, Mask, finite_log
 from forerun.data.measurements import Measurements
 from forerun.models.colocation.features import METRICS, ColocationRows
 from forerun.models.colocation.held_out_runs import (

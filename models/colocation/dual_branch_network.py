@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from forerun.data.arrays import Matrix
+from forerun.data.columns import Matrix
 from forerun.models.neural import minimise, onnx_bytes, stacked
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Matrix, Names, rows_by
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, rows_by
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import (

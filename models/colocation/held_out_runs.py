@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.measurements import Measurements
 from forerun.models.colocation.features import ColocationRows
 

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, Names, Positions
+from forerun.data.columns import Column, Matrix, Names, Positions
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, PINNED, level, window_of, window_values

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.data.arrays import Mask, Names
+from forerun.data.columns import Mask, Names
 from forerun.features.host_windows import NAMES, PINNED, natural
 from forerun.models.colocation.features import SENSITIVITY_PROXIES, ColocationRows
 from forerun.models.colocation.host_forecast import OWN

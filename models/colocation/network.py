@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix
+from forerun.data.columns import Column, Matrix
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.dual_branch_network import OUTPUTS, WindowShape, export, train
 from forerun.models.colocation.features import FACTS, ColocationRows

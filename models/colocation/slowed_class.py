@@ -10,7 +10,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 
 SLOWED_BELOW: Final = 0.9
 """Relative speed below which a program counts as slowed. Of the three levels at which evaluations

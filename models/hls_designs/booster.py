@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, rows_by
+from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, Positions
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.query import Query
 from forerun.features.hls.directives import (
     DESIGN_FEATURES,

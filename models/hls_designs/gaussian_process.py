@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix
+from forerun.data.columns import Column, Matrix
 from forerun.models.gaussian_process.covariances import distances, matern
 from forerun.models.gaussian_process.mixture import combine, posterior_weights
 from forerun.models.gaussian_process.posterior import Posterior

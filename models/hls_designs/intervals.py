@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.conformal import held_out_folds, weighted_quantile

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.program import ProgramGraph
 from forerun.data.query import Query

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 from forerun.features.memory.plan import MemoryPlan
 
 ROUNDS = 40

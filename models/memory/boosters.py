@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.data.arrays import Column, rows_by
+from forerun.data.columns import Column, rows_by
 from forerun.data.query import Query
 from forerun.features.memory.plan import TRAITS, MemoryPlan, with_optimizer_slots
 from forerun.models.gradient_boosting import BoosterBag

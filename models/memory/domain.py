@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from forerun.data.arrays import Column, Matrix, rows_by
+from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.query import Query
 from forerun.data.workload import TrainingSetup
 from forerun.features.graphs.dropout import says_of_dropout

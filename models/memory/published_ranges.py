@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names, rows_by
+from forerun.data.columns import Column, Mask, Names, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, TrainingSetup

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask
+from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query

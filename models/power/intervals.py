@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 from forerun.models.conformal import group_weights, student_quantile, weighted_quantile
 from forerun.models.power.law import EFFECTS, MOST_WAITING, Demand, limited_w
 from forerun.models.power.runs import PowerRuns

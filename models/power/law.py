@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix, Positions
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.features.power.kernel_activity import ACTIVITIES
 from forerun.models.domain.feature_range import Sheet, same_sheet
 from forerun.models.power.runs import PowerRuns

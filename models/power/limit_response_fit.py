@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.conformal import LogQuantiles, out_of_fold

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask
+from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.power.operator_features import PowerFeatures, gather_power

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask
+from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel

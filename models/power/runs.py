@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.arrays import Column, Mask, Names
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Names
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network

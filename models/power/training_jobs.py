@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.arrays import Column, Positions, rows_by
+from forerun.data.columns import Column, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark

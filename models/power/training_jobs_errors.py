@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Names
+from forerun.data.columns import Column, Names
 from forerun.data.measurements import Measurements
 from forerun.models.conformal import POOLED, LogQuantiles, held_out_folds
 from forerun.models.domain.feature_range import sheet

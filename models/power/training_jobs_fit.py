@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Matrix
+from forerun.data.columns import Column, Matrix
 from forerun.models.domain.feature_range import Sheet
 from forerun.models.power.training_jobs_law import (
     DEVICE,

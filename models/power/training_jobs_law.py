@@ -13,8 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column, Positions
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Positions
 from forerun.data.query import Query
 from forerun.models.power.limit_physics import clock, stretched
 

@@ -1,10 +1,11 @@
-"""A table of columns: rows are taken from every column, and tables are joined column by column."""
+"""Tables of columns, rows that have a key in common, and logarithms where there are some."""
 
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Columns, finite_log, rows_by
 
 
 @dataclass(frozen=True)
@@ -42,3 +43,20 @@ def test_positions_may_repeat_and_change_the_order():
 def test_tables_are_joined_in_their_order():
     joined = Inner.concatenate([Inner(np.array([2, 1])), Inner(np.array([5]))])
     assert joined.number.tolist() == [2, 1, 5]
+
+
+def test_keys_rise_and_so_do_the_rows_of_each():
+    rows = rows_by(["b", "a", "b"])
+    assert list(rows) == ["a", "b"]
+    assert [own.tolist() for own in rows.values()] == [[1], [0, 2]]
+    assert all(own.dtype == np.intp for own in rows.values())
+
+
+def test_nothing_has_no_keys():
+    assert rows_by([]) == {}
+
+
+def test_what_has_no_logarithm_is_nan():
+    logs = finite_log(np.array([0.5, 0.0, -1.0, np.inf, np.nan]))
+    assert logs[0] == pytest.approx(np.log(0.5))
+    assert np.isnan(logs[1:]).all()

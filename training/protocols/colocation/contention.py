@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.arrays import Column
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARGETS, Contention
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements

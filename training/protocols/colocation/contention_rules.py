@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.arrays import Column
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.colocation.host_forecast import demand
