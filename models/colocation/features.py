@@ -264,22 +264,19 @@ def idle_window(queries: Sequence[Query]) -> HostWindow:
     names = sorted({name for p in profiles for name in p.alone.metrics})
     values = []
     for name in names:
-        alone = [_median(p.alone, name) for p in profiles]
-        without = [_median(p.without, name) for p in profiles]
-        empty = [value for value in without if not np.isnan(value)]
-        known = empty or [value for value in alone if not np.isnan(value)]
+        empty = _medians([p.without for p in profiles], name)
+        known = empty or _medians([p.alone for p in profiles], name)
         percentile = 90.0 if name in HOST_METRICS and HOST_METRICS[name].falls else 10.0
         percentile = 50.0 if empty else percentile
         values.append(float(np.percentile(known, percentile)) if known else float("nan"))
     return HostWindow(tuple(names), (tuple(values),) if names else ())
 
 
-def _median(window: HostWindow, name: str) -> float:
-    if name not in window.metrics or not window.seconds:
-        return float("nan")
-    column = window.metrics.index(name)
-    values = [second[column] for second in window.seconds if not np.isnan(second[column])]
-    return float(np.median(values)) if values else float("nan")
+def _medians(windows: Sequence[HostWindow], name: str) -> list[float]:
+    """Median over time of one metric in each window that has it."""
+    having = [window for window in windows if name in window.metrics and window.seconds]
+    columns = [np.array(own.seconds)[:, own.metrics.index(name)] for own in having]
+    return [float(np.nanmedian(column)) for column in columns if not np.isnan(column).all()]
 
 
 def _columns(rows: Sequence[tuple[float | None, ...]], count: int) -> Matrix:

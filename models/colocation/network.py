@@ -79,12 +79,12 @@ class TrainedEngine:
         """Median over members, shape (n,)."""
         import torch
 
-        def answers(inputs: Mapping[str, Matrix]) -> Matrix:
-            predictions: Matrix = self.module(*map(torch.from_numpy, inputs.values())).numpy()
-            return predictions
-
         with seeded_torch(0), torch.no_grad():
-            return _medians(self.scaled, rows, answers)
+            return _medians(
+                self.scaled,
+                rows,
+                lambda inputs: self.module(*map(torch.from_numpy, inputs.values())).numpy(),
+            )
 
     def exported(self) -> "NetworkEngine":
         """The ensemble as ONNX."""
@@ -106,12 +106,9 @@ class NetworkEngine:
 
     def predict(self, rows: ColocationRows) -> Column:
         """Median over members, shape (n,)."""
-
-        def answers(inputs: Mapping[str, Matrix]) -> Matrix:
-            predictions: Matrix = self._session.run(list(OUTPUTS), inputs)[0]
-            return predictions
-
-        return _medians(self.scaled, rows, answers)
+        return _medians(
+            self.scaled, rows, lambda inputs: self._session.run(list(OUTPUTS), inputs)[0]
+        )
 
     @cached_property
     def _session(self) -> Any:

@@ -63,8 +63,7 @@ class AffineMap:
         matrix = np.array([_row(plan) for plan in plans])
         free = matrix.std(axis=0) > 0
         # A column that is constant over all rows is not identifiable next to the intercept.
-        free[-1] = True
-        free[0] = True
+        free[[0, -1]] = True
         design_matrix = matrix[:, free]
         target = np.where(np.isnan(measured), at_least, measured)
         weights = np.where(np.isnan(measured), 0.0, 1.0)

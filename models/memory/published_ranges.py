@@ -183,11 +183,12 @@ def _kinds(
     known: Mask,
 ) -> dict[str, SeenKind]:
     """`stratum/kind` -> calibration rows of that kind."""
-    rows = np.flatnonzero(known)
-    keys = [f"{strata[row]}/{kind_of_published(plans[row])}" for row in rows]
+    kinds = [kind_of_published(plan) for plan in plans]
     by_kind = {}
-    for key, of_key in rows_by(keys).items():
-        own = rows[of_key]
+    for key, rows in rows_by(f"{s}/{kind}" for s, kind in zip(strata, kinds, strict=True)).items():
+        own = rows[known[rows]].tolist()
+        if not own:
+            continue
         by_kind[key] = SeenKind(
             len(np.unique(families[own])),
             max(plans[row].reserved for row in own),

@@ -88,11 +88,12 @@ def _adapted(
     watts = rows.values["power_w"]
     support_runs, held_runs = runs.take(support), runs.take(held)
     residuals = law_residuals(support_runs, law.demand(support_runs), watts[support])
-    scalars = ShrunkScalars().updated(residuals, *_keys(rows.take(support).queries))
-    factors = np.exp(scalars.correction(*_keys(rows.take(held).queries)))
+    scalars = ShrunkScalars().updated(residuals, *correction_keys(rows.take(support).queries))
+    factors = np.exp(scalars.correction(*correction_keys(rows.take(held).queries)))
     demand = law.demand(held_runs).times(np.ones(len(held_runs)), factors)
     return HeldOut(held_runs, demand, watts[held], "adapted")
 
 
-def _keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
+def correction_keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
+    """Device of each of n queries, and the stratum of its few-shot correction."""
     return [q.device for q in queries], [kind_of(q) for q in queries]

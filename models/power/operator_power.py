@@ -27,8 +27,8 @@ from forerun.models.limit import POWER, Limit
 from forerun.models.power.held_out_errors import (
     JOB_FOLDS,
     adapted_chips,
+    correction_keys,
     held_out_runs,
-    kind_of,
     law_residuals,
 )
 from forerun.models.power.intervals import (
@@ -136,17 +136,14 @@ class OperatorPower(StoredPredictor):
             features = gather_power(measurements.take(boosted).queries)
             predicted = boosted_w(self.boosters, features, np.zeros(len(features)))
             residuals[boosted] = dynamic_residuals(features, predicted, watts[boosted])
-        devices, kinds = [q.device for q in queries], [kind_of(q) for q in queries]
-        known = self.measured.devices
-        return replace(self, scalars=self.scalars.updated(residuals, devices, kinds, known))
+        keys, known = correction_keys(queries), self.measured.devices
+        return replace(self, scalars=self.scalars.updated(residuals, *keys, known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Power of each query, with intervals if the predictor was calibrated."""
         assert self.law is not None
         runs = PowerRuns.of(queries)
-        correction = self.scalars.correction(
-            [q.device for q in queries], [kind_of(q) for q in queries]
-        )
+        correction = self.scalars.correction(*correction_keys(queries))
         demand = self.law.demand(runs).times(np.ones(len(queries)), np.exp(correction))
         value = limited_w(runs, demand)
         low, high = value, value

@@ -113,10 +113,9 @@ class PowerCap(StoredPredictor):
 
     def fitted_on(self, rows: Measurements) -> Self:
         """The predictor fitted to jobs and devices of these rows, without intervals."""
-        names = [job_of(query) for query in rows.queries]
-        jobs = tuple(sorted(set(names)))
-        logs = np.log([batch_of(query) for query in rows.queries])
-        own = [logs[np.array(names) == job] for job in jobs]
+        rows_of = rows_by(map(job_of, rows.queries))
+        logs, jobs = np.log([batch_of(query) for query in rows.queries]), tuple(rows_of)
+        own = [logs[of_job] for of_job in rows_of.values()]
         bare = replace(
             self,
             jobs=jobs,
