@@ -9,7 +9,7 @@ from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.conformal import held_out_folds
 from forerun.models.power.intervals import HeldOut
@@ -74,11 +74,10 @@ def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
 
 def kind_of(query: Query) -> str:
     """Stratum of the few-shot correction: the kind of a single operator, or `network`."""
-    workload = query.workload
-    if isinstance(workload, Kernel):
-        return workload.operator.kind
-    assert isinstance(workload, Network)
-    return workload.graph.operators[0].kind if len(workload.graph) == 1 else "network"
+    if isinstance(query.workload, Kernel):
+        return query.workload.operator.kind
+    graph = query.network.graph
+    return graph.operators[0].kind if len(graph) == 1 else "network"
 
 
 def _adapted(
