@@ -12,20 +12,17 @@ from functools import cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.collectors.workloads.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog, DeviceKind, Precision
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.shapes import Float64
 from forerun.data.workload import Kernel
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 FIGURES: tuple[str, ...] = (
     "memory_bandwidth_gbs",
@@ -65,8 +62,8 @@ class Embedding:
         deviation: (9,) standard deviations; 0 where a sheet gives the figure.
     """
 
-    mean: Column
-    deviation: Column
+    mean: Float64[np.ndarray, " figures"]
+    deviation: Float64[np.ndarray, " figures"]
 
     def figure(self, name: str) -> tuple[float, float, float]:
         """A figure, and the bounds that hold it nine times in ten."""
@@ -75,7 +72,7 @@ class Embedding:
         return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 
-def sheet_vector(device: Device) -> Column:
+def sheet_vector(device: Device) -> Float64[np.ndarray, " figures"]:
     """Logarithms of `FIGURES`, shape (9,); NaN for figures that the sheet lacks."""
     peaks = device.peak_tflops
     half = peaks.get("fp16") or peaks.get("bf16")
@@ -84,7 +81,7 @@ def sheet_vector(device: Device) -> Column:
     return np.log([np.nan if value is None else float(value) for value in values])
 
 
-def fingerprint(measurements: Measurements) -> Column:
+def fingerprint(measurements: Measurements) -> Float64[np.ndarray, " operators"]:
     """Log milliseconds of the reference operators, shape (number of them,), what a black box shows.
 
     Args:
@@ -155,7 +152,9 @@ def estimated_sheet(device: Device, measurements: Measurements, seed: int = 0) -
     return estimated.model_copy(update={"sources": sources, "caveats": caveats})
 
 
-def _explained(draws: Matrix, measurements: Measurements) -> Column:
+def _explained(
+    draws: Float64[np.ndarray, "draws figures"], measurements: Measurements
+) -> Float64[np.ndarray, " draws"]:
     """Weights of draws: Student-t likelihood of residuals around a common shift.
 
     The heavy tails limit the influence of outliers; the shift is integrated over its slices.
@@ -172,7 +171,9 @@ def _explained(draws: Matrix, measurements: Measurements) -> Column:
     return np.asarray(weights / weights.sum())
 
 
-def _log_ms(draws: Matrix, query: Query) -> Column:
+def _log_ms(
+    draws: Float64[np.ndarray, "draws figures"], query: Query
+) -> Float64[np.ndarray, " draws"]:
     """Expected log milliseconds of a query on every draw: rooflines, efficiency, launches."""
     table, precision = query_table(query.run), query.run.precision
     figures = {name: np.exp(draws[:, place]) for place, name in enumerate(FIGURES)}
@@ -191,7 +192,12 @@ def _log_ms(draws: Matrix, query: Query) -> Column:
     return np.log(total)
 
 
-def _completed(known: Column, mean: Column, covariance: Matrix, rng: np.random.Generator) -> Matrix:
+def _completed(
+    known: Float64[np.ndarray, " figures"],
+    mean: Float64[np.ndarray, " figures"],
+    covariance: Float64[np.ndarray, "figures figures"],
+    rng: np.random.Generator,
+) -> Float64[np.ndarray, "draws figures"]:
     """Draws (DRAWS, 9) of the distribution given the known figures."""
     given = np.isfinite(known)
     draws = np.tile(np.where(given, known, 0.0), (DRAWS, 1))
@@ -205,7 +211,9 @@ def _completed(known: Column, mean: Column, covariance: Matrix, rng: np.random.G
 
 
 @cache
-def _sheets(kind: DeviceKind) -> tuple[Column, Matrix]:
+def _sheets(
+    kind: DeviceKind,
+) -> tuple[Float64[np.ndarray, " figures"], Float64[np.ndarray, "figures figures"]]:
     """Mean and covariance of the catalogue's sheets of one kind, by expectation maximisation."""
     catalog = DeviceCatalog.load()
     rows = np.array([sheet_vector(d) for d in catalog if d.kind == kind])
@@ -225,7 +233,11 @@ def _sheets(kind: DeviceKind) -> tuple[Column, Matrix]:
     return mean, covariance
 
 
-def _expected(row: Column, mean: Column, covariance: Matrix) -> tuple[Column, Matrix]:
+def _expected(
+    row: Float64[np.ndarray, " figures"],
+    mean: Float64[np.ndarray, " figures"],
+    covariance: Float64[np.ndarray, "figures figures"],
+) -> tuple[Float64[np.ndarray, " figures"], Float64[np.ndarray, "figures figures"]]:
     """A row with expected values for missing figures, and their conditional covariance."""
     given = np.isfinite(row)
     filled, unsure = row.copy(), np.zeros_like(covariance)

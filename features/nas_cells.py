@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.errors import BadArchitecture
+from forerun.data.shapes import Bool, Float64, Int
 from forerun.data.workload import Architecture, Space
 
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.int64]
+Codes = Int[np.ndarray, "n places"]
+"""Choices of n architectures of one space, at the places that `PLACES` counts."""
 
 NONE, SKIP, CONV1, CONV3, POOL = range(5)
 """Choices at an edge of a NAS-Bench-201 cell."""
@@ -55,7 +55,7 @@ NB201_FEATURES: Final = (
 )
 
 
-def nb201_features(codes: Codes) -> Matrix:
+def nb201_features(codes: Int[np.ndarray, "n 6"]) -> Float64[np.ndarray, "n 18"]:
     """Counts of a NAS-Bench-201 cell, shape (n, 18), columns `NB201_FEATURES`.
 
     Args:
@@ -83,7 +83,7 @@ def nb201_features(codes: Codes) -> Matrix:
     return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
 
 
-def live_edges(codes: Codes) -> NDArray[np.bool_]:
+def live_edges(codes: Int[np.ndarray, "n 6"]) -> Bool[np.ndarray, "n 6"]:
     """Edges of cells on a path from input to output that holds no `none`, shape (n, 6)."""
     there = codes != NONE
     fed = np.zeros((len(codes), 4), dtype=np.bool_)
@@ -97,13 +97,17 @@ def live_edges(codes: Codes) -> NDArray[np.bool_]:
     return np.asarray(there & fed[:, starts] & used[:, ends], dtype=np.bool_)
 
 
-def _counts(codes: Codes, kept: NDArray[np.bool_]) -> Matrix:
+def _counts(
+    codes: Int[np.ndarray, "n 6"], kept: Bool[np.ndarray, "n 6"]
+) -> Float64[np.ndarray, "n 5"]:
     """Edges with each of the five choices, shape (n, 5)."""
     chosen = (codes[:, :, None] == np.arange(5)) & kept[:, :, None]
     return np.asarray(chosen.sum(axis=1), dtype=np.float64)
 
 
-def _longest_path(codes: Codes, live: NDArray[np.bool_], weights: Matrix) -> Matrix:
+def _longest_path(
+    codes: Int[np.ndarray, "n 6"], live: Bool[np.ndarray, "n 6"], weights: Float64[np.ndarray, " 5"]
+) -> Float64[np.ndarray, " n"]:
     """Largest sum of weights over paths of live edges from input to output; 0 without a path."""
     best = np.full((len(codes), 4), -np.inf)
     best[:, 0] = 0.0
@@ -159,7 +163,7 @@ FBNET_FEATURES: Final = (
 )
 
 
-def fbnet_features(codes: Codes) -> Matrix:
+def fbnet_features(codes: Int[np.ndarray, "n 22"]) -> Float64[np.ndarray, "n 19"]:
     """Counts of an FBNet, shape (n, 19), columns `FBNET_FEATURES`; macs in millions.
 
     Args:
@@ -190,7 +194,7 @@ def fbnet_features(codes: Codes) -> Matrix:
     return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
 
 
-def _fbnet_costs() -> NDArray[np.float64]:
+def _fbnet_costs() -> Float64[np.ndarray, "22 9 4"]:
     """Pointwise and depthwise macs, activations and parameters, millions, shape (22, 9, 4)."""
     costs = np.zeros((PLACES["fbnet"], len(_FBNET_CHOICES) + 1, 4))
     layer, before = 0, 16
@@ -235,7 +239,7 @@ OFA_FEATURES: Final = (
 )
 
 
-def ofa_features(codes: Codes) -> Matrix:
+def ofa_features(codes: Int[np.ndarray, "n 46"]) -> Float64[np.ndarray, "n 20"]:
     """Counts of an OFA-MobileNetV3, shape (n, 20), columns `OFA_FEATURES`; macs in millions.
 
     Args:
@@ -278,12 +282,12 @@ def ofa_features(codes: Codes) -> Matrix:
     return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
 
 
-_FEATURES: Final[Mapping[Space, Callable[[Codes], Matrix]]] = MappingProxyType(
-    {"nb201": nb201_features, "fbnet": fbnet_features, "ofa": ofa_features}
+_FEATURES: Final[Mapping[Space, Callable[[Codes], Float64[np.ndarray, "n features"]]]] = (
+    MappingProxyType({"nb201": nb201_features, "fbnet": fbnet_features, "ofa": ofa_features})
 )
 
 
-def features_of(space: Space, codes: Codes) -> Matrix:
+def features_of(space: Space, codes: Codes) -> Float64[np.ndarray, "n features"]:
     """Features of n architectures of one space, shape (n, features of the space)."""
     return _FEATURES[space](codes)
 
@@ -303,7 +307,7 @@ def codes_of(architectures: Sequence[Architecture]) -> Codes:
     return np.array([a.operators for a in architectures], dtype=np.int64)
 
 
-def random_codes(space: Space, count: int, seed: int = 0) -> Codes:
+def random_codes(space: Space, count: int, seed: int = 0) -> Int[np.ndarray, "{count} places"]:
     """Choices drawn uniformly from a space, shape (count, places): typical architectures."""
     generator = np.random.default_rng(seed)
     if space == "nb201":

@@ -7,10 +7,8 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
-Column = NDArray[np.float64]
+from forerun.data.shapes import Float64
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,13 @@ class BoosterBag:
     @classmethod
     def fit(
         cls,
-        matrix: Matrix,
-        target: Column,
+        matrix: Float64[np.ndarray, "n features"],
+        target: Float64[np.ndarray, " n"],
         *,
         parameters: Mapping[str, Any],
         trees: int,
         seeds: Sequence[int],
-        weights: Column | None = None,
+        weights: Float64[np.ndarray, " n"] | None = None,
         threads: int = 1,
     ) -> "BoosterBag":
         """Fit one booster per seed, deterministically.
@@ -66,14 +64,16 @@ class BoosterBag:
             texts.append(booster.model_to_string())
         return cls(tuple(texts))
 
-    def predict(self, matrix: Matrix) -> Column:
+    def predict(self, matrix: Float64[np.ndarray, "n features"]) -> Float64[np.ndarray, " n"]:
         """Mean prediction of the boosters, shape (n,); no row depends on the other rows."""
         total = np.zeros(len(matrix))
         for booster in self._boosters:
             total += booster.predict(matrix, num_threads=1)
         return total / len(self._boosters)
 
-    def tree_outputs(self, matrix: Matrix) -> Matrix:
+    def tree_outputs(
+        self, matrix: Float64[np.ndarray, "n features"]
+    ) -> Float64[np.ndarray, "n trees"]:
         """Contribution of each tree of the first booster to its prediction, shape (n, trees)."""
         leaves = self._boosters[0].predict(matrix, pred_leaf=True, num_threads=1)
         leaves = np.asarray(leaves, dtype=np.intp).reshape(len(matrix), -1)
@@ -103,7 +103,7 @@ class BoosterBag:
         return tuple(lightgbm.Booster(model_str=text) for text in self.texts)
 
     @cached_property
-    def _leaf_tables(self) -> tuple[Column, ...]:
+    def _leaf_tables(self) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
         """For each tree, the output of each of its leaves."""
         first = self._boosters[0]
         trees = first.dump_model()["tree_info"]

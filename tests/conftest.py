@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.shapes"]
+
 # How long an example takes says how busy the machine is, not whether a promise holds.
 settings.register_profile("forerun", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("forerun")

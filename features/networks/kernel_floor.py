@@ -6,12 +6,10 @@ unit, however few tiles there are; and no kernel is shorter than its start and e
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.shapes import Float64
 from forerun.features.lowering import Kernels
 from forerun.features.networks.features import Chip, peak_flops
-
-Column = NDArray[np.float64]
 
 SHORTEST_KERNEL_S = 2e-6
 """Seconds of the shortest kernel: the fastest of 814,611 matrix products on seven GPUs took 1.65
@@ -24,7 +22,7 @@ takes 2.6 nanoseconds for each element of its inner dimension (the same tables),
 64 x 64 on one unit; 32 x 32 without matrix units is assumed."""
 
 
-def shortest_seconds(kernels: Kernels, chip: Chip) -> Column:
+def shortest_seconds(kernels: Kernels, chip: Chip) -> Float64[np.ndarray, " n"]:
     """Lower limit of each kernel's time at any batch size, seconds, shape (n,).
 
     Args:

@@ -8,9 +8,9 @@ the tensors saved by forward, and the optimizer reads and writes every weight wi
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.graph import Operator
+from forerun.data.shapes import Float64
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.table import OperatorTable
 
@@ -37,7 +37,7 @@ def training_table(forward: OperatorTable) -> OperatorTable:
     return OperatorTable.concatenate(parts)
 
 
-def _first_elements(gemm: OperatorTable) -> NDArray[np.float64]:
+def _first_elements(gemm: OperatorTable) -> Float64[np.ndarray, " n"]:
     second = gemm.in_elements - gemm.batch * gemm.m * gemm.k
     two = (gemm.operands > 1) & (second > 0)
     return np.where(two, gemm.in_elements - second, gemm.in_elements)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.columns import Columns
 from forerun.data.device import Device, Precision
+from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import KINDS
 from forerun.features.operators.roofline import (
@@ -26,8 +26,8 @@ from forerun.features.operators.roofline import (
 )
 from forerun.features.operators.table import OperatorTable
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+PerOperator = Float64[np.ndarray, " n"]
+"""One value for each of n operators."""
 
 FAMILIES: tuple[str, ...] = ("bmm", "linear", "conv", "elementwise", "softmax", "layer_norm")
 """Families of kernels, each with its own gradient-boosted model."""
@@ -43,7 +43,7 @@ _FAMILY_OF_KIND: Mapping[str, str] = {
     "layer_norm": "layer_norm",
     "group_norm": "layer_norm",
 }
-FAMILY_OF_KIND: NDArray[np.intp] = np.array(
+FAMILY_OF_KIND: Int[np.ndarray, " kinds"] = np.array(
     [FAMILIES.index(_FAMILY_OF_KIND.get(kind.name, "elementwise")) for kind in KINDS]
 )
 """Position in `KINDS` -> position in `FAMILIES`; operators that only move data are elementwise."""
@@ -114,10 +114,10 @@ class OperatorFeatures(Columns):
             greater one holds.
     """
 
-    matrix: Matrix
-    roofline_ms: Column
-    base_ms: Column
-    power_ms: Column
+    matrix: Float64[np.ndarray, "n features"]
+    roofline_ms: PerOperator
+    base_ms: PerOperator
+    power_ms: PerOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "lo
 """Features by which a device's distance from the training devices is judged."""
 
 
-def device_ratios(device: Device, precision: NumberFormat) -> Column:
+def device_ratios(device: Device, precision: NumberFormat) -> Float64[np.ndarray, " 4"]:
     """The columns of `DEVICE_RATIOS` for one device, shape (4,)."""
     chip = _chip(device, precision)
     return np.log(
@@ -208,13 +208,13 @@ def _sustained_flops(device: Device, arithmetic: Precision) -> float:
     return sustained
 
 
-def _log(values: Column) -> Column:
-    return np.log(np.maximum(values, 1e-12))
+def _log(values: PerOperator) -> PerOperator:
+    return np.asarray(np.log(np.maximum(values, 1e-12)))
 
 
 def _gemm(
-    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
-) -> dict[str, Column]:
+    table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
+) -> dict[str, PerOperator]:
     b, m, n, k = (np.maximum(x, 1.0) for x in (table.batch, table.m, table.n, table.k))
     linear = (table.parameter_elements > 0).astype(np.float64)
     ridge = chip.peak_flops / chip.bandwidth
@@ -249,9 +249,11 @@ def _gemm(
     return columns
 
 
-def _tiles(b: Column, m: Column, n: Column, chip: _Chip) -> tuple[dict[str, Column], Column]:
+def _tiles(
+    b: PerOperator, m: PerOperator, n: PerOperator, chip: _Chip
+) -> tuple[dict[str, PerOperator], PerOperator]:
     """Fill of the last wave and padding for a few tile shapes, and the cheapest one's cost."""
-    columns: dict[str, Column] = {}
+    columns: dict[str, PerOperator] = {}
     best = np.full(len(m), np.inf)
     for tile_m, tile_n in TILES:
         tiles = b * np.ceil(m / tile_m) * np.ceil(n / tile_n)
@@ -266,8 +268,8 @@ def _tiles(b: Column, m: Column, n: Column, chip: _Chip) -> tuple[dict[str, Colu
 
 
 def _conv(
-    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
-) -> dict[str, Column]:
+    table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
+) -> dict[str, PerOperator]:
     columns = _gemm(table, chip, roof, moved, element)
     columns["kernel"] = table.kernel
     columns["stride"] = table.stride
@@ -278,7 +280,9 @@ def _conv(
     return columns
 
 
-def _rows(table: OperatorTable, chip: _Chip, roof: Column, moved: Column) -> dict[str, Column]:
+def _rows(
+    table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator
+) -> dict[str, PerOperator]:
     width = np.where(table.width > 0, table.width, 1024.0)
     return {
         "log_roofline": np.clip(_log(roof / 0.01), -1, 2.5),
@@ -288,8 +292,8 @@ def _rows(table: OperatorTable, chip: _Chip, roof: Column, moved: Column) -> dic
 
 
 def _elementwise(
-    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
-) -> dict[str, Column]:
+    table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
+) -> dict[str, PerOperator]:
     columns = _rows(table, chip, roof, moved)
     columns["operands"] = np.clip(table.operands, 1.0, 2.0)
     columns["heavy"] = table.heavy
@@ -297,8 +301,8 @@ def _elementwise(
 
 
 def _reload(
-    width: Column, live: Column, chip: _Chip, element: float, extra: Column
-) -> dict[str, Column]:
+    width: PerOperator, live: PerOperator, chip: _Chip, element: float, extra: PerOperator
+) -> dict[str, PerOperator]:
     """Rows that all units hold at a time over L2: rows that do not fit are read again from DRAM."""
     reload = np.clip(_log(chip.units * live * width * element / chip.l2_bytes), -4, 1.5)
     low, high = _RELOAD_RAMP
@@ -313,8 +317,8 @@ def _reload(
 
 
 def _softmax(
-    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
-) -> dict[str, Column]:
+    table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
+) -> dict[str, PerOperator]:
     # PyTorch: one warp a row and one read up to 1,024 wide; beyond, one block a row of a power of
     # two of threads, and the row is read again (aten/src/ATen/native/cuda/SoftMax.cu).
     width = np.maximum(table.width, 1.0)
@@ -336,8 +340,8 @@ def _softmax(
 
 
 def _layer_norm(
-    table: OperatorTable, chip: _Chip, roof: Column, moved: Column, element: float
-) -> dict[str, Column]:
+    table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
+) -> dict[str, PerOperator]:
     # PyTorch's vectorised kernel: 128 threads a row, four elements each.
     width = np.maximum(table.width, 1.0)
     steps = np.maximum(np.ceil(width / 4.0), 1.0) / 128.0
@@ -350,7 +354,7 @@ def _layer_norm(
     return columns | _reload(width, live, chip, element, np.full(len(table), 0.5))
 
 
-_Builder = Callable[[OperatorTable, _Chip, Column, Column, float], dict[str, Column]]
+_Builder = Callable[[OperatorTable, _Chip, PerOperator, PerOperator, float], dict[str, PerOperator]]
 _BUILDERS: Mapping[str, _Builder] = {
     "bmm": _gemm,
     "linear": _gemm,

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from forerun.data.shapes import Float64
 
 View = Literal["gemm", "rows", "none"]
 
@@ -73,7 +74,7 @@ CLASS_OF_KIND: tuple[int, ...] = tuple(CLASS_CODE[kind.op_class] for kind in KIN
 """Position in `KINDS` -> position in `OPERATOR_CLASSES`."""
 
 
-def by_class(amounts: NDArray[np.float64]) -> dict[str, float]:
+def by_class(amounts: Float64[np.ndarray, " classes"]) -> dict[str, float]:
     """Operator class -> amount, without classes whose amount is zero.
 
     Args:

@@ -6,11 +6,11 @@ from functools import lru_cache
 from typing import assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
+from forerun.data.shapes import Int
 from forerun.data.workload import Kernel, Network, NumberFormat, OperatorWorkload
 from forerun.features.operators.backward import training_table
 from forerun.features.operators.table import OperatorTable
@@ -81,7 +81,7 @@ class Gathered:
     device: Device
     precision: NumberFormat
     table: OperatorTable
-    owner: NDArray[np.intp]
+    owner: Int[np.ndarray, " n"]
 
 
 def gather(queries: Sequence[Query]) -> Iterator[Gathered]:

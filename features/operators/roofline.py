@@ -4,9 +4,9 @@ Williams, Waterman, Patterson: "Roofline: an insightful visual performance model
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.device import Device, Precision
+from forerun.data.shapes import Float64
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import IS_GEMM, KINDS
 from forerun.features.operators.table import OperatorTable
@@ -96,10 +96,10 @@ def sustained_tflops(device: Device, precision: Precision) -> float:
     return sustained
 
 
-def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> NDArray[np.float64]:
+def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> Float64[np.ndarray, " n"]:
     """Bytes each operator reads and writes, every tensor once, shape (n,)."""
     moved = table.in_elements + table.out_elements + table.parameter_elements
-    return moved * ELEMENT_BYTES[precision]
+    return np.asarray(moved * ELEMENT_BYTES[precision])
 
 
 def roofline_ms(
@@ -107,7 +107,7 @@ def roofline_ms(
     device: Device,
     precision: NumberFormat,
     tf32_convolutions: bool = False,
-) -> NDArray[np.float64]:
+) -> Float64[np.ndarray, " n"]:
     """Lower bound of each operator's time, one run of each, shape (n,), milliseconds.
 
     Args:

@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.columns import Columns
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.shapes import Bool, Float64, Int
 from forerun.features.operators.costs import OperatorCost, operator_cost
 from forerun.features.operators.kinds import CLASS_OF_KIND, KIND_CODE
 
-Column = NDArray[np.float64]
 _CLASSES = np.array(CLASS_OF_KIND, dtype=np.intp)
 
 
@@ -31,31 +30,31 @@ class OperatorTable(Columns):
         operands: number of activation inputs.
     """
 
-    kind: NDArray[np.intp]
-    flops: Column
-    in_elements: Column
-    out_elements: Column
-    parameter_elements: Column
-    batch: Column
-    m: Column
-    n: Column
-    k: Column
-    rows: Column
-    width: Column
-    kernel: Column
-    stride: Column
-    heavy: Column
-    repeat: Column
-    batched: NDArray[np.bool_]
-    operands: Column
+    kind: Int[np.ndarray, " ops"]
+    flops: Float64[np.ndarray, " ops"]
+    in_elements: Float64[np.ndarray, " ops"]
+    out_elements: Float64[np.ndarray, " ops"]
+    parameter_elements: Float64[np.ndarray, " ops"]
+    batch: Float64[np.ndarray, " ops"]
+    m: Float64[np.ndarray, " ops"]
+    n: Float64[np.ndarray, " ops"]
+    k: Float64[np.ndarray, " ops"]
+    rows: Float64[np.ndarray, " ops"]
+    width: Float64[np.ndarray, " ops"]
+    kernel: Float64[np.ndarray, " ops"]
+    stride: Float64[np.ndarray, " ops"]
+    heavy: Float64[np.ndarray, " ops"]
+    repeat: Float64[np.ndarray, " ops"]
+    batched: Bool[np.ndarray, " ops"]
+    operands: Float64[np.ndarray, " ops"]
 
     def __len__(self) -> int:
         return len(self.kind)
 
     @property
-    def op_class(self) -> NDArray[np.intp]:
+    def op_class(self) -> Int[np.ndarray, " ops"]:
         """Positions in `OPERATOR_CLASSES`."""
-        return _CLASSES[self.kind]
+        return np.asarray(_CLASSES[self.kind])
 
     @classmethod
     def of(cls, operators: Iterable[Operator]) -> "OperatorTable":

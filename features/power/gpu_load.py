@@ -8,18 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.columns import Columns
 from forerun.data.device import Device
 from forerun.data.query import Query
+from forerun.data.shapes import Float64
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.query_table import gather
 from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
 from forerun.features.power.kernel_activity import ACTIVITIES, kernel_activity
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 SHORTEST_S = 1e-10
 LANES_PER_UNIT = 64.0
@@ -57,16 +54,16 @@ class GpuLoad(Columns):
         graphics: (n,) 1 for graphics boards, 0 for those made for computing.
     """
 
-    arithmetic: Column
-    memory: Column
-    occupied: Matrix
-    filled: Matrix
-    device_s: Column
-    issue_rate: Column
-    bandwidth_gbs: Column
-    tdp_w: Column
-    idle_w: Column
-    graphics: Column
+    arithmetic: Float64[np.ndarray, " n"]
+    memory: Float64[np.ndarray, " n"]
+    occupied: Float64[np.ndarray, "n classes"]
+    filled: Float64[np.ndarray, "n classes"]
+    device_s: Float64[np.ndarray, " n"]
+    issue_rate: Float64[np.ndarray, " n"]
+    bandwidth_gbs: Float64[np.ndarray, " n"]
+    tdp_w: Float64[np.ndarray, " n"]
+    idle_w: Float64[np.ndarray, " n"]
+    graphics: Float64[np.ndarray, " n"]
 
     def __len__(self) -> int:
         return len(self.tdp_w)
@@ -150,7 +147,7 @@ def used_bandwidth_gbs(device: Device) -> float:
     return min(device.bandwidth_gbs, CARRIED_GBS * issue_rate(device))
 
 
-def _boards(devices: Sequence[Device]) -> tuple[Column, Column, Column, Column, Column]:
+def _boards(devices: Sequence[Device]) -> tuple[Float64[np.ndarray, " n"], ...]:
     """The last five columns of `GpuLoad`."""
     figures: dict[Device, tuple[float, ...]] = {}
     for device in devices:

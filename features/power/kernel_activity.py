@@ -11,12 +11,10 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.shapes import Float64, Int
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
 from forerun.features.operators.table import OperatorTable
-
-Column = NDArray[np.float64]
 
 EFFICIENCY: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -72,12 +70,14 @@ class KernelActivity:
         filled: (n,) share of the arithmetic units that have work, 0 to 1.
     """
 
-    activity: NDArray[np.intp]
-    seconds: Column
-    filled: Column
+    activity: Int[np.ndarray, " n"]
+    seconds: Float64[np.ndarray, " n"]
+    filled: Float64[np.ndarray, " n"]
 
 
-def kernel_activity(table: OperatorTable, roofline_s: Column, units: float) -> KernelActivity:
+def kernel_activity(
+    table: OperatorTable, roofline_s: Float64[np.ndarray, " n"], units: float
+) -> KernelActivity:
     """Time and occupation of n operators, each alone on a device.
 
     Args:

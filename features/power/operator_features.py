@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.query import Query
+from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.query_table import gather
@@ -19,7 +19,6 @@ from forerun.features.operators.roofline import (
 )
 from forerun.features.operators.table import OperatorTable
 
-Column = NDArray[np.float64]
 POWER_FEATURES = (
     "log_roofline",
     "log_intensity_over_ridge",
@@ -67,22 +66,26 @@ class PowerFeatures:
         owner: (n,) position of the query.
     """
 
-    matrix: Column
-    base_w: Column
-    waiting_w: Column
-    headroom_w: Column
-    bound_ms: Column
-    time_ms: Column
-    op_class: NDArray[np.intp]
-    owner: NDArray[np.intp]
+    matrix: Float64[np.ndarray, "n features"]
+    base_w: Float64[np.ndarray, " n"]
+    waiting_w: Float64[np.ndarray, " n"]
+    headroom_w: Float64[np.ndarray, " n"]
+    bound_ms: Float64[np.ndarray, " n"]
+    time_ms: Float64[np.ndarray, " n"]
+    op_class: Int[np.ndarray, " n"]
+    owner: Int[np.ndarray, " n"]
 
     def __len__(self) -> int:
         return len(self.owner)
 
-    def mean_over_time(self, values: Column, queries: int) -> Column:
+    def mean_over_time(
+        self, values: Float64[np.ndarray, " n"], queries: int
+    ) -> Float64[np.ndarray, " {queries}"]:
         """Time-weighted mean of operators' values for each query, shape (queries,)."""
         weighted = np.bincount(self.owner, values * self.time_ms, queries)
-        mean: Column = weighted / np.bincount(self.owner, self.time_ms, queries)
+        mean: Float64[np.ndarray, " queries"] = weighted / np.bincount(
+            self.owner, self.time_ms, queries
+        )
         return mean
 
 
@@ -120,7 +123,7 @@ def gather_power(queries: Sequence[Query]) -> PowerFeatures:
 
 
 def power_features(
-    table: OperatorTable, device: Device, precision: NumberFormat, owner: NDArray[np.intp]
+    table: OperatorTable, device: Device, precision: NumberFormat, owner: Int[np.ndarray, " n"]
 ) -> PowerFeatures:
     """Features of n operators on one device.
 

@@ -27,6 +27,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 from cattrs.v import format_exception
 from pydantic import BaseModel
 
+from forerun.data.shapes import elements_of
 from forerun.models.artifact.arrays import array_from_json, array_to_json
 
 NOT_STORED: Mapping[str, bool] = {"stored": False}
@@ -121,11 +122,11 @@ def _exactly(kind: type) -> FromJson:
 
 
 def _is_array(kind: Any) -> bool:
-    return get_origin(kind) is np.ndarray
+    return elements_of(kind) is not None
 
 
 def _of_declared_elements(kind: Any, array: Any) -> Any:
-    elements = get_args(get_args(kind)[1])[0]
+    elements = elements_of(kind)
     if elements is Any or np.issubdtype(checked(array, np.ndarray).dtype, elements):
         return array
     raise TypeError(f"elements of type {array.dtype} are not {elements.__name__}")

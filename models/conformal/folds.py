@@ -7,15 +7,13 @@ that is drawn by a seed and does not depend on the order or the number of rows.
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from forerun.data.shapes import Bool, Float64, Text
 
 
 def held_out_folds(
-    groups: NDArray[np.str_], folds: int | None = None, seed: int = 0
-) -> Iterator[Mask]:
+    groups: Text[np.ndarray, " n"], folds: int | None = None, seed: int = 0
+) -> Iterator[Bool[np.ndarray, " n"]]:
     """Masks of the rows to hold out, shapes (n,); every group is whole in one fold.
 
     Args:
@@ -39,13 +37,16 @@ def held_out_folds(
 
 
 def out_of_fold(
-    groups: NDArray[np.str_],
-    predict: Callable[[Mask], Column | Sequence[Column] | float],
+    groups: Text[np.ndarray, " n"],
+    predict: Callable[
+        [Bool[np.ndarray, " n"]],
+        Float64[np.ndarray, " held"] | Sequence[Float64[np.ndarray, " held"]] | float,
+    ],
     *,
     folds: int | None = None,
     seed: int = 0,
     columns: int = 1,
-) -> Column:
+) -> Float64[np.ndarray, "{columns} n"]:
     """Predictions of every row by a fit without the row's group.
 
     Args:

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.shapes import Bool, Float64, Text
 from forerun.models.conformal.quantiles import conformal_quantile
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Strata = Sequence[str] | NDArray[np.str_]
+Strata = Sequence[str] | Text[np.ndarray, " n"]
 POOLED = "all"
 """Stratum of the quantiles over all residuals."""
 FEWEST = 30
@@ -42,10 +40,10 @@ class LogQuantiles:
     @classmethod
     def of(
         cls,
-        residuals: Column,
-        strata: NDArray[np.str_] | None = None,
+        residuals: Float64[np.ndarray, " n"],
+        strata: Text[np.ndarray, " n"] | None = None,
         coverage: float = 0.9,
-        groups: NDArray[np.str_] | None = None,
+        groups: Text[np.ndarray, " n"] | None = None,
     ) -> "LogQuantiles":
         """Quantiles by stratum with the finite-sample correction of split conformal prediction.
 
@@ -70,14 +68,17 @@ class LogQuantiles:
         }
         return cls(bounds, coverage)
 
-    def log_ends(self, strata: Strata) -> Matrix:
+    def log_ends(self, strata: Strata) -> Float64[np.ndarray, "n 2"]:
         """Low and high log bound of n rows, shape (n, 2); each pair contains 0."""
         pairs = np.array([self.bounds.get(s, self.bounds[POOLED]) for s in strata]).reshape(-1, 2)
         return np.column_stack([np.minimum(pairs[:, 0], 0.0), np.maximum(pairs[:, 1], 0.0)])
 
     def around(
-        self, values: Column, strata: Strata, scale: Column | float = 1.0
-    ) -> tuple[Column, Column]:
+        self,
+        values: Float64[np.ndarray, " n"],
+        strata: Strata,
+        scale: Float64[np.ndarray, " n"] | float = 1.0,
+    ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
         """Low and high around n predicted values, shapes (n,); each interval contains its value.
 
         Args:
@@ -100,7 +101,9 @@ class Intervals:
     seen: LogQuantiles
     unseen: LogQuantiles = field(default_factory=LogQuantiles)
 
-    def log_ends(self, strata: Strata, seen_device: NDArray[np.bool_]) -> Matrix:
+    def log_ends(
+        self, strata: Strata, seen_device: Bool[np.ndarray, " n"]
+    ) -> Float64[np.ndarray, "n 2"]:
         """Low and high log bound of n rows, shape (n, 2); each pair contains 0.
 
         Args:
@@ -112,11 +115,11 @@ class Intervals:
 
     def around(
         self,
-        values: Column,
+        values: Float64[np.ndarray, " n"],
         strata: Strata,
-        seen_device: NDArray[np.bool_],
-        scale: Column | float = 1.0,
-    ) -> tuple[Column, Column]:
+        seen_device: Bool[np.ndarray, " n"],
+        scale: Float64[np.ndarray, " n"] | float = 1.0,
+    ) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
         """Low and high around n predicted values, shapes (n,).
 
         Args:
@@ -131,13 +134,17 @@ class Intervals:
         )
 
 
-def _around(values: Column, log_ends: Matrix, scale: Column | float) -> tuple[Column, Column]:
+def _around(
+    values: Float64[np.ndarray, " n"],
+    log_ends: Float64[np.ndarray, "n 2"],
+    scale: Float64[np.ndarray, " n"] | float,
+) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
     low, high = values * np.exp(log_ends.T * scale)
     return low, high
 
 
 def _bounds(
-    residuals: Column, coverage: float, groups: NDArray[np.str_] | None
+    residuals: Float64[np.ndarray, " n"], coverage: float, groups: Text[np.ndarray, " n"] | None
 ) -> tuple[float, float]:
     """Conformal quantiles of either tail; `UNCALIBRATED` without residuals."""
     if not len(residuals):

@@ -7,15 +7,15 @@ of hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.0
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
+from forerun.data.shapes import Float64, Int, Shaped, Text
+
 _ROUNDING = 1e-9
 """Subtracted from levels, so that 9 of 10 equal weights reach the level 0.9."""
 
 
 def conformal_quantile(
-    scores: Column, level: float, groups: NDArray[np.str_] | None = None
+    scores: Float64[np.ndarray, " n"], level: float, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) * level); the largest one where k > n.
 
@@ -32,7 +32,9 @@ def conformal_quantile(
     return weighted_quantile(scores, weights, level * (1.0 + 1.0 / weights.sum()))
 
 
-def weighted_quantile(values: Column, weights: Column, level: float) -> float:
+def weighted_quantile(
+    values: Float64[np.ndarray, " n"], weights: Float64[np.ndarray, " n"], level: float
+) -> float:
     """The least value at which the cumulative weight reaches a share of the total weight.
 
     Args:
@@ -44,13 +46,17 @@ def weighted_quantile(values: Column, weights: Column, level: float) -> float:
     return float(np.quantile(values, level, weights=weights, method="inverted_cdf"))
 
 
-def group_weights(groups: NDArray[np.str_] | NDArray[np.intp]) -> Column:
+def group_weights(
+    groups: Text[np.ndarray, " n"] | Int[np.ndarray, " n"],
+) -> Float64[np.ndarray, " n"]:
     """Weights of n rows with which every group has a total weight of 1, shape (n,)."""
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / counts[group])
 
 
-def student_quantile(freedom: float | Column, coverage: float) -> Column:
+def student_quantile(
+    freedom: float | Float64[np.ndarray, " n"], coverage: float
+) -> Float64[np.ndarray, " *n"]:
     """Half-width, in standard deviations, of an interval with a variance of so many degrees.
 
     Args:

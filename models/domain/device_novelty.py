@@ -10,30 +10,28 @@ behave differently.
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.device import Device
+from forerun.data.shapes import Float64
 from forerun.features.operators.roofline import power_capped_tflops
 from forerun.models.limit import LATENCY, Limit
-
-Vector = NDArray[np.float64]
 
 RATIOS: tuple[str, ...] = ("log_half_over_fp32", "log_sustained_share", "log_ridge")
 """The components of `device_position`, in order."""
 
-ARITHMETIC_SCALES: Vector = np.array([0.5, 0.35, 0.5])
+ARITHMETIC_SCALES: Float64[np.ndarray, " 3"] = np.array([0.5, 0.35, 0.5])
 """Units of the ratios for compute-bound work, and for novelty.
 
 Chosen on operators of NeuSight's five training GPUs, each held out in turn.
 """
-MEMORY_SCALES: Vector = np.array([1.0, 0.25, 0.5])
+MEMORY_SCALES: Float64[np.ndarray, " 3"] = np.array([1.0, 0.25, 0.5])
 """Units of the ratios for memory-bound work, chosen on the same operators."""
 
 NOVEL = 1.0
 """Distance above which a GPU is novel: one ratio differs by its unit."""
 
 
-def device_position(device: Device) -> Vector:
+def device_position(device: Device) -> Float64[np.ndarray, " 3"]:
     """The logarithms of `RATIOS`, shape (3,).
 
     Raises:
@@ -45,16 +43,24 @@ def device_position(device: Device) -> Vector:
     peaks = device.peak_tflops
     half = max(peaks.get("fp16", 0.0), peaks.get("bf16", 0.0), fp32)
     sustained = min(1.0, power_capped_tflops(device, "fp32") / fp32)
-    ratios: Vector = np.array([half / fp32, sustained, 1e3 * fp32 / bandwidth])
+    ratios: Float64[np.ndarray, " 3"] = np.array([half / fp32, sustained, 1e3 * fp32 / bandwidth])
     return np.asarray(np.log(ratios))
 
 
-def distance(one: Vector, other: Vector, scales: Vector = ARITHMETIC_SCALES) -> float:
+def distance(
+    one: Float64[np.ndarray, " 3"],
+    other: Float64[np.ndarray, " 3"],
+    scales: Float64[np.ndarray, " 3"] = ARITHMETIC_SCALES,
+) -> float:
     """Euclidean distance of two positions, in units of `scales`."""
     return float(np.sqrt((((one - other) / scales) ** 2).sum()))
 
 
-def similarity(one: Vector, other: Vector, scales: Vector = ARITHMETIC_SCALES) -> float:
+def similarity(
+    one: Float64[np.ndarray, " 3"],
+    other: Float64[np.ndarray, " 3"],
+    scales: Float64[np.ndarray, " 3"] = ARITHMETIC_SCALES,
+) -> float:
     """Squared exponential similarity of two positions: 1 for equal ones, 0 at large distances."""
     return float(np.exp(-0.5 * distance(one, other, scales) ** 2))
 
@@ -75,12 +81,14 @@ def device_novelty(device: Device, known: Iterable[Device]) -> float:
     return novelty_of(device_position(device), [device_position(d) for d in known if d.has_sheet])
 
 
-def novelty_of(position: Vector, known: Iterable[Vector]) -> float:
+def novelty_of(
+    position: Float64[np.ndarray, " 3"], known: Iterable[Float64[np.ndarray, " 3"]]
+) -> float:
     """`device_novelty` for devices whose positions are already computed."""
     return min((distance(position, other) for other in known), default=float("inf"))
 
 
-def novelty_limits(device: Device, known: Iterable[Vector]) -> tuple[Limit, ...]:
+def novelty_limits(device: Device, known: Iterable[Float64[np.ndarray, " 3"]]) -> tuple[Limit, ...]:
     """A limit for a GPU that is unlike every GPU in the training set; otherwise nothing.
 
     Args:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.device import Device
+from forerun.data.shapes import Float64
 from forerun.models.limit import Limit
 
-Matrix = NDArray[np.float64]
 SAME_DEVICE = 0.02
 """Largest difference of the logarithm of a figure between sheets of the same device."""
 Sheet = tuple[float, ...]
@@ -22,20 +21,25 @@ class FeatureRange:
     """Lowest and highest value of each feature in the training set, in the order of `names`."""
 
     names: tuple[str, ...]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: Float64[np.ndarray, " features"]
+    high: Float64[np.ndarray, " features"]
 
     @classmethod
-    def of(cls, names: Sequence[str], matrix: Matrix) -> Self:
+    def of(cls, names: Sequence[str], matrix: Float64[np.ndarray, "n {len(names)}"]) -> Self:
         """Range over the rows of an (n, len(names)) matrix; NaN entries are ignored."""
         return cls(tuple(names), np.nanmin(matrix, axis=0), np.nanmax(matrix, axis=0))
 
-    def clip(self, matrix: Matrix) -> Matrix:
+    def clip(
+        self, matrix: Float64[np.ndarray, "n {len(self.names)}"]
+    ) -> Float64[np.ndarray, "n {len(self.names)}"]:
         """Features clipped to the range, because trees cannot extrapolate."""
-        return np.clip(matrix, self.low, self.high)
+        return np.asarray(np.clip(matrix, self.low, self.high))
 
     def outside(
-        self, row: NDArray[np.float64], metric: str | None = None, tolerance: float = 0.1
+        self,
+        row: Float64[np.ndarray, " {len(self.names)}"],
+        metric: str | None = None,
+        tolerance: float = 0.1,
     ) -> tuple[Limit, ...]:
         """One limit for each feature of one row that is outside the range.
 

@@ -9,16 +9,14 @@ training rows. Errors follow a Student t distribution (Neal 1997), so outliers w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.shapes import Bool, Float64, Int, Text
 from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 Shape = Literal["one", "linear", "near", "recent", "scale", "host", "work"]
 DEGREES_OF_FREEDOM = 3.0
 """Degrees of freedom of the Student t distribution of the errors."""
@@ -64,14 +62,14 @@ class KeyedRows:
         numbers: name -> n numbers: `time` in years, `scale` and `host` as logarithms.
     """
 
-    keys: Mapping[str, NDArray[np.str_]]
-    sheet: Matrix
-    numbers: Mapping[str, Column]
+    keys: Mapping[str, Text[np.ndarray, " n"]]
+    sheet: Float64[np.ndarray, "n figures"]
+    numbers: Mapping[str, Float64[np.ndarray, " n"]]
 
     def __len__(self) -> int:
         return len(self.sheet)
 
-    def take(self, rows: NDArray[Any]) -> "KeyedRows":
+    def take(self, rows: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"]) -> "KeyedRows":
         """The rows at these positions, or where the mask is True."""
         return KeyedRows(
             {k: v[rows] for k, v in self.keys.items()},
@@ -97,14 +95,14 @@ class AdditiveCategoricalProcess:
     noise: float
     rows: KeyedRows
     centre: float
-    weights: Column
-    robust_weights: Column
+    weights: Float64[np.ndarray, " n"]
+    robust_weights: Float64[np.ndarray, " n"]
 
     @classmethod
     def fit(
         cls,
         rows: KeyedRows,
-        values: Column,
+        values: Float64[np.ndarray, " n"],
         terms: Sequence[Term],
         *,
         noise: float = NOISE,
@@ -134,7 +132,7 @@ class AdditiveCategoricalProcess:
         weights = mean_weights(gram, noise**2 / robust_weights + JITTER, centred)
         return cls(terms, noise, rows, centre, weights, robust_weights)
 
-    def predict(self, rows: KeyedRows) -> Column:
+    def predict(self, rows: KeyedRows) -> Float64[np.ndarray, " n"]:
         """Posterior means, shape (n,). No row's value depends on the other rows."""
         deviations = np.empty(len(rows))
         for start in range(0, len(rows), 512):
@@ -143,7 +141,9 @@ class AdditiveCategoricalProcess:
             deviations[start : start + 512] = cross @ self.weights
         return self.centre + deviations
 
-    def corrected(self, rows: KeyedRows, residuals: Column, own: Sequence[str]) -> Self:
+    def corrected(
+        self, rows: KeyedRows, residuals: Float64[np.ndarray, " k"], own: Sequence[str]
+    ) -> Self:
         """A process over the residuals of k support rows, to be added to the predictions.
 
         Args:
@@ -160,7 +160,9 @@ class AdditiveCategoricalProcess:
         )
 
 
-def covariance(one: KeyedRows, other: KeyedRows, terms: Sequence[Term]) -> Matrix:
+def covariance(
+    one: KeyedRows, other: KeyedRows, terms: Sequence[Term]
+) -> Float64[np.ndarray, "n m"]:
     """Covariance between n and m rows, shape (n, m)."""
     units = _UnitCovariances(one, other)
     total = np.zeros((len(one), len(other)))
@@ -175,16 +177,16 @@ class _UnitCovariances:
 
     def __init__(self, one: KeyedRows, other: KeyedRows) -> None:
         self._one, self._other = one, other
-        self._equal: dict[tuple[str, ...], NDArray[np.bool_]] = {}
-        self._shapes: dict[Shape, Matrix] = {}
+        self._equal: dict[tuple[str, ...], Bool[np.ndarray, "n m"]] = {}
+        self._shapes: dict[Shape, Float64[np.ndarray, "n m"]] = {}
 
-    def of(self, term: Term) -> Matrix:
+    def of(self, term: Term) -> Float64[np.ndarray, "n m"]:
         if term.shape not in self._shapes:
             self._shapes[term.shape] = _shape(term.shape, self._one, self._other)
         shape = self._shapes[term.shape]
         return shape * self._agree(term.keys) if term.keys else shape
 
-    def _agree(self, keys: tuple[str, ...]) -> NDArray[np.bool_]:
+    def _agree(self, keys: tuple[str, ...]) -> Bool[np.ndarray, "n m"]:
         if keys not in self._equal:
             left, right = self._one.keys[keys[-1]], self._other.keys[keys[-1]]
             texts, codes = np.unique(np.concatenate([left, right]), return_inverse=True)
@@ -195,7 +197,7 @@ class _UnitCovariances:
         return self._equal[keys]
 
 
-def _shape(shape: Shape, one: KeyedRows, other: KeyedRows) -> Matrix:
+def _shape(shape: Shape, one: KeyedRows, other: KeyedRows) -> Float64[np.ndarray, "n m"]:
     if shape == "one":
         return np.ones((len(one), len(other)))
     if shape in ("linear", "near"):
@@ -207,11 +209,11 @@ def _shape(shape: Shape, one: KeyedRows, other: KeyedRows) -> Matrix:
     left, right = one.numbers[name][:, None], other.numbers[name][:, None]
     if shape == "recent":
         return matern(distances(left, right) / RECENT_YEARS, 0.5)
-    product: Matrix = left * right.T
+    product: Float64[np.ndarray, "n m"] = left * right.T
     return product if shape == "work" else product + squared_exponential(left, right)
 
 
-def _precisions(errors: Column) -> Column:
+def _precisions(errors: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
     """Expected precisions of Student t errors in units of the noise, shape (n,).
 
     The residual of a training row is the variance of its noise times its weight in the posterior.
@@ -220,7 +222,7 @@ def _precisions(errors: Column) -> Column:
 
 
 def _map_estimate(
-    rows: KeyedRows, centred: Column, terms: tuple[Term, ...], noise: float
+    rows: KeyedRows, centred: Float64[np.ndarray, " n"], terms: tuple[Term, ...], noise: float
 ) -> tuple[tuple[Term, ...], float]:
     """Maximum a posteriori estimate of the standard deviations of the terms and of the noise.
 

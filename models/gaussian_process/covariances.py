@@ -7,23 +7,26 @@ tests compare the two.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from forerun.data.shapes import Bool, Float64, Shaped
+
 Shape = Literal["constant", "linear", "radial"]
 
 
-def distances(one: Matrix, other: Matrix) -> Matrix:
+def distances(
+    one: Float64[np.ndarray, "n d"], other: Float64[np.ndarray, "m d"]
+) -> Float64[np.ndarray, "n m"]:
     """Euclidean distances of rows (n, d) and (m, d), shape (n, m)."""
     squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :]
     return np.asarray(np.sqrt(np.maximum(squares - 2.0 * one @ other.T, 0.0)))
 
 
-def squared_exponential(one: Matrix, other: Matrix, length: float = 1.0) -> Matrix:
+def squared_exponential(
+    one: Float64[np.ndarray, "n d"], other: Float64[np.ndarray, "m d"], length: float = 1.0
+) -> Float64[np.ndarray, "n m"]:
     """exp(-distance**2 / (2 length**2)) of rows (n, d) and (m, d), shape (n, m)."""
     # Minus half the squared distances, in place: searches spend most of their time here.
     scale = length**2
@@ -34,7 +37,9 @@ def squared_exponential(one: Matrix, other: Matrix, length: float = 1.0) -> Matr
     return np.asarray(np.exp(exponent, out=exponent))
 
 
-def matern(distance: Matrix, smoothness: float) -> Matrix:
+def matern(
+    distance: Float64[np.ndarray, " *shape"], smoothness: float
+) -> Float64[np.ndarray, " *shape"]:
     """Matern correlation at distances in units of the length scale, of their shape.
 
     Args:
@@ -48,7 +53,7 @@ def matern(distance: Matrix, smoothness: float) -> Matrix:
     return np.asarray(factor * np.exp(-scaled))
 
 
-def same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def same(one: Shaped[np.ndarray, " n"], other: Shaped[np.ndarray, " m"]) -> Bool[np.ndarray, "n m"]:
     """Whether n and m codes or texts are equal, shape (n, m)."""
     return np.asarray(one[:, None] == other[None, :])
 
@@ -69,7 +74,9 @@ class Covariance:
     length: float = 1.0
     prior: tuple[float, float] = (-3.0, 1.5)
 
-    def between(self, one: Matrix, other: Matrix) -> Matrix:
+    def between(
+        self, one: Float64[np.ndarray, "n d"], other: Float64[np.ndarray, "m d"]
+    ) -> Float64[np.ndarray, "n m"]:
         """Covariances between n and m rows for weight 1, shape (n, m)."""
         one, other = self._own(one), self._own(other)
         if self.shape == "constant":
@@ -78,27 +85,35 @@ class Covariance:
             return np.asarray(one @ other.T / one.shape[1])
         return squared_exponential(one, other, self.length * one.shape[1] ** 0.5)
 
-    def applied(self, one: Matrix, other: Matrix, coefficients: Matrix) -> Matrix:
+    def applied(
+        self,
+        one: Float64[np.ndarray, "n d"],
+        other: Float64[np.ndarray, "m d"],
+        coefficients: Float64[np.ndarray, " m *targets"],
+    ) -> Float64[np.ndarray, " n *targets"]:
         """`between(one, other) @ coefficients`; the linear term avoids the (n, m) matrix."""
         if self.shape == "linear":
             one, other = self._own(one), self._own(other)
             return np.asarray(one @ (other.T @ coefficients) / one.shape[1])
         return np.asarray(self.between(one, other) @ coefficients)
 
-    def diagonal(self, rows: Matrix) -> Vector:
+    def diagonal(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
         """Prior variance of n rows for weight 1, shape (n,)."""
         if self.shape == "linear":
             own = self._own(rows)
             return np.asarray((own**2).sum(axis=1) / own.shape[1])
         return np.ones(len(rows))
 
-    def _own(self, rows: Matrix) -> Matrix:
+    def _own(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, "n own"]:
         return rows if self.columns is None else rows[:, self.columns[0] : self.columns[1]]
 
 
 def weighted_sum(
-    weights: Vector, covariances: Sequence[Covariance], one: Matrix, other: Matrix
-) -> Matrix:
+    weights: Float64[np.ndarray, " terms"],
+    covariances: Sequence[Covariance],
+    one: Float64[np.ndarray, "n d"],
+    other: Float64[np.ndarray, "m d"],
+) -> Float64[np.ndarray, "n m"]:
     """Sum of the terms between n and m rows, each times its weight, shape (n, m)."""
     total = np.zeros((len(one), len(other)))
     for weight, covariance in zip(weights, covariances, strict=True):

@@ -9,10 +9,9 @@ from math import lgamma
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from forerun.data.shapes import Float64
+
 FREEDOM = 4.0
 """Degrees of freedom of the predictive density."""
 PRIOR_ROWS: Final = 1.0
@@ -20,7 +19,9 @@ PRIOR_ROWS: Final = 1.0
 _STEPS = 200
 
 
-def log_density(errors: Matrix, variances: Matrix) -> Matrix:
+def log_density(
+    errors: Float64[np.ndarray, " *shape"], variances: Float64[np.ndarray, " *shape"]
+) -> Float64[np.ndarray, " *shape"]:
     """Log density of errors under Student's t distribution.
 
     Args:
@@ -33,13 +34,15 @@ def log_density(errors: Matrix, variances: Matrix) -> Matrix:
     return np.asarray(norm - log_scale - tails)
 
 
-def posterior_weights(log_likelihoods: Column) -> Column:
+def posterior_weights(log_likelihoods: Float64[np.ndarray, " e"]) -> Float64[np.ndarray, " e"]:
     """Weights in proportion to the likelihoods of e experts, which add up to 1; (e,)."""
     weights = np.exp(log_likelihoods - log_likelihoods.max())
     return np.asarray(weights / weights.sum())
 
 
-def stacking_weights(log_densities: Matrix, prior_rows: float = PRIOR_ROWS) -> Column:
+def stacking_weights(
+    log_densities: Float64[np.ndarray, "e n"], prior_rows: float = PRIOR_ROWS
+) -> Float64[np.ndarray, " e"]:
     """Weights of e experts that add up to 1, shape (e,), by expectation maximisation.
 
     Args:
@@ -57,7 +60,11 @@ def stacking_weights(log_densities: Matrix, prior_rows: float = PRIOR_ROWS) -> C
     return weights
 
 
-def combine(weights: Column, means: Matrix, variances: Matrix) -> tuple[Column, Column]:
+def combine(
+    weights: Float64[np.ndarray, " e"],
+    means: Float64[np.ndarray, "e n"],
+    variances: Float64[np.ndarray, "e n"],
+) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
     """Mean and variance of a mixture of e experts.
 
     Args:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from forerun.data.shapes import Bool, Float64
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,18 @@ class Posterior:
         log_likelihood: log marginal likelihood of the values.
     """
 
-    values: Column
-    inverse: Matrix
-    weights: Column
+    values: Float64[np.ndarray, " k"]
+    inverse: Float64[np.ndarray, "k k"]
+    weights: Float64[np.ndarray, " k"]
     log_likelihood: float
 
     @classmethod
-    def of(cls, covariance: Matrix, noise: Column | float, values: Column) -> Self:
+    def of(
+        cls,
+        covariance: Float64[np.ndarray, "k k"],
+        noise: Float64[np.ndarray, " k"] | float,
+        values: Float64[np.ndarray, " k"],
+    ) -> Self:
         """The posterior given k noisy values.
 
         Args:
@@ -62,20 +65,22 @@ class Posterior:
         return cls(values, inverse, weights, float(log_determinant - 0.5 * values @ weights))
 
     @property
-    def left_out_error(self) -> Column:
+    def left_out_error(self) -> Float64[np.ndarray, " k"]:
         """Leave-one-out residuals: each value minus its mean given the others, shape (k,)."""
         return np.asarray(self.weights * self.left_out_variance)
 
     @property
-    def left_out_variance(self) -> Column:
+    def left_out_variance(self) -> Float64[np.ndarray, " k"]:
         """Leave-one-out variances, including the noise, shape (k,)."""
         return np.asarray(1.0 / np.diag(self.inverse))
 
-    def mean(self, cross: Matrix) -> Column:
+    def mean(self, cross: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, " n"]:
         """Mean at n inputs, from their covariance (n, k) with the k values; shape (n,)."""
         return np.asarray(cross @ self.weights)
 
-    def variance(self, cross: Matrix, prior: Column) -> Column:
+    def variance(
+        self, cross: Float64[np.ndarray, "n k"], prior: Float64[np.ndarray, " n"]
+    ) -> Float64[np.ndarray, " n"]:
         """Variance at n inputs, without noise and never negative; shape (n,).
 
         Args:
@@ -86,8 +91,8 @@ class Posterior:
         return np.asarray(np.maximum(prior - explained, 0.0))
 
     def without_group(
-        self, held_out: NDArray[np.bool_], values: Column | None = None
-    ) -> tuple[Column, Matrix]:
+        self, held_out: Bool[np.ndarray, " k"], values: Float64[np.ndarray, " k"] | None = None
+    ) -> tuple[Float64[np.ndarray, " h"], Float64[np.ndarray, "h h"]]:
         """Mean and covariance of held-out values, noise included, given only the remaining ones.
 
         Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
@@ -107,7 +112,11 @@ class Posterior:
         return np.asarray(mean), np.asarray(covariance)
 
 
-def mean_weights(covariance: Matrix, noise: Column | float, values: Matrix) -> Matrix:
+def mean_weights(
+    covariance: Float64[np.ndarray, "k k"],
+    noise: Float64[np.ndarray, " k"] | float,
+    values: Float64[np.ndarray, " k *targets"],
+) -> Float64[np.ndarray, " k *targets"]:
     """Weights of the posterior mean alone, which thousands of rows have without an inverse.
 
     Args:

@@ -13,13 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.shapes import Float64
 from forerun.models.gaussian_process.covariances import Covariance, weighted_sum
 from forerun.models.gaussian_process.posterior import Posterior
-
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
 NOISE_PRIOR: Final = (-7.5, 2.0)
 """Prior mean and standard deviation of the log of the noise variance; the mean is a standard
@@ -36,10 +33,10 @@ class Answer:
         variance: variance of a new measurement, including its noise, shape (n,).
     """
 
-    mean: Vector
-    variance: Vector
+    mean: Float64[np.ndarray, " n"]
+    variance: Float64[np.ndarray, " n"]
 
-    def log_density(self, truth: Vector) -> Vector:
+    def log_density(self, truth: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
         """Log density at the measured values, shape (n,)."""
         error = (truth - self.mean) ** 2 / self.variance
         return np.asarray(-0.5 * (np.log(2.0 * np.pi * self.variance) + error))
@@ -61,13 +58,18 @@ class GaussianProcessRegression:
 
     covariances: tuple[Covariance, ...]
     noise_prior: tuple[float, float] = NOISE_PRIOR
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    weights: Float64[np.ndarray, " terms"] = field(default_factory=lambda: np.zeros(0))
     noise: float = 0.0
-    rows: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    rows: Float64[np.ndarray, "n d"] = field(default_factory=lambda: np.zeros((0, 0)))
     centre: float = 0.0
     posterior: Posterior | None = None
 
-    def fit(self, rows: Matrix, measured: Vector, known_noise: Vector | float = 0.0) -> Self:
+    def fit(
+        self,
+        rows: Float64[np.ndarray, "n d"],
+        measured: Float64[np.ndarray, " n"],
+        known_noise: Float64[np.ndarray, " n"] | float = 0.0,
+    ) -> Self:
         """Maximum a posteriori estimates of weights and noise, then the posterior.
 
         Args:
@@ -82,11 +84,11 @@ class GaussianProcessRegression:
 
     def with_weights(
         self,
-        rows: Matrix,
-        measured: Vector,
-        weights: Vector,
+        rows: Float64[np.ndarray, "n d"],
+        measured: Float64[np.ndarray, " n"],
+        weights: Float64[np.ndarray, " terms"],
         noise: float,
-        known_noise: Vector | float = 0.0,
+        known_noise: Float64[np.ndarray, " n"] | float = 0.0,
     ) -> Self:
         """The posterior for given weights and a given variance of the noise."""
         centre = float(measured.mean())
@@ -96,7 +98,7 @@ class GaussianProcessRegression:
             self, weights=weights, noise=noise, rows=rows, centre=centre, posterior=posterior
         )
 
-    def predict(self, rows: Matrix) -> Answer:
+    def predict(self, rows: Float64[np.ndarray, "m d"]) -> Answer:
         """Mean and variance of a new measurement at each of m inputs."""
         assert self.posterior is not None
         cross = weighted_sum(self.weights, self.covariances, rows, self.rows)
@@ -110,7 +112,12 @@ class GaussianProcessRegression:
         mean = self.centre + self.posterior.values - self.posterior.left_out_error
         return Answer(mean, self.posterior.left_out_variance)
 
-    def _mode(self, grams: NDArray[np.float64], centred: Vector, floor: Vector | float) -> Vector:
+    def _mode(
+        self,
+        grams: Float64[np.ndarray, "terms n n"],
+        centred: Float64[np.ndarray, " n"],
+        floor: Float64[np.ndarray, " n"] | float,
+    ) -> Float64[np.ndarray, " terms+1"]:
         """Weights and noise variance at the mode of the posterior density of their logarithms."""
         from scipy.optimize import minimize
 
@@ -129,13 +136,13 @@ class GaussianProcessRegression:
 
 
 def _loss(
-    logs: Vector,
-    grams: NDArray[np.float64],
-    centred: Vector,
-    floor: Vector | float,
-    start: Vector,
-    deviation: Vector,
-) -> tuple[float, Vector]:
+    logs: Float64[np.ndarray, " p"],
+    grams: Float64[np.ndarray, "p-1 n n"],
+    centred: Float64[np.ndarray, " n"],
+    floor: Float64[np.ndarray, " n"] | float,
+    start: Float64[np.ndarray, " p"],
+    deviation: Float64[np.ndarray, " p"],
+) -> tuple[float, Float64[np.ndarray, " p"]]:
     """Negative log posterior of the log weights and the log noise, and its gradient."""
     scales = np.exp(logs)
     covariance = np.tensordot(scales[:-1], grams, axes=1)
@@ -149,7 +156,9 @@ def _loss(
     return 0.5 * float(gap @ gap) - likelihood, 0.5 * scales * slopes + gap / deviation
 
 
-def standardised(rows: Matrix, like: Matrix | None = None) -> Matrix:
+def standardised(
+    rows: Float64[np.ndarray, "n d"], like: Float64[np.ndarray, "m d"] | None = None
+) -> Float64[np.ndarray, "n d"]:
     """Columns scaled to mean 0 and standard deviation 1 over `like` (over `rows` when None)."""
     from_rows = rows if like is None else like
     deviation = from_rows.std(axis=0)

@@ -63,7 +63,7 @@ def boosted_w(boosters: BoosterBag, features: PowerFeatures, correction: Column)
         correction: (n,) few-shot correction of the log of the dynamic power.
     """
     dynamic = features.base_w * np.exp(boosters.predict(features.matrix) + correction)
-    return features.waiting_w + np.minimum(dynamic, features.headroom_w)
+    return np.asarray(features.waiting_w + np.minimum(dynamic, features.headroom_w))
 
 
 def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:

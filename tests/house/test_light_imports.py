@@ -8,7 +8,8 @@ import pytest
 
 from tests.house.sources import PYPROJECT, dotted, modules
 
-HEAVY = set(PYPROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-module-level-imports"])
+BANNED = PYPROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-module-level-imports"]
+HEAVY = {*BANNED, "jaxtyping", "beartype"}
 
 
 def loaded_by(names):

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
+from forerun.data.shapes import Bool, Float64, Text
+
 FEWEST = 3
 """Fewest alternatives of a group that is scored."""
 WITHIN = 0.02
@@ -22,17 +22,19 @@ class Alternatives:
         rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
     """
 
-    groups: NDArray[np.str_]
-    rivals: Mapping[str, Column] = field(default_factory=dict)
+    groups: Text[np.ndarray, " n"]
+    rivals: Mapping[str, Float64[np.ndarray, " n"]] = field(default_factory=dict)
 
-    def take(self, rows: NDArray[np.bool_]) -> "Alternatives":
+    def take(self, rows: Bool[np.ndarray, " n"]) -> "Alternatives":
         """The rows where the mask is True."""
         rivals = {name: column[rows] for name, column in self.rivals.items()}
         return Alternatives(self.groups[rows], rivals)
 
 
 def choice_scores(
-    measured: Column, predicted: Column, alternatives: Alternatives
+    measured: Float64[np.ndarray, " n"],
+    predicted: Float64[np.ndarray, " n"],
+    alternatives: Alternatives,
 ) -> dict[str, float | int | dict[str, float] | None]:
     """Scores of choosing the least predicted value, over groups of at least `FEWEST` alternatives.
 
@@ -59,7 +61,11 @@ def choice_scores(
     }
 
 
-def _excess(measured: Column, predicted: Column, groups: NDArray[np.str_]) -> Column:
+def _excess(
+    measured: Float64[np.ndarray, " n"],
+    predicted: Float64[np.ndarray, " n"],
+    groups: Text[np.ndarray, " n"],
+) -> Float64[np.ndarray, " groups"]:
     """Relative excess of each group's choice over its best alternative, shape (groups,)."""
     known = np.isfinite(measured) & np.isfinite(predicted)
     excess = []
@@ -71,5 +77,5 @@ def _excess(measured: Column, predicted: Column, groups: NDArray[np.str_]) -> Co
     return np.array(excess)
 
 
-def _share(excess: Column) -> float:
+def _share(excess: Float64[np.ndarray, " groups"]) -> float:
     return 100.0 * float(np.mean(excess <= WITHIN * (1.0 + 1e-9)))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Column = NDArray[np.float64]
+from forerun.data.shapes import Bool, Float64
 
 _WITHIN = 10.0 * (1.0 + 1e-9)
 
@@ -146,7 +146,9 @@ def capacity_scores(
     }
 
 
-def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Column:
+def absolute_percentage_errors(
+    measured: ArrayLike, predicted: ArrayLike
+) -> Float64[np.ndarray, " n"]:
     """100 |predicted - measured| / measured, shape (n,); NaN where measured is not positive.
 
     Raises:
@@ -154,7 +156,7 @@ def absolute_percentage_errors(measured: ArrayLike, predicted: ArrayLike) -> Col
     """
     truth, answer = _columns(measured, predicted)
     with np.errstate(all="ignore"):
-        errors: Column = 100.0 * np.abs(answer - truth) / truth
+        errors: Float64[np.ndarray, " n"] = 100.0 * np.abs(answer - truth) / truth
     return np.where(truth > 0.0, errors, np.nan)
 
 
@@ -210,7 +212,9 @@ def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
     """
     truth, answer = _columns(measured, predicted)
     with np.errstate(all="ignore"):
-        errors: Column = 200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
+        errors: Float64[np.ndarray, " n"] = (
+            200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
+        )
     return _mean(np.where(truth == answer, 0.0, errors))
 
 
@@ -229,14 +233,18 @@ def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | Non
     return _mean(column), _number(float(column.std(ddof=1) / np.sqrt(len(column))))
 
 
-def _columns(*values: ArrayLike) -> list[Column]:
+def _columns(*values: ArrayLike) -> list[Float64[np.ndarray, " n"]]:
     columns = [np.asarray(column, dtype=np.float64) for column in values]
     if any(c.ndim != 1 or len(c) != len(columns[0]) for c in columns):
         raise ValueError(f"columns must be of one length, not {[c.shape for c in columns]}")
     return columns
 
 
-def _intervals(truth: Column, low: Column, high: Column) -> tuple[float | None, float | None]:
+def _intervals(
+    truth: Float64[np.ndarray, " n"],
+    low: Float64[np.ndarray, " n"],
+    high: Float64[np.ndarray, " n"],
+) -> tuple[float | None, float | None]:
     given = np.isfinite(low) & np.isfinite(high)
     truth, low, high = truth[given], low[given], high[given]
     coverage = _share((low <= truth) & (truth <= high))
@@ -246,16 +254,16 @@ def _intervals(truth: Column, low: Column, high: Column) -> tuple[float | None, 
         return coverage, _mean(high / low)
 
 
-def _is_constant(values: Column) -> bool:
+def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
     """Whether there are not two different values."""
     return len(values) < 2 or bool((values == values[0]).all())
 
 
-def _share(hits: NDArray[np.bool_]) -> float | None:
+def _share(hits: Bool[np.ndarray, " n"]) -> float | None:
     return 100.0 * float(hits.mean()) if len(hits) else None
 
 
-def _mean(values: Column) -> float | None:
+def _mean(values: Float64[np.ndarray, " n"]) -> float | None:
     with np.errstate(over="ignore"):
         return _number(float(values.mean())) if len(values) else None
 

@@ -6,11 +6,10 @@ P is the time of a program when isolated over its time when co-located; below 1 
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.shapes import Bool, Float64, Text
 from forerun.models.colocation.slowed_class import SLOWED_BELOW
 
-Column = NDArray[np.float64]
 MOST = 1.2
 """P at which `mae_to_1.2` clips measured and predicted values: a program that gains from neighbours
 needs no protection, and a few runs that wait for a disk gain twentyfold."""
@@ -19,11 +18,11 @@ SLOWED = (0.95, 0.9, 0.8)
 
 
 def contention_scores(
-    measured: Column,
-    predicted: Column,
-    repeats: NDArray[np.str_],
-    baselines: Mapping[str, Column],
-    low: Column | None = None,
+    measured: Float64[np.ndarray, " n"],
+    predicted: Float64[np.ndarray, " n"],
+    repeats: Text[np.ndarray, " n"],
+    baselines: Mapping[str, Float64[np.ndarray, " n"]],
+    low: Float64[np.ndarray, " n"] | None = None,
 ) -> dict[str, float | None]:
     """Scores of predicted relative speeds, of baselines and of the measurement noise.
 
@@ -71,7 +70,7 @@ def contention_scores(
     return scores
 
 
-def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
+def auc(positive: Bool[np.ndarray, " n"], score: Float64[np.ndarray, " n"]) -> float | None:
     """Area under the ROC curve of `score` for the class `positive`; None unless both classes occur.
 
     It is the probability that a positive row has a higher score than a negative one, with ties
@@ -84,7 +83,9 @@ def auc(positive: NDArray[np.bool_], score: Column) -> float | None:
     return float(roc_auc_score(positive, score))
 
 
-def class_errors(measured: Column, predicted: Column) -> tuple[float | None, float | None]:
+def class_errors(
+    measured: Float64[np.ndarray, " n"], predicted: Float64[np.ndarray, " n"]
+) -> tuple[float | None, float | None]:
     """Error rates of the class `slowed`, a relative speed below `SLOWED_BELOW`, percent.
 
     Returns:
@@ -97,14 +98,14 @@ def class_errors(measured: Column, predicted: Column) -> tuple[float | None, flo
     return false_alarms, misses
 
 
-def repeated(repeats: NDArray[np.str_]) -> NDArray[np.bool_]:
+def repeated(repeats: Text[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
     """True for rows that share their key with another row, shape (n,)."""
     _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
-    again: NDArray[np.bool_] = counts[place] > 1
+    again: Bool[np.ndarray, " n"] = counts[place] > 1
     return again
 
 
-def noise(values: Column, repeats: NDArray[np.str_]) -> float | None:
+def noise(values: Float64[np.ndarray, " n"], repeats: Text[np.ndarray, " n"]) -> float | None:
     """Mean absolute deviation of repeated runs from their mean; None where no run was repeated.
 
     Rows without a repeat are ignored. Deviations from the mean of n repeats are multiplied by
@@ -124,5 +125,5 @@ def noise(values: Column, repeats: NDArray[np.str_]) -> float | None:
     return float(away.mean())
 
 
-def _cut(one: Column, other: Column) -> float:
+def _cut(one: Float64[np.ndarray, " n"], other: Float64[np.ndarray, " n"]) -> float:
     return float(np.abs(np.minimum(one, MOST) - np.minimum(other, MOST)).mean())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from forerun.data.device import Device, DeviceCatalog
+from forerun.data.shapes import Bool, Float64, Int, Text
 from forerun.models.artifact.codec import NOT_STORED, from_content, to_content
 
 
@@ -43,6 +44,7 @@ class Outer:
     threads: int = field(default=1, metadata=NOT_STORED)
 
 
+TEXT = np.array(["a"])
 L4 = DeviceCatalog.load().get("l4")
 EXAMPLE = Outer(
     *("a", "eager", 1.5, 2, Inner(np.array([1.0, np.nan]), (1, 2)), (Effect(0.5, False),)),
@@ -170,3 +172,24 @@ def test_missing_and_unknown_fields_are_refused_by_name():
 def test_an_array_of_other_elements_is_not_written():
     with pytest.raises(TypeError, match="int64"):
         to_content(Inner(np.arange(3)))
+
+
+@dataclass(frozen=True)
+class WithShapes:
+    matrix: Float64[np.ndarray, "n d"]
+    codes: Int[np.ndarray, " n"]
+    known: Bool[np.ndarray, " n"]
+    names: Text[np.ndarray, " n"]
+    weights: Float64[np.ndarray, " n"] | None = None
+
+
+def test_arrays_whose_types_give_dimensions_are_stored_and_restored():
+    arrays = (np.ones((2, 3)), np.arange(2), np.array([True, False]), np.array(["a", "bc"]))
+    for value in (WithShapes(*arrays), WithShapes(*arrays, np.array([0.5, np.nan]))):
+        same(from_content(WithShapes, content_of(value)), value)
+
+
+def test_arrays_whose_types_give_dimensions_have_the_declared_elements():
+    content = content_of(WithShapes(np.ones((1, 1)), np.zeros(1, int), np.ones(1, bool), TEXT))
+    with pytest.raises(ValueError, match=r"float64 are not integer.*\.codes"):
+        from_content(WithShapes, content | {"codes": [0.5]})
