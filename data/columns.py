@@ -1,4 +1,4 @@
-"""Tables of n rows that a dataclass holds column by column."""
+"""Arrays with n rows, tables of them, and rows that have a key in common."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
-"""One number for each of n rows."""
+"""Numbers, mostly of shape (n,)."""
 Matrix = NDArray[np.float64]
-"""Several numbers for each of n rows."""
+"""Numbers of shape (n, columns)."""
 Mask = NDArray[np.bool_]
-"""Whether each of n rows is selected."""
-Index = NDArray[np.intp]
-"""Positions of rows, or codes of groups."""
-Labels = NDArray[np.str_]
-"""Name of a group for each of n rows."""
+"""Whether something holds for each row, mostly of shape (n,)."""
+Names = NDArray[np.str_]
+"""Texts: labels of strata or groups, mostly of shape (n,)."""
+Positions = NDArray[np.intp]
+"""Positions of rows, or codes of their groups."""
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -27,7 +27,7 @@ class Columns:
     All other fields are shared.
     """
 
-    def take(self, rows: Mask | Index) -> Self:
+    def take(self, rows: Mask | Positions) -> Self:
         """The rows at these positions, or where the mask is True."""
         return replace(self, **{f.name: _taken(getattr(self, f.name), rows) for f in fields(self)})
 
@@ -46,7 +46,24 @@ def groups_of(keys: Iterable[Key]) -> dict[Key, list[int]]:
     return groups
 
 
-def _taken(column: Any, rows: Mask | Index) -> Any:
+def rows_by(keys: Iterable[Key]) -> dict[Key, Positions]:
+    """Each key, in rising order -> positions of its rows, in rising order.
+
+    Args:
+        keys: n keys, such as labels or spec sheets.
+    """
+    rows: dict[Any, list[int]] = groups_of(keys)
+    return {key: np.array(rows[key], dtype=np.intp) for key in sorted(rows)}
+
+
+def finite_log(values: Column) -> Column:
+    """Natural logarithm of n values, shape (n,); NaN where there is none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(values)
+    return np.where(np.isfinite(logs), logs, np.nan)
+
+
+def _taken(column: Any, rows: Mask | Positions) -> Any:
     if isinstance(column, np.ndarray):
         return column[rows]
     if isinstance(column, Columns):

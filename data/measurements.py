@@ -33,12 +33,7 @@ class Measurements:
         """Rows of both, in order; a column that one side lacks is NaN there."""
         n, m = len(self), len(other)
         values = {
-            name: np.concatenate(
-                [
-                    self.values.get(name, np.full(n, np.nan)),
-                    other.values.get(name, np.full(m, np.nan)),
-                ]
-            )
+            name: np.concatenate([self.column(name), other.column(name)])
             for name in {**self.values, **other.values}
         }
         groups = {
@@ -63,6 +58,14 @@ class Measurements:
             groups={k: v[index] for k, v in self.groups.items()},
             weights=None if self.weights is None else self.weights[index],
         )
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Values of one metric, shape (n,); NaN where it was not measured."""
+        return self.values.get(name, np.full(len(self), np.nan))
+
+    def group(self, key: str) -> NDArray[np.str_]:
+        """Values of a grouping key, shape (n,); without that key each row is a group."""
+        return self.groups.get(key, np.arange(len(self)).astype(np.str_))
 
 
 def _weights(rows: Measurements) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """A query: a workload, a device, and the software and operation of the run."""
 
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from forerun.data.device import Device
 from forerun.data.software import Software
@@ -17,6 +17,8 @@ from forerun.data.workload import (
     OperatorWorkload,
     Workload,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,25 @@ class Query:
         Raises:
             TypeError: it is of another kind; check `workload.kind` first.
         """
-        if isinstance(self.workload, Network):
-            return self.workload
-        raise TypeError(f"a workload of kind {self.workload.kind!r} is no network")
+        return _of_type(self.workload, Network)
+
+    @property
+    def design(self) -> Design:
+        """The workload, which must be a hardware design; raises as `network`."""
+        return _of_type(self.workload, Design)
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The workload, which must be a test of a benchmark suite; raises as `network`."""
+        return _of_type(self.workload, Benchmark)
+
+    @property
+    def colocation(self) -> Colocation:
+        """The workload, which must be a co-located program; raises as `network`."""
+        return _of_type(self.workload, Colocation)
+
+
+def _of_type(workload: Workload, kind: type[T]) -> T:
+    if isinstance(workload, kind):
+        return workload
+    raise TypeError(f"a workload of kind {workload.kind!r} is no {kind.__name__.lower()}")

@@ -194,6 +194,11 @@ class Benchmark:
     settings: tuple[tuple[str, float | str], ...]
     kind: Literal["benchmark"] = "benchmark"
 
+    @property
+    def by_name(self) -> dict[str, float | str]:
+        """Name of a setting -> its value."""
+        return dict(self.settings)
+
 
 @dataclass(frozen=True, slots=True)
 class HostWindow:

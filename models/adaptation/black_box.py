@@ -39,7 +39,7 @@ class BlackBoxes:
             These sheets in addition to the present ones; the rows with estimated sheets put in.
         """
         boxes: dict[str, list[int]] = {}
-        latency = measurements.values.get("latency_ms", np.full(len(measurements), np.nan))
+        latency = measurements.column("latency_ms")
         for row, query in enumerate(measurements.queries):
             runs = isinstance(query.workload, OperatorWorkload)
             if runs and not query.device.has_sheet and np.isfinite(latency[row]):

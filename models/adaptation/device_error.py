@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, Names, Positions
 from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
     OPERATOR_EXPERTS,
@@ -26,10 +26,6 @@ from forerun.models.adaptation.held_out_errors import GroupDeviations, HeldOutEr
 from forerun.models.adaptation.offsets import KNOWN_FACTOR, Offsets
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import Sheet
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Names = NDArray[np.str_]
 
 MOST_LEFT_OUT = 250
 """Most rows for leave-one-group-out errors, drawn at random; the process is fitted to all rows."""
@@ -186,7 +182,7 @@ class DeviceError:
 
 
 def process_share(
-    left: LeftOut, groups: NDArray[np.intp], default: float = 0.0, errors: float = STANDARD_ERRORS
+    left: LeftOut, groups: Positions, default: float = 0.0, errors: float = STANDARD_ERRORS
 ) -> float:
     """The weight of the process with the lowest leave-one-group-out error, or the default.
 

@@ -13,17 +13,13 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, Names
 from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.covariances import distances, matern, same
 from forerun.models.gaussian_process.mixture import log_density, posterior_weights
 from forerun.models.gaussian_process.posterior import Posterior
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Names = NDArray[np.str_]
 
 NEGLIGIBLE = 0.01
 """Weight relative to the largest, below which an expert is left out."""

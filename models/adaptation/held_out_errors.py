@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Names, Positions
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.conformal import group_weights, student_quantile
-
-Column = NDArray[np.float64]
-Names = NDArray[np.str_]
 
 NORMAL_95 = 1.645
 PRIOR_DEVIATION, PRIOR_GROUPS = 0.1, 3.0
@@ -44,9 +41,9 @@ class HeldOutErrors:
 
     errors: Column
     strata: Names
-    groups: NDArray[np.intp]
+    groups: Positions
     keys: Names
-    inside: NDArray[np.bool_]
+    inside: Mask
 
     @property
     def coverage(self) -> float:
@@ -76,7 +73,7 @@ class GroupDeviations:
     squares: Mapping[str, Mapping[int, float]]
 
     @classmethod
-    def of(cls, errors: Column, strata: Names, groups: NDArray[np.intp]) -> Self:
+    def of(cls, errors: Column, strata: Names, groups: Positions) -> Self:
         """The deviations of k leave-one-group-out errors.
 
         Args:

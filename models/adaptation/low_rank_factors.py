@@ -9,10 +9,8 @@ linear combination of the factors: a Gaussian process with a linear covariance o
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
+from forerun.data.columns import Column, Matrix
 
 
 @dataclass(frozen=True)
@@ -27,9 +25,9 @@ class LowRankFactors:
             they explain.
     """
 
-    levels: Vector
+    levels: Column
     projection: Matrix
-    scales: Vector
+    scales: Column
 
     @classmethod
     def of(cls, log_times: Matrix, rank: int) -> "LowRankFactors":

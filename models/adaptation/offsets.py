@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
-Names = NDArray[np.str_]
+from forerun.data.columns import Column, Mask, Names, Positions
 
 DEVICE_DEVIATION = 0.2
 STRATUM_DEVIATION = 0.2
@@ -47,7 +45,7 @@ class Offsets:
 
     @classmethod
     def fit(
-        cls, errors: Column, strata: Names, groups: NDArray[np.intp], prior_factor: float = 1.0
+        cls, errors: Column, strata: Names, groups: Positions, prior_factor: float = 1.0
     ) -> Self:
         """Posterior means of the two-level model.
 
@@ -77,7 +75,7 @@ class Offsets:
         return np.array([self.strata.get(str(s), self.level) for s in strata], dtype=np.float64)
 
 
-def _group_values(errors: Column, groups: NDArray[np.intp], rows: NDArray[np.bool_]) -> Column:
+def _group_values(errors: Column, groups: Positions, rows: Mask) -> Column:
     """Median error of each group in these rows; the errors themselves if no group has several."""
     selected, of_group = errors[rows], groups[rows]
     codes, count = np.unique(of_group, return_counts=True)

@@ -1,14 +1,15 @@
 """A correction for each program, application or suite: its median residual, shrunk towards zero."""
 
 import numpy as np
-from numpy.typing import NDArray
+
+from forerun.data.columns import Column, Names, rows_by
 
 PRIOR_ROWS = 3.0
 """Pseudo-observations without an error that shrink a correction towards zero."""
 
 
 def shrunk_medians(
-    residuals: NDArray[np.float64], strata: NDArray[np.str_], prior_rows: float = PRIOR_ROWS
+    residuals: Column, strata: Names, prior_rows: float = PRIOR_ROWS
 ) -> dict[str, float]:
     """Stratum -> median of its m residuals times m / (m + `prior_rows`).
 
@@ -18,8 +19,7 @@ def shrunk_medians(
         prior_rows: pseudo-observations.
     """
     known = np.isfinite(residuals)
-    by_stratum = {str(s): residuals[known & (strata == s)] for s in np.unique(strata[known])}
     return {
-        stratum: len(own) / (len(own) + prior_rows) * float(np.median(own))
-        for stratum, own in by_stratum.items()
+        stratum: len(rows) / (len(rows) + prior_rows) * float(np.median(residuals[known][rows]))
+        for stratum, rows in rows_by(strata[known].tolist()).items()
     }

@@ -10,12 +10,11 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Names, rows_by
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 
-Column = NDArray[np.float64]
 PRIOR_ROWS = 3.0
 KNOWN_ROWS = 30.0
 """Pseudo-observations without an error, for a device in the training set."""
@@ -65,14 +64,11 @@ class ShrunkScalars:
             strata: n classes.
             known: devices in the training set; their corrections are shrunk by `KNOWN_ROWS`.
         """
-        sheets = [sheet(device) for device in devices]
-        measured = ~np.isnan(residuals)
         updated = []
-        for own in sorted(set(sheets)):
-            rows = measured & np.array([s == own for s in sheets])
-            if rows.any():
-                trained_on = devices[int(np.flatnonzero(rows)[0])] in known
-                pseudo_rows = KNOWN_ROWS if trained_on else 1.0
+        for own, of_device in rows_by(map(sheet, devices)).items():
+            rows = of_device[~np.isnan(residuals[of_device])]
+            if len(rows):
+                pseudo_rows = KNOWN_ROWS if devices[rows[0]] in known else 1.0
                 updated.append(_scale(own, residuals[rows], np.array(strata)[rows], pseudo_rows))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return ShrunkScalars((*kept, *updated))
@@ -100,9 +96,7 @@ class ShrunkScalars:
         return 0.0 if scale is None else scale.classes.get(stratum, scale.level)
 
 
-def _scale(
-    own: Sheet, residuals: Column, strata: NDArray[np.str_], pseudo_rows: float
-) -> DeviceScale:
+def _scale(own: Sheet, residuals: Column, strata: Names, pseudo_rows: float) -> DeviceScale:
     """Corrections of one device from its residuals, shrunk by a number of pseudo-observations."""
     level = float(np.median(residuals)) * len(residuals) / (len(residuals) + pseudo_rows)
     classes = {}

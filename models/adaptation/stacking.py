@@ -10,16 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.models.gaussian_process.mixture import PRIOR_ROWS, combine, stacking_weights
 from forerun.models.gaussian_process.regression import Answer
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 
-
-def mixed(answers: Sequence[Answer], weights: Vector) -> Answer:
+def mixed(answers: Sequence[Answer], weights: Column) -> Answer:
     """Mean and variance of the mixture, which include the disagreement of the experts.
 
     Args:
@@ -40,7 +37,7 @@ class Stacking:
         freedom: degrees of freedom of the Student t distribution of intervals.
     """
 
-    weights: Vector
+    weights: Column
     inflation: float
     freedom: float
 
@@ -48,7 +45,7 @@ class Stacking:
     def of(
         cls,
         left_out: Sequence[Answer],
-        measured: Vector,
+        measured: Column,
         prior_rows: float = PRIOR_ROWS,
         variance_rows: float = 8.0,
     ) -> "Stacking":
@@ -75,7 +72,7 @@ class Stacking:
         joint = mixed(answers, self.weights)
         return Answer(joint.mean, joint.variance * self.inflation)
 
-    def half_width(self, answer: Answer, coverage: float = 0.9) -> Vector:
+    def half_width(self, answer: Answer, coverage: float = 0.9) -> Column:
         """Half-width of the interval around a combined prediction, shape (n,)."""
         from scipy.special import stdtrit
 

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from itertools import chain, zip_longest
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.models.gaussian_process.covariances import Covariance, distances, weighted_sum
 
-Vector = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 MOST_CANDIDATES = 1500
 ERRORS = (
     Covariance("constant"),
@@ -31,7 +29,7 @@ ERROR_NOISE = 0.02
 def suggest(
     rows: Matrix,
     covariances: Sequence[Covariance],
-    weights: Vector,
+    weights: Column,
     noise: float,
     count: int,
     seed: int,
@@ -56,7 +54,7 @@ def suggest(
 
 
 def most_informative(
-    covariance: Matrix, noise: Vector | float, count: int, spread: float = 0.0
+    covariance: Matrix, noise: Column | float, count: int, spread: float = 0.0
 ) -> list[int]:
     """Positions of the rows whose measurement lowers the summed variance most, chosen greedily.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -21,8 +21,6 @@ from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import same_sheet, sheet
 from forerun.models.limit import LATENCY, Limit
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 ENOUGH_ROWS = 10
 """Number of rows from which on an adapted device counts as seen."""
 MOST_ROWS = 1000
@@ -100,11 +98,9 @@ class SupportGP:
             comparable: whether features have the same meaning in all strata, as those of networks
                 have in all execution modes; features of operator families do not.
         """
-        sheets = [sheet(device) for device in devices]
         updated = []
-        for own in sorted(set(sheets)):
-            indices = np.flatnonzero(np.isfinite(errors) & np.array([s == own for s in sheets]))
-            indices = indices[-MOST_ROWS:]
+        for own, of_device in rows_by(map(sheet, devices)).items():
+            indices = of_device[np.isfinite(errors[of_device])][-MOST_ROWS:]
             if not len(indices):
                 continue
             rows = SupportSet.of(

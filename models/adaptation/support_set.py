@@ -5,14 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
 from forerun.models.gaussian_process.covariances import distances
-
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Names = NDArray[np.str_]
 
 SAME_POINT = 1e-4
 """Distance of standardised features below which two rows count as equal."""
@@ -34,7 +29,7 @@ class SupportSet(Columns):
     errors: Column
     strata: Names
     features: Matrix
-    groups: NDArray[np.intp]
+    groups: Positions
     keys: Names
     comparable: bool = False
 
@@ -88,7 +83,7 @@ class SupportSet(Columns):
 
     def relation(
         self, strata: Names, features: Matrix, keys: Sequence[str] | None
-    ) -> tuple[Matrix, NDArray[np.bool_], NDArray[np.bool_]]:
+    ) -> tuple[Matrix, Mask, Mask]:
         """Distances of n queries to the k rows, and whether they match or share a group.
 
         Args:

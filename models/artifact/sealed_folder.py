@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.data.errors import BadArtifact
+from forerun.models.artifact.codec import from_content, to_content
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.predictor import Predictor
 
@@ -56,13 +57,8 @@ def seal(folder: Path, created: str) -> Manifest:
         BadArtifact: a file is a link or has a forbidden suffix.
     """
     files = _hashes(folder)
-    manifest = Manifest(_version(files), created, files)
-    content = {
-        "version": manifest.version,
-        "created": created,
-        "files": dict(sorted(files.items())),
-    }
-    (folder / "manifest.json").write_text(json.dumps(content, indent=1) + "\n")
+    manifest = Manifest(_version(files), created, dict(sorted(files.items())))
+    (folder / "manifest.json").write_text(json.dumps(to_content(manifest), indent=1) + "\n")
     return manifest
 
 
@@ -73,9 +69,8 @@ def check(folder: Path) -> Manifest:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
     """
     try:
-        content = json.loads((folder / "manifest.json").read_text())
-        manifest = Manifest(content["version"], content["created"], dict(content["files"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        manifest = from_content(Manifest, json.loads((folder / "manifest.json").read_text()))
+    except (OSError, ValueError) as error:
         raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
     hashes = _hashes(folder)
     differing = sorted(

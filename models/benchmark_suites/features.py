@@ -6,23 +6,14 @@ from itertools import combinations
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, finite_log
 from forerun.data.query import Query
-from forerun.data.workload import Benchmark
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 RIDGE = 1.0
 """Ridge penalty on the exponents of standardised settings, in rows."""
-
-
-def benchmark_of(query: Query) -> Benchmark:
-    """The workload of a query, which must be a benchmark."""
-    assert isinstance(query.workload, Benchmark)
-    return query.workload
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class Settings:
         """Settings of n training queries; one that is a text in any of them is categorical."""
         values_of: dict[str, set[float | str]] = {}
         for query in queries:
-            for name, value in benchmark_of(query).settings:
+            for name, value in query.benchmark.settings:
                 values_of.setdefault(name, set()).add(value)
         texts = {n for n, values in values_of.items() if any(isinstance(v, str) for v in values)}
         numbers = tuple(sorted(set(values_of) - texts))
@@ -66,14 +57,11 @@ class Settings:
 
     def logarithms(self, queries: Sequence[Query]) -> Matrix:
         """Logarithms of the settings that are positive in the training set, (n, settings)."""
-        numbers = _numbers(self.ranges.names, queries)[:, self.ranges.low > 0.0]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            logs = np.log(numbers)
-        return np.where(np.isfinite(logs), logs, np.nan)
+        return finite_log(_numbers(self.ranges.names, queries)[:, self.ranges.low > 0.0])
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
         """One limit per setting that is missing, unknown, or outside the training set."""
-        given = dict(benchmark_of(query).settings)
+        given = query.benchmark.by_name
         names = (*self.ranges.names, *self.choices)
         missing = [f"{name} is not given" for name in names if name not in given]
         unknown = [f"{name} is not known" for name in given if name not in names]
@@ -87,7 +75,7 @@ class Settings:
 
     def _codes(self, queries: Sequence[Query]) -> list[Column]:
         """Codes of each categorical setting, shape (n,); NaN for a value without a code."""
-        given = [dict(benchmark_of(query).settings) for query in queries]
+        given = [query.benchmark.by_name for query in queries]
         columns = []
         for name, values in self.choices.items():
             code = {value: float(number) for number, value in enumerate(values)}
@@ -141,7 +129,7 @@ def _numbers(names: Sequence[str], queries: Sequence[Query]) -> Matrix:
     """Numeric settings, shape (n, len(names)); NaN where one is absent or a text."""
     rows = np.full((len(queries), len(names)), np.nan)
     for row, query in enumerate(queries):
-        given = dict(benchmark_of(query).settings)
+        given = query.benchmark.by_name
         for column, name in enumerate(names):
             value = given.get(name)
             if isinstance(value, float | int):

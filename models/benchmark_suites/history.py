@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Names, finite_log
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -40,7 +39,6 @@ from forerun.models.gaussian_process.additive_categorical import (
 )
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")
 OWN = ("device", "part", "submitter", "platform")
 """Keys that carry an adaptation to other rows; the support set of a system says nothing about the
@@ -93,9 +91,9 @@ class BenchmarkHistory(StoredPredictor):
         values = Logarithms.of(measurements, rows)
         fitted = self._fitted(measurements.queries, rows, values)
         residuals: dict[str, list[Column]] = {metric: [] for metric in METRICS}
-        strata: list[NDArray[np.str_]] = []
+        strata: list[Names] = []
         for train, held in _foldings(rows, self.seed):
-            queries = [q for q, kept in zip(measurements.queries, train, strict=True) if kept]
+            queries = measurements.take(train).queries
             part = fitted._fitted(queries, rows.take(train), values.take(train))
             held_rows = rows.take(held)
             strata.append(part.seen.strata(held_rows))
@@ -216,18 +214,16 @@ class Logarithms(Columns):
     @classmethod
     def of(cls, measurements: Measurements, rows: KeyedRows) -> Self:
         """Logarithms from the metrics that each row has."""
-        nothing = np.full(len(measurements), np.nan)
-        rate, latency, watts, energy = (measurements.values.get(m, nothing) for m in METRICS)
+        rate, latency, watts, energy = (measurements.column(metric) for metric in METRICS)
         count = device_counts(measurements.queries)
         with np.errstate(invalid="ignore", divide="ignore"):
-            each = np.log(np.where(np.isnan(rate), 1e3 / latency, rate / count))
+            each = np.where(np.isnan(rate), 1e3 / latency, rate / count)
             implied = energy * samples_per_query(measurements.queries) / (latency / 1e3)
-            power = np.log(np.where(np.isnan(watts), implied, watts) / count)
-        rates = np.where(np.isfinite(each), each, np.nan) + rows.numbers["work"]
-        return cls(rates, np.where(np.isfinite(power), power, np.nan))
+            power = np.where(np.isnan(watts), implied, watts) / count
+        return cls(finite_log(each) + rows.numbers["work"], finite_log(power))
 
 
-def _foldings(rows: KeyedRows, seed: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+def _foldings(rows: KeyedRows, seed: int) -> list[tuple[Mask, Mask]]:
     """Folds for calibration: late rounds held out, then groups of devices held out.
 
     Predictions for unseen devices need no long history, so their training rows are a sample.

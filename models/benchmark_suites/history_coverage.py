@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Names
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
@@ -58,7 +58,7 @@ class HistoryCoverage:
         years = (float(time.min()), float(time.max()))
         return cls(tuple(sorted(suites)), known, values, years, float(scale.max()))
 
-    def strata(self, rows: KeyedRows) -> NDArray[np.str_]:
+    def strata(self, rows: KeyedRows) -> Names:
         """Level of history of each row, shape (n,)."""
         levels = np.full(len(rows), NOTHING, dtype="<U16")
         for level, keys in reversed(HISTORIES):

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.device import Device
 from forerun.data.query import Query
-from forerun.data.workload import Benchmark
 from forerun.models.domain.feature_range import sheet
 from forerun.models.gaussian_process.additive_categorical import KeyedRows, Term
 
@@ -138,7 +137,7 @@ WALL_POWER: Final = (
 
 def history_rows(queries: Sequence[Query]) -> KeyedRows:
     """Keys and numbers of n benchmarks; a key that a query lacks is empty and equals no other."""
-    settings = [_settings(query) for query in queries]
+    settings = [query.benchmark.by_name for query in queries]
     keys = {
         name: np.array([str(s.get(name, "")) for s in settings], dtype=np.str_) for name in KEYS
     }
@@ -162,31 +161,31 @@ def history_rows(queries: Sequence[Query]) -> KeyedRows:
     return KeyedRows(keys, np.array(sheets, dtype=np.float64).reshape(-1, 6), numbers)
 
 
-def question_keys(queries: Sequence[Query]) -> NDArray[np.str_]:
+def question_keys(queries: Sequence[Query]) -> Names:
     """Model, scenario and accelerator (as submitted) of each query, joined, shape (n,)."""
     keys = history_rows(queries).keys
     parts = zip(keys["model"], keys["scenario"], keys["part"], strict=True)
     return np.array(["|".join(texts) for texts in parts], dtype=np.str_)
 
 
-def round_years(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
+def round_years(rounds: Column) -> Column:
     """Years since v2.0 of rounds numbered 100 x major + minor, of which there are two a year."""
     return rounds // 100 - 2.0 + rounds % 100 / 2.0
 
 
-def device_counts(queries: Sequence[Query]) -> NDArray[np.float64]:
+def device_counts(queries: Sequence[Query]) -> Column:
     """Number of devices of each query, shape (n,); a slice of a device counts as a fraction."""
-    shares = np.array([_number(_settings(q), "share", 1.0) for q in queries])
+    shares = np.array([_number(q.benchmark.by_name, "share", 1.0) for q in queries])
     counts = np.array([float(q.operation.device_count) for q in queries])
     return np.asarray(counts * shares, dtype=np.float64)
 
 
 def is_stream(query: Query) -> bool:
     """Whether the benchmark runs one query at a time, so that latency is measured."""
-    return _settings(query).get("scenario") in STREAMS
+    return query.benchmark.by_name.get("scenario") in STREAMS
 
 
-def in_streams(rows: KeyedRows) -> NDArray[np.bool_]:
+def in_streams(rows: KeyedRows) -> Mask:
     """Which rows run one query at a time, shape (n,)."""
     return np.isin(rows.keys["scenario"], STREAMS)
 
@@ -200,9 +199,9 @@ def as_offline(rows: KeyedRows) -> KeyedRows:
     return KeyedRows(keys, rows.sheet, {**rows.numbers, "scale": scale})
 
 
-def samples_per_query(queries: Sequence[Query]) -> NDArray[np.float64]:
+def samples_per_query(queries: Sequence[Query]) -> Column:
     """Samples per query, shape (n,): eight in MultiStream, else one."""
-    scenarios = [_settings(query).get("scenario") for query in queries]
+    scenarios = [query.benchmark.by_name.get("scenario") for query in queries]
     return np.array([8.0 if scenario == STREAMS[1] else 1.0 for scenario in scenarios])
 
 
@@ -214,11 +213,6 @@ def base_model(model: str) -> str:
 def device_key(device: Device) -> str:
     """Identity of a device: the figures of its spec sheet, or its name if it has no sheet."""
     return str(sheet(device)) if device.has_sheet else device.name
-
-
-def _settings(query: Query) -> dict[str, float | str]:
-    assert isinstance(query.workload, Benchmark)
-    return dict(query.workload.settings)
 
 
 def _number(settings: dict[str, float | str], name: str, default: float) -> float:

@@ -4,26 +4,25 @@ Each suite and metric has a power law and a booster of its own, so nothing is tr
 suites. Trees alone are constant outside the range of the training set; a power law extrapolates.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, finite_log, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.benchmark_suites.features import PowerLaw, Settings, benchmark_of
+from forerun.models.benchmark_suites.features import PowerLaw, Settings
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
 METRICS = ("latency_cycles", "lut", "ff", "dsp", "bram", "score")
 FLOORS: Mapping[str, float] = dict.fromkeys(METRICS[:-1], 1.0)
 """Metric -> constant added before the logarithm, because a count of zero is a valid measurement."""
@@ -89,14 +88,12 @@ class BenchmarkBoost(StoredPredictor):
                 are held out.
         """
         fitted = self._fitted(measurements)
-        suites = _suites(measurements.queries)
-        groups = measurements.groups.get(GROUP, np.arange(len(suites)).astype(np.str_))
+        suites = np.array(_suites(measurements.queries), dtype=np.str_)
+        groups = measurements.group(GROUP)
 
-        def predict(held: NDArray[np.bool_]) -> list[Column]:
-            without, queries = (
-                self._fitted(measurements.take(~held)),
-                measurements.take(held).queries,
-            )
+        def predict(held: Mask) -> list[Column]:
+            without = self._fitted(measurements.take(~held))
+            queries = measurements.take(held).queries
             return [without._predict_log(metric, queries) for metric in metrics]
 
         metrics = fitted.metrics
@@ -109,21 +106,19 @@ class BenchmarkBoost(StoredPredictor):
 
     def _fitted(self, rows: Measurements) -> Self:
         settings, laws, boosters = {}, {}, {}
-        suites = _suites(rows.queries)
-        for suite in np.unique(suites):
-            tests = rows.take(suites == suite)
+        for suite, own in rows_by(_suites(rows.queries)).items():
+            tests = rows.take(own)
             of_suite = Settings.of(tests.queries)
-            settings[str(suite)] = of_suite
+            settings[suite] = of_suite
             matrix, logs = of_suite.matrix(tests.queries), of_suite.logarithms(tests.queries)
             for metric in METRICS:
                 target = _logarithms(metric, tests)
                 known = np.isfinite(target)
                 if not known.any():
                     continue
-                key = (str(suite), metric)
                 law = PowerLaw.fit(logs[known], target[known])
-                laws[key] = law
-                boosters[key] = BoosterBag.fit(
+                laws[suite, metric] = law
+                boosters[suite, metric] = BoosterBag.fit(
                     matrix[known],
                     target[known] - law.predict(logs[known]),
                     parameters=PARAMETERS,
@@ -136,7 +131,7 @@ class BenchmarkBoost(StoredPredictor):
         """Correct each suite and metric by its median log residual, shrunk towards zero."""
         levels = dict(self.levels)
         plain = replace(self, levels={})
-        suites = _suites(measurements.queries)
+        suites = np.array(_suites(measurements.queries), dtype=np.str_)
         for metric in self.metrics:
             residuals = _logarithms(metric, measurements)
             residuals = residuals - plain._predict_log(metric, measurements.queries)
@@ -146,7 +141,7 @@ class BenchmarkBoost(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions with intervals; NaN for a suite outside the training set."""
-        suites = [benchmark_of(query).suite for query in queries]
+        suites = _suites(queries)
         values, low, high = {}, {}, {}
         for metric in self.metrics:
             floor = FLOORS.get(metric, 0.0)
@@ -162,33 +157,26 @@ class BenchmarkBoost(StoredPredictor):
     def _predict_log(self, metric: str, queries: Sequence[Query]) -> Column:
         """Predicted logarithms of value plus floor, shape (n,); NaN for an unknown suite."""
         predicted = np.full(len(queries), np.nan)
-        suites = _suites(queries)
-        for key, law in self._laws_of(metric):
-            rows = np.flatnonzero(suites == key[0]).tolist()
-            if rows:
-                tests, settings = [queries[row] for row in rows], self.settings[key[0]]
+        for suite, rows in rows_by(_suites(queries)).items():
+            key = (suite, metric)
+            if key in self.laws:
+                tests, settings = [queries[row] for row in rows], self.settings[suite]
+                by_law = self.laws[key].predict(settings.logarithms(tests))
                 boosted = self.boosters[key].predict(settings.matrix(tests))
-                level = self.levels.get(key, 0.0)
-                predicted[rows] = law.predict(settings.logarithms(tests)) + boosted + level
+                predicted[rows] = by_law + boosted + self.levels.get(key, 0.0)
         return predicted
 
-    def _laws_of(self, metric: str) -> Iterator[tuple[Key, PowerLaw]]:
-        return ((key, law) for key, law in self.laws.items() if key[1] == metric)
-
     def _limits(self, query: Query) -> tuple[Limit, ...]:
-        suite = benchmark_of(query).suite
+        suite = query.benchmark.suite
         if suite not in self.settings:
             return (Limit(f"no test of {suite} was measured"),)
         return self.settings[suite].limits(query)
 
 
-def _suites(queries: Sequence[Query]) -> NDArray[np.str_]:
-    return np.array([benchmark_of(query).suite for query in queries], dtype=np.str_)
+def _suites(queries: Sequence[Query]) -> list[str]:
+    return [query.benchmark.suite for query in queries]
 
 
 def _logarithms(metric: str, rows: Measurements) -> Column:
     """Logarithms of measured value plus floor, shape (n,); NaN where nothing was measured."""
-    measured = rows.values.get(metric, np.full(len(rows), np.nan))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(measured + FLOORS.get(metric, 0.0))
-    return np.where(np.isfinite(logs), logs, np.nan)
+    return finite_log(rows.column(metric) + FLOORS.get(metric, 0.0))

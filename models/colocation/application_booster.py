@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Matrix, Names, finite_log, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.benchmark_suites.features import benchmark_of
 from forerun.models.colocation.held_out_runs import FACTORS, fit_shrinkage
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
@@ -27,8 +26,6 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 SUITE: Final = "cloudprophet_runs"
 METRIC: Final = "p_wall"
 KEY: Final = "application"
@@ -95,10 +92,10 @@ class NeighbourBoost(StoredPredictor):
             measurements: runs with `p_wall`, and the grouping key EXPERIMENT.
         """
         fitted = self._fitted(measurements)
-        apps, target = _applications(measurements.queries), _log_speeds(measurements)
-        experiments = measurements.groups.get(EXPERIMENT, np.arange(len(apps)).astype(np.str_))
+        apps, target = _applications(measurements.queries), finite_log(measurements.column(METRIC))
+        experiments = measurements.group(EXPERIMENT)
 
-        def predict(held: NDArray[np.bool_]) -> tuple[Column, Column]:
+        def predict(held: Mask) -> tuple[Column, Column]:
             without = self._fitted(measurements.take(~held))
             return without._parts(measurements.take(held).queries)
 
@@ -116,7 +113,11 @@ class NeighbourBoost(StoredPredictor):
         return replace(fitted, shares=shares, widths=widths)
 
     def _fitted(self, rows: Measurements) -> Self:
-        apps, target, matrix = _applications(rows.queries), _log_speeds(rows), _matrix(rows.queries)
+        apps, target, matrix = (
+            _applications(rows.queries),
+            finite_log(rows.column(METRIC)),
+            _matrix(rows.queries),
+        )
         known = np.isfinite(target)
         levels, boosters = {}, {}
         residual = np.full(len(apps), np.nan)
@@ -138,12 +139,12 @@ class NeighbourBoost(StoredPredictor):
     def _parts(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """Median of each query's application, and the predicted change by neighbours, both (n,)."""
         apps, matrix = _applications(queries), _matrix(queries)
-        keys = np.array([a if a in self.levels else NEW for a in apps], dtype=np.str_)
+        keys = [str(app) if app in self.levels else NEW for app in apps]
         change = np.zeros(len(keys))
-        for key in np.unique(keys):
-            own = matrix[keys == key]
-            change[keys == key] = self.boosters[str(key)].predict(own if key else own[:, :-1])
-        return np.array([self.levels[str(key)] for key in keys]), change
+        for key, rows in rows_by(keys).items():
+            own = matrix[rows]
+            change[rows] = self.boosters[key].predict(own if key else own[:, :-1])
+        return np.array([self.levels[key] for key in keys]), change
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Relative speeds with intervals."""
@@ -162,22 +163,17 @@ class NeighbourBoost(StoredPredictor):
         plain = replace(self, offsets={})
         apps = _applications(measurements.queries)
         answers = plain.predict(measurements.queries).values[METRIC]
-        residuals = _log_speeds(measurements) - np.log(answers)
+        residuals = finite_log(measurements.column(METRIC)) - np.log(answers)
         return replace(self, offsets={**self.offsets, **shrunk_medians(residuals, apps)})
 
 
-def _applications(queries: Sequence[Query]) -> NDArray[np.str_]:
-    settings = (dict(benchmark_of(query).settings) for query in queries)
+def _applications(queries: Sequence[Query]) -> Names:
+    settings = (query.benchmark.by_name for query in queries)
     return np.array([str(values[KEY]) for values in settings], dtype=np.str_)
 
 
 def _matrix(queries: Sequence[Query]) -> Matrix:
     """Features of n queries, shape (n, len(FEATURES)); NaN where a setting is absent."""
-    settings = [dict(benchmark_of(query).settings) for query in queries]
+    settings = [query.benchmark.by_name for query in queries]
     rows = [[float(values.get(name, np.nan)) for name in FEATURES] for values in settings]
     return np.array(rows, dtype=np.float64).reshape(-1, len(FEATURES))
-
-
-def _log_speeds(rows: Measurements) -> Column:
-    logs: Column = np.log(rows.values[METRIC])
-    return logs

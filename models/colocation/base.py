@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Names, finite_log
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
@@ -30,18 +30,10 @@ from forerun.models.colocation.features import (
     FACTS,
     METRICS,
     ColocationRows,
-    Column,
-    Names,
     ProgramEffects,
-    colocation_of,
     idle_window,
 )
-from forerun.models.colocation.held_out_runs import (
-    MODES,
-    POOLED_PROGRAM,
-    Mode,
-    log_relative_speed,
-)
+from forerun.models.colocation.held_out_runs import MODES, POOLED_PROGRAM, Mode
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
@@ -157,7 +149,7 @@ class ColocationBase(StoredPredictor, ABC):
         names = tuple(name for name, known in zip(NAMES, measured, strict=True) if known)
         ranges = FeatureRange.of(names, natural(median)[:, measured]) if names else None
         neighbours = measurements.groups.get("neighbour", np.full(len(rows), ""))
-        mixing = mixing_of([colocation_of(q) for q in measurements.queries], neighbours, idle)
+        mixing = mixing_of([q.colocation for q in measurements.queries], neighbours, idle)
         fitted = replace(fitted, widths=widths, shrinkage=shrinkage, errors=errors)
         fitted = replace(fitted, training_metrics=names, ranges=ranges, idle=idle, mixing=mixing)
         ahead, errors_ahead = calibrated_forecasts(fitted, rows, measurements)
@@ -181,7 +173,7 @@ class ColocationBase(StoredPredictor, ABC):
         levels: dict[str, ProgramEffects] = {}
         engines: dict[str, Engine] = {}
         for metric in metrics:
-            target = log_relative_speed(measured, metric)
+            target = finite_log(measured.column(metric))
             known = np.isfinite(target)
             if not known.any():
                 continue
@@ -206,7 +198,7 @@ class ColocationBase(StoredPredictor, ABC):
         rows = ColocationRows.from_queries(measurements.queries, self.idle)
         for metric in self.metrics:
             predicted, _ = plain.predict_log(rows, metric)
-            residuals = log_relative_speed(measurements, metric) - predicted
+            residuals = finite_log(measurements.column(metric)) - predicted
             shrunk = shrunk_medians(residuals, rows.programs)
             offsets |= {(metric, program): offset for program, offset in shrunk.items()}
         return replace(self, offsets=offsets)
@@ -247,9 +239,9 @@ class ColocationBase(StoredPredictor, ABC):
         unlike = (metric == "p_cpu") & self._unlike(rows, modes)
         return np.where(unlike, 0.0, middle), np.where(unlike, 0.0, spread), modes
 
-    def _unlike(self, rows: ColocationRows, modes: Names) -> NDArray[np.bool_]:
+    def _unlike(self, rows: ColocationRows, modes: Names) -> Mask:
         """Programs that were not measured and wait far more than any in training, shape (n,)."""
-        unlike: NDArray[np.bool_] = rows.cpu_share < UNLIKE * self.least_cpu_share
+        unlike: Mask = rows.cpu_share < UNLIKE * self.least_cpu_share
         unlike &= modes != "known"
         return unlike
 
@@ -260,23 +252,20 @@ class ColocationBase(StoredPredictor, ABC):
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
         modes = np.full(len(rows), "new")
-        forecast = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
         for metric in self.metrics:
             predicted, modes = self.predict_log(rows, metric)
             values[metric] = np.exp(predicted)
-            below, above = self._ends(rows, metric, modes, forecast)
+            below, above = self._ends(rows, metric, modes)
             wide = above > WIDEST_RATIO * below
-            cases = _cases(modes, forecast)
+            cases = _cases(modes, rows.estimated)
             wide &= np.array([(metric, case) in self.errors for case in cases], dtype=np.bool_)
             low[metric] = np.where(wide, np.nan, values[metric] * below)
             high[metric] = np.where(wide, np.nan, values[metric] * above)
         unlike = self._unlike(rows, modes)
-        limits = limits_of(queries, rows, modes, self.training_metrics, self.ranges, unlike)
+        limits = limits_of(rows, modes, self.training_metrics, self.ranges, unlike)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
 
-    def _ends(
-        self, rows: ColocationRows, metric: str, modes: Names, forecast: NDArray[np.bool_]
-    ) -> tuple[Column, Column]:
+    def _ends(self, rows: ColocationRows, metric: str, modes: Names) -> tuple[Column, Column]:
         """Lower and upper end of each interval over the predicted value, shapes (n,)."""
         low, high = np.zeros((2, len(rows)))
         for mode in MODES:
@@ -287,8 +276,8 @@ class ColocationBase(StoredPredictor, ABC):
         if metric in self.ahead:
             _, spread, _ = self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
             below, above = (np.exp(spread * end) for end in self.ahead[metric])
-            low = np.where(forecast, np.minimum(low, below), low)
-            high = np.where(forecast, np.maximum(high, above), high)
+            low = np.where(rows.estimated, np.minimum(low, below), low)
+            high = np.where(rows.estimated, np.maximum(high, above), high)
         return low, high
 
     def slowed(
@@ -304,16 +293,15 @@ class ColocationBase(StoredPredictor, ABC):
             Metric -> n classes, each None where there is an interval.
         """
         rows = ColocationRows.from_queries(queries, self.idle)
-        forecast = np.array([colocation_of(query).estimated for query in queries], dtype=np.bool_)
         slowed: dict[str, list[Slowed | None]] = {}
         for metric in self.metrics:
-            cases = _cases(self.program_levels(rows, metric)[2], forecast)
+            cases = _cases(self.program_levels(rows, metric)[2], rows.estimated)
             rates = [self.errors.get((metric, case)) for case in cases]
             slowed[metric] = classes(answers.values[metric], answers.low[metric], rates)
         return slowed
 
 
-def _cases(modes: Names, forecast: NDArray[np.bool_]) -> list[str]:
+def _cases(modes: Names, forecast: Mask) -> list[str]:
     """Second key of `errors` for each row: its mode, or `ahead` for forecasts of known programs."""
     ahead = forecast & (modes == "known")
     return ["ahead" if known else str(mode) for known, mode in zip(ahead, modes, strict=True)]

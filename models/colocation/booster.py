@@ -6,13 +6,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from forerun.data.columns import Column, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation
 from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
-from forerun.models.colocation.features import METRICS, ColocationRows, Column, colocation_of
+from forerun.models.colocation.features import METRICS, ColocationRows
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
@@ -121,15 +122,15 @@ class ProgramMean(StoredPredictor):
 
     def fit(self, measurements: Measurements) -> Self:
         """Compute the means of each metric."""
-        programs = np.array([colocation_of(q).profile.program for q in measurements.queries])
+        rows_of = rows_by(query.colocation.profile.program for query in measurements.queries)
         means: dict[tuple[str, str], float] = {}
         common: dict[str, float] = {}
         for metric in METRICS:
-            values = measurements.values.get(metric, np.full(len(programs), np.nan))
+            values = measurements.column(metric)
             own = {
-                str(name): float(np.nanmean(values[programs == name]))
-                for name in np.unique(programs)
-                if np.isfinite(values[programs == name]).any()
+                name: float(np.nanmean(values[rows]))
+                for name, rows in rows_of.items()
+                if np.isfinite(values[rows]).any()
             }
             if own:
                 common[metric] = float(np.mean(list(own.values())))
@@ -143,7 +144,7 @@ class ProgramMean(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Mean relative speeds, without intervals."""
-        names = [colocation_of(query).profile.program for query in queries]
+        names = [query.colocation.profile.program for query in queries]
         values = {
             m: np.array([self.means.get((m, name), self.common[m]) for name in names])
             for m in self.metrics

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, finite_log
 from forerun.data.measurements import Measurements
-from forerun.models.colocation.features import METRICS, ColocationRows, Column
+from forerun.models.colocation.features import METRICS, ColocationRows
 from forerun.models.colocation.held_out_runs import (
     FACTORS,
     HELD_OUT,
@@ -18,8 +18,6 @@ from forerun.models.colocation.held_out_runs import (
     UNMEASURED_FACTORS,
     Mode,
     fit_shrinkage,
-    groups_of,
-    log_relative_speed,
     uninformative_runs,
 )
 from forerun.models.colocation.host_forecast import forecast_queries
@@ -55,12 +53,12 @@ def calibrated(
     widths: dict[tuple[str, Mode], LogQuantiles] = {}
     shrinkage: dict[tuple[str, str], float] = {}
     errors: dict[tuple[str, str], ClassErrors] = {}
-    colocated = groups_of(measured, "neighbour") != ISOLATED
+    colocated = measured.group("neighbour") != ISOLATED
     busy: dict[Mode, tuple[Column, Column]] = {}
     profiled = bool(np.isfinite(rows.log_p_with_load).any())
     waiting_known = np.isfinite(rows.waiting).mean() > 0.5
     for metric in fitted.metrics:
-        target = log_relative_speed(measured, metric)
+        target = finite_log(measured.column(metric))
         for mode in MODES:
             if mode == "profiled" and not profiled:
                 continue
@@ -115,15 +113,15 @@ def held_out_predictions(
         Log relative speed, median of the program in it, and `interval_units`, shapes (n,); NaN
         where no group could be held out.
     """
-    groups = groups_of(measured, HELD_OUT[mode])
-    target = log_relative_speed(measured, metric)
+    groups = measured.group(HELD_OUT[mode])
+    target = finite_log(measured.column(metric))
     lighter = fitted.lighter()
     if mode == "new":
         rows = rows.unprofiled()
     query_rows = rows if query_rows is None else query_rows
     metrics = METRICS if metric == "p_wall" else [metric]
 
-    def predict(held: NDArray[np.bool_]) -> tuple[Column, Column, Column] | float:
+    def predict(held: Mask) -> tuple[Column, Column, Column] | float:
         if not np.isfinite(target[~held]).any():
             return np.nan
         part = lighter.without_intervals(rows.take(~held), measured.take(~held), metrics)
@@ -165,7 +163,7 @@ def calibrated_forecasts(
             fitted, rows, measured, metric, "known", forecast, fitted.shrinkage
         )
         _, spread, _ = fitted.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
-        target = log_relative_speed(measured, metric)
+        target = finite_log(measured.column(metric))
         residuals = ((target - predicted) / spread)[pairs]
         ends[metric] = LogQuantiles.of(residuals).bounds[POOLED]
         rates = ClassErrors.of(np.exp(target[pairs]), np.exp(predicted[pairs]))

@@ -10,15 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from forerun.data.columns import Matrix
 from forerun.models.neural import minimise, onnx_bytes, stacked
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Matrix = NDArray[np.float64]
 INPUTS: Final = ("values", "mask", "context")
 OUTPUTS: Final = ("answers",)
 _FAR: Final = -1e9

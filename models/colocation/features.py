@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, rows_by
 from forerun.data.query import Query
-from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import (
     HOST_METRICS,
     NAMES,
@@ -20,9 +19,6 @@ from forerun.features.host_windows import (
 )
 from forerun.models.conformal import weighted_quantile
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
-Names = NDArray[np.str_]
 METRICS = ("p_cpu", "p_wall")
 """Relative speed in CPU time and in wall time: the time alone over the time with neighbours."""
 FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
@@ -48,12 +44,6 @@ _LEAST_MIB = 0.03
 """Lower limit of a working set before the logarithm."""
 
 
-def colocation_of(query: Query) -> Colocation:
-    """The workload of a query, which must be a co-location."""
-    assert isinstance(query.workload, Colocation)
-    return query.workload
-
-
 @dataclass(frozen=True)
 class ColocationRows(Columns):
     """n co-located programs, of m = len(NAMES) host metrics each.
@@ -69,9 +59,10 @@ class ColocationRows(Columns):
             shape (n,); NaN where not measured.
         granted: as in `Colocation`, shape (n,); NaN where unknown.
         reference: logarithm of `Colocation.reference_ratio`, shape (n,); 0 where unknown.
+        estimated: whether the window is a forecast, as in `Colocation`, shape (n,).
     """
 
-    programs: NDArray[np.str_]
+    programs: Names
     windows: Sequence[Matrix]
     window_statistics: Matrix
     alone: Matrix
@@ -79,6 +70,7 @@ class ColocationRows(Columns):
     log_p_with_load: Column
     granted: Column
     reference: Column
+    estimated: Mask
 
     @classmethod
     def from_queries(cls, queries: Sequence[Query], idle: HostWindow | None = None) -> Self:
@@ -89,40 +81,44 @@ class ColocationRows(Columns):
             idle: metrics of an idle host, in place of those that were not read while a program ran
                 alone.
         """
-        colocations = [colocation_of(query) for query in queries]
+        colocations = [query.colocation for query in queries]
         profiles = [colocation.profile for colocation in colocations]
         windows = [window_values(colocation.window) for colocation in colocations]
         window_statistics = np.full((len(windows), len(STATISTICS), len(NAMES)), np.nan)
-        lengths = np.array([len(window) for window in windows], dtype=np.intp)
-        for length in np.unique(lengths[lengths > 0]):
-            rows = np.flatnonzero(lengths == length)
-            window_statistics[rows] = statistics(np.stack([windows[row] for row in rows]))
+        for length, rows in rows_by(map(len, windows)).items():
+            if length:
+                window_statistics[rows] = statistics(np.stack([windows[row] for row in rows]))
         known: dict[int, Matrix] = {}
         usual = level(idle or HostWindow())
         for profile in profiles:
             if id(profile) not in known:
                 alone = level(profile.alone)
                 known[id(profile)] = np.where(np.isnan(alone), usual, alone)
-        granted = [np.nan if c.granted is None else c.granted for c in colocations]
-        ratios = [1.0 if c.reference_ratio is None else c.reference_ratio for c in colocations]
+        measured = [
+            (p.working_set_mib, p.cpu_share, p.cpu_spread, p.p_cpu_beside_cache) for p in profiles
+        ]
+        size, share, spread, with_load = _columns(measured, 4)
+        size, spread = np.maximum(size, _LEAST_MIB), np.maximum(spread, LEAST_SPREAD)
+        granted, ratio = _columns([(c.granted, c.reference_ratio) for c in colocations], 2)
         return cls(
             np.array([profile.program for profile in profiles], dtype=np.str_),
             windows,
             window_statistics,
             np.array([known[id(profile)] for profile in profiles]).reshape(-1, len(NAMES)),
-            np.array([_facts(profile) for profile in profiles]).reshape(-1, len(FACTS)),
-            np.array([_log_p_with_load(profile) for profile in profiles]),
-            np.array(granted),
-            np.log(ratios),
+            np.column_stack([np.log(size), share, np.log(spread)]),
+            np.log(with_load),
+            granted,
+            np.log(np.where(np.isnan(ratio), 1.0, ratio)),
+            np.array([c.estimated for c in colocations], dtype=np.bool_),
         )
 
     def __len__(self) -> int:
         return len(self.programs)
 
     @property
-    def has_window(self) -> NDArray[np.bool_]:
+    def has_window(self) -> Mask:
         """Whether a row's window holds any metric, shape (n,)."""
-        some: NDArray[np.bool_] = np.isfinite(self.window_statistics[:, 0]).sum(axis=1) > 0
+        some: Mask = np.isfinite(self.window_statistics[:, 0]).sum(axis=1) > 0
         return some
 
     @property
@@ -194,7 +190,7 @@ class ProgramEffects:
     shares: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, programs: NDArray[np.str_], log_p: Column, sensitivity_proxies: Matrix) -> Self:
+    def fit(cls, programs: Names, log_p: Column, sensitivity_proxies: Matrix) -> Self:
         """Effects from n runs; a program with fewer than FEWEST_RUNS has none of its own.
 
         Args:
@@ -223,7 +219,7 @@ class ProgramEffects:
         return cls(effects, common, shares)
 
     def estimate(
-        self, programs: NDArray[np.str_], sensitivity_proxies: Matrix
+        self, programs: Names, sensitivity_proxies: Matrix
     ) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
 
@@ -268,36 +264,24 @@ def idle_window(queries: Sequence[Query]) -> HostWindow:
     names = sorted({name for p in profiles for name in p.alone.metrics})
     values = []
     for name in names:
-        alone = [_median(p.alone, name) for p in profiles]
-        without = [_median(p.without, name) for p in profiles]
-        empty = [value for value in without if not np.isnan(value)]
-        known = empty or [value for value in alone if not np.isnan(value)]
+        empty = _medians([p.without for p in profiles], name)
+        known = empty or _medians([p.alone for p in profiles], name)
         percentile = 90.0 if name in HOST_METRICS and HOST_METRICS[name].falls else 10.0
         percentile = 50.0 if empty else percentile
         values.append(float(np.percentile(known, percentile)) if known else float("nan"))
     return HostWindow(tuple(names), (tuple(values),) if names else ())
 
 
-def _median(window: HostWindow, name: str) -> float:
-    if name not in window.metrics or not window.seconds:
-        return float("nan")
-    column = window.metrics.index(name)
-    values = [second[column] for second in window.seconds if not np.isnan(second[column])]
-    return float(np.median(values)) if values else float("nan")
+def _medians(windows: Sequence[HostWindow], name: str) -> list[float]:
+    """Median over time of one metric in each window that has it."""
+    having = [window for window in windows if name in window.metrics and window.seconds]
+    columns = [np.array(own.seconds)[:, own.metrics.index(name)] for own in having]
+    return [float(np.nanmedian(column)) for column in columns if not np.isnan(column).all()]
 
 
-def _facts(profile: ProgramProfile) -> tuple[float, ...]:
-    size, share, spread = profile.working_set_mib, profile.cpu_share, profile.cpu_spread
-    return (
-        float("nan") if size is None else float(np.log(max(size, _LEAST_MIB))),
-        float("nan") if share is None else share,
-        float("nan") if spread is None else float(np.log(max(spread, LEAST_SPREAD))),
-    )
-
-
-def _log_p_with_load(profile: ProgramProfile) -> float:
-    p_cpu = profile.p_cpu_beside_cache
-    return float("nan") if p_cpu is None else float(np.log(p_cpu))
+def _columns(rows: Sequence[tuple[float | None, ...]], count: int) -> Matrix:
+    """The columns of n rows, shape (count, n); NaN in place of None."""
+    return np.array(rows, dtype=np.float64).reshape(-1, count).T
 
 
 def _shares(

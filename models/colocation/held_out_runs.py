@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.measurements import Measurements
-from forerun.models.colocation.features import ColocationRows, Column
+from forerun.models.colocation.features import ColocationRows
 
 Mode = Literal["known", "profiled", "new"]
 """How a program is known: measured with neighbours, with one load only, or not at all."""
@@ -30,16 +30,8 @@ FEWEST_HELD_OUT = 15
 """A program with fewer held-out runs keeps a shrinkage factor of 1."""
 
 
-def log_relative_speed(measured: Measurements, metric: str) -> Column:
-    """Logarithm of a metric, shape (n,); NaN where it was not measured."""
-    values = measured.values.get(metric, np.full(len(measured), np.nan))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = np.log(values)
-    return np.where(np.isfinite(logs), logs, np.nan)
-
-
 def fit_shrinkage(
-    programs: NDArray[np.str_],
+    programs: Names,
     target: Column,
     middle: Column,
     deviation: Column,
@@ -72,14 +64,7 @@ def fit_shrinkage(
     return shrinkage
 
 
-def groups_of(measured: Measurements, key: str) -> NDArray[np.str_]:
-    """Values of a grouping key, shape (n,); without that key every row is a group of its own."""
-    return measured.groups.get(key, np.arange(len(measured)).astype(np.str_))
-
-
-def uninformative_runs(
-    rows: ColocationRows, measured: Measurements, mode: Mode
-) -> NDArray[np.bool_]:
+def uninformative_runs(rows: ColocationRows, measured: Measurements, mode: Mode) -> Mask:
     """Runs that the calibration of a mode leaves out, because the inputs were computed from them.
 
     Isolated runs give `cpu_spread`, and runs next to one load give `log_p_with_load`; both are
@@ -90,7 +75,7 @@ def uninformative_runs(
     """
     if mode == "known":
         return np.zeros(len(rows), dtype=np.bool_)
-    runs: NDArray[np.bool_] = groups_of(measured, "neighbour") == ISOLATED
+    runs: Mask = measured.group("neighbour") == ISOLATED
     if mode == "profiled":
-        runs |= (groups_of(measured, "profile") == PROFILE_RUN) | np.isnan(rows.log_p_with_load)
+        runs |= (measured.group("profile") == PROFILE_RUN) | np.isnan(rows.log_p_with_load)
     return runs

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, Names, Positions
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, PINNED, level, window_of, window_values
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 PAIR = "victim:"
 """Prefix in the names of neighbours that are programs with profiles of their own."""
 OWN = ("task.", *PINNED)
@@ -93,8 +91,8 @@ class Mixing:
 
 
 def pairs_of(
-    runs: Sequence[Colocation], neighbours: NDArray[np.str_]
-) -> tuple[NDArray[np.intp], list[ProgramProfile]]:
+    runs: Sequence[Colocation], neighbours: Names
+) -> tuple[Positions, list[ProgramProfile]]:
     """Positions of runs whose neighbour is a program with a profile, and those profiles."""
     profiles = {run.profile.program: run.profile for run in runs}
     pairs = [
@@ -129,12 +127,8 @@ def granted(demands: Sequence[float], cpus: float) -> Column:
 
 
 def put_together(
-    runs: Sequence[Colocation],
-    neighbours: NDArray[np.str_],
-    cpus: Column,
-    idle: HostWindow,
-    mixing: Mixing,
-) -> tuple[NDArray[np.intp], list[Colocation]]:
+    runs: Sequence[Colocation], neighbours: Names, cpus: Column, idle: HostWindow, mixing: Mixing
+) -> tuple[Positions, list[Colocation]]:
     """Runs next to programs with profiles, with a forecast in place of the measured window.
 
     Args:
@@ -163,8 +157,8 @@ def demand(profile: ProgramProfile) -> float:
 
 
 def forecast_queries(
-    queries: Sequence[Query], neighbours: NDArray[np.str_], cpus: Column, idle: HostWindow
-) -> tuple[NDArray[np.intp], list[Query]]:
+    queries: Sequence[Query], neighbours: Names, cpus: Column, idle: HostWindow
+) -> tuple[Positions, list[Query]]:
     """Queries with a forecast window wherever the neighbour is a program with a profile.
 
     The mixing weights for each neighbour are fitted on runs next to all other neighbours.
@@ -178,7 +172,7 @@ def forecast_queries(
     Returns:
         Positions of the changed queries in rising order, and all n queries.
     """
-    runs = [_colocation(query) for query in queries]
+    runs = [query.colocation for query in queries]
     forecasts = list(queries)
     for name in np.unique(neighbours):
         mixing = mixing_of(runs, np.where(neighbours == name, "", neighbours), idle)
@@ -189,7 +183,7 @@ def forecast_queries(
     return rows, forecasts
 
 
-def mixing_of(runs: Sequence[Colocation], neighbours: NDArray[np.str_], idle: HostWindow) -> Mixing:
+def mixing_of(runs: Sequence[Colocation], neighbours: Names, idle: HostWindow) -> Mixing:
     """Mixing weights fitted on the runs next to programs with profiles.
 
     Args:
@@ -204,11 +198,6 @@ def mixing_of(runs: Sequence[Colocation], neighbours: NDArray[np.str_], idle: Ho
     change = [level(runs[rows[i]].window) - level(runs[rows[i]].profile.alone) for i in measured]
     added = [level(profiles[i].alone) - _without(profiles[i], level(idle)) for i in measured]
     return Mixing.fit(np.array(change), np.array(added))
-
-
-def _colocation(query: Query) -> Colocation:
-    assert isinstance(query.workload, Colocation)
-    return query.workload
 
 
 def _without(program: ProgramProfile, idle: Column) -> Column:

@@ -3,16 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.query import Query
+from forerun.data.columns import Mask, Names
 from forerun.features.host_windows import NAMES, PINNED, natural
-from forerun.models.colocation.features import (
-    SENSITIVITY_PROXIES,
-    ColocationRows,
-    Names,
-    colocation_of,
-)
+from forerun.models.colocation.features import SENSITIVITY_PROXIES, ColocationRows
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
@@ -34,18 +28,16 @@ NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours
 
 
 def limits_of(
-    queries: Sequence[Query],
     rows: ColocationRows,
     modes: Names,
     training_metrics: Sequence[str],
     ranges: FeatureRange | None,
-    unlike: NDArray[np.bool_],
+    unlike: Mask,
 ) -> list[tuple[Limit, ...]]:
     """The limits of each prediction; none for one without limits.
 
     Args:
-        queries: n queries.
-        rows: features of the same queries.
+        rows: features of n queries.
         modes: modes of the programs, shape (n,).
         training_metrics: host metrics in the training set.
         ranges: of the windows' medians in the training set.
@@ -53,7 +45,7 @@ def limits_of(
             shape (n,).
     """
     limits = []
-    for row, query in enumerate(queries):
+    for row in range(len(rows)):
         scatters = np.isfinite(rows.sensitivity_proxies[row, SENSITIVITY_PROXIES.index("scatter")])
         new = SCATTERED if scatters else NEW
         lines = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
@@ -64,7 +56,7 @@ def limits_of(
             continue
         median = rows.window_statistics[row, 0]
         missing = [name for name in training_metrics if np.isnan(median[NAMES.index(name)])]
-        if colocation_of(query).estimated:
+        if rows.estimated[row]:
             missing = [name for name in missing if not name.startswith(OWN)]
         # They cannot be measured for a program that is not pinned to a CPU.
         missing = [name for name in missing if not name.startswith(PINNED)]

@@ -7,23 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.models.colocation.base import ColocationBase, Engine
-from forerun.models.colocation.dual_branch_network import (
-    OUTPUTS,
-    WindowShape,
-    export,
-    train,
-)
-from forerun.models.colocation.features import FACTS, ColocationRows, Column
+from forerun.models.colocation.dual_branch_network import OUTPUTS, WindowShape, export, train
+from forerun.models.colocation.features import FACTS, ColocationRows
 from forerun.models.estimator import SETTING
 from forerun.models.neural import onnx_session, seeded_torch
 
 if TYPE_CHECKING:
     from torch import nn
 
-Matrix = NDArray[np.float64]
 FARTHEST = 4.0
 """Standard deviations from the mean to which inputs are clipped."""
 
@@ -85,12 +79,12 @@ class TrainedEngine:
         """Median over members, shape (n,)."""
         import torch
 
-        def answers(inputs: Mapping[str, Matrix]) -> Matrix:
-            predictions: Matrix = self.module(*map(torch.from_numpy, inputs.values())).numpy()
-            return predictions
-
         with seeded_torch(0), torch.no_grad():
-            return _medians(self.scaled, rows, answers)
+            return _medians(
+                self.scaled,
+                rows,
+                lambda inputs: self.module(*map(torch.from_numpy, inputs.values())).numpy(),
+            )
 
     def exported(self) -> "NetworkEngine":
         """The ensemble as ONNX."""
@@ -112,12 +106,9 @@ class NetworkEngine:
 
     def predict(self, rows: ColocationRows) -> Column:
         """Median over members, shape (n,)."""
-
-        def answers(inputs: Mapping[str, Matrix]) -> Matrix:
-            predictions: Matrix = self._session.run(list(OUTPUTS), inputs)[0]
-            return predictions
-
-        return _medians(self.scaled, rows, answers)
+        return _medians(
+            self.scaled, rows, lambda inputs: self._session.run(list(OUTPUTS), inputs)[0]
+        )
 
     @cached_property
     def _session(self) -> Any:

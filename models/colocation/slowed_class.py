@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
+from forerun.data.columns import Column
+
 SLOWED_BELOW: Final = 0.9
 """Relative speed below which a program counts as slowed. Of the three levels at which evaluations
 report how well slowed runs are separated from others, this is the middle one (`auc_below_0.9`)."""

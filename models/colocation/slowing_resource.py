@@ -7,7 +7,6 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import RESOURCES, Resource, level, metrics_of, window_of
 from forerun.models.colocation.base import ColocationBase
-from forerun.models.colocation.features import colocation_of
 
 WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
 """Resources that a program can wait for without using CPU time."""
@@ -33,7 +32,7 @@ def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[R
     sources: list[tuple[int, Resource]] = []
     for row, query in enumerate(queries):
         for resource in RESOURCES:
-            relieved = _relieved(colocation_of(query), resource, predictor.idle)
+            relieved = _relieved(query.colocation, resource, predictor.idle)
             if relieved is not None:
                 counterfactuals.append(replace(query, workload=relieved))
                 sources.append((row, resource))
@@ -41,14 +40,11 @@ def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[R
     if not counterfactuals:
         return list(gain_of)
     now, then = predictor.predict(queries).values, predictor.predict(counterfactuals).values
-    busy = now.get("p_cpu", now.get("p_wall"))
-    relieved_busy = then.get("p_cpu", then.get("p_wall"))
-    assert busy is not None
-    assert relieved_busy is not None
+    metric = "p_cpu" if "p_cpu" in now else "p_wall"
     for index, (row, resource) in enumerate(sources):
-        gain = float(relieved_busy[index] - busy[row])
+        gain = float(then[metric][index] - now[metric][row])
         if resource in WAITED_FOR and "p_wall" in now:
-            lacking = max(0.0, float(busy[row] - now["p_wall"][row]))
+            lacking = max(0.0, float(now[metric][row] - now["p_wall"][row]))
             waited = float(then["p_wall"][index] - now["p_wall"][row])
             gain += float(min(max(waited, 0.0), lacking))
         gain_of[row][resource] = gain

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.data.columns import Column, Index
+from forerun.data.columns import Column, Positions
 from forerun.data.query import Query
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
@@ -30,7 +30,7 @@ class RunGraphs:
     """
 
     graphs: Sequence[KernelGraph]
-    of: Index
+    of: Positions
 
     @classmethod
     def of_queries(cls, queries: Sequence[Query]) -> "RunGraphs":
@@ -48,8 +48,8 @@ class RunGraphs:
         return cls(graphs, of)
 
     def runs(
-        self, queries: Sequence[Query], rows: Index, times: Sequence[AdditiveLatencyModel]
-    ) -> list[tuple[Index, KernelGraph, Runs]]:
+        self, queries: Sequence[Query], rows: Positions, times: Sequence[AdditiveLatencyModel]
+    ) -> list[tuple[Positions, KernelGraph, Runs]]:
         """Each graph that some queries run, with their positions and the runs.
 
         Args:
@@ -68,7 +68,9 @@ class RunGraphs:
         return runs
 
 
-def graph_data(rows: Index, graph: KernelGraph, runs: Runs, log_s: Column, weights: Column) -> Any:
+def graph_data(
+    rows: Positions, graph: KernelGraph, runs: Runs, log_s: Column, weights: Column
+) -> Any:
     """A kernel graph and q of its runs as `torch_geometric.data.Data`.
 
     Its names are those of the network's inputs. PyTorch Geometric adds the number of kernels before

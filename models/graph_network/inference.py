@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.columns import Column, Index, Matrix
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.features.lowering import LoweringMode
@@ -46,7 +46,7 @@ class Answered(NamedTuple):
     log_seconds: Column
     terms: Matrix
     runs: Runs
-    kind: Index
+    kind: Positions
 
 
 class GraphAnswers:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Index, Mask, Matrix, groups_of
+from forerun.data.columns import Column, Mask, Matrix, Positions, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.networks.kernel_graph import KERNEL_ROOTS, NODE_FEATURES
@@ -74,7 +74,7 @@ class _TrainingSet(NamedTuple):
     graphs: RunGraphs
     weights: Column
 
-    def data(self, rows: Index, times: Sequence[AdditiveLatencyModel]) -> list[Any]:
+    def data(self, rows: Positions, times: Sequence[AdditiveLatencyModel]) -> list[Any]:
         """Graphs with the runs at these positions, by the additive model of each row."""
         runs = self.graphs.runs(self.queries, rows, times)
         return [graph_data(*one, self.rows.log_measured, self.weights) for one in runs]

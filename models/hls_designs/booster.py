@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
@@ -30,7 +30,6 @@ from forerun.models.hls_designs.features import (
     METRICS,
     ROUNDED,
     Key,
-    design_of,
     deviations_within,
     feature_matrix,
     from_logarithm,
@@ -45,8 +44,6 @@ from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 SHOTS = 20
 """Size of the support set with which intervals after adaptation are calibrated."""
 
@@ -56,38 +53,32 @@ COVERAGE = 0.9
 ADAPTED = "adapted"
 """Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
 
+COMMON: Mapping[str, Any] = {"bagging_fraction": 0.8, "bagging_freq": 1, "objective": "l2"}
+"""Parameters of all boosters."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
         "learning_rate": 0.08,
         "num_leaves": 63,
         "min_data_in_leaf": 3,
         "feature_fraction": 0.5,
-        "bagging_fraction": 0.8,
-        "bagging_freq": 1,
         "lambda_l2": 1.0,
-        "objective": "l2",
     },
     "unseen": {
         "learning_rate": 0.08,
         "num_leaves": 8,
         "min_data_in_leaf": 100,
         "feature_fraction": 0.3,
-        "bagging_fraction": 0.8,
-        "bagging_freq": 1,
         "lambda_l2": 20.0,
-        "objective": "l2",
     },
     "within": {
         "learning_rate": 0.1,
         "num_leaves": 24,
         "min_data_in_leaf": 10,
         "feature_fraction": 0.4,
-        "bagging_fraction": 0.8,
-        "bagging_freq": 1,
         "lambda_l2": 1.0,
-        "objective": "l2",
     },
 }
+"""Set of boosters -> further parameters."""
 TREES: Mapping[str, int] = {"seen": 400, "unseen": 150, "within": 100}
 """Set of boosters -> boosting rounds."""
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
@@ -154,7 +145,7 @@ class DesignBoost(StoredPredictor):
                 boosters[f"{kind}/{metric}"] = BoosterBag.fit(
                     with_loops if kind == "seen" else matrix,
                     target,
-                    parameters=SETTINGS[kind],
+                    parameters={**SETTINGS[kind], **COMMON},
                     trees=self.trees[kind],
                     seeds=range(self.seed * 100 + 1, self.seed * 100 + 1 + BAGS[kind]),
                     weights=None if kind == "seen" else weights / weights.mean(),
@@ -176,10 +167,8 @@ class DesignBoost(StoredPredictor):
 
     def adapt(self, measurements: Measurements) -> Self:
         """Store support sets, each in place of an earlier one of the same program."""
-        keys = [program_key(query) for query in measurements.queries]
         support = dict(self.support)
-        for key in sorted(set(keys)):
-            rows = [row for row, other in enumerate(keys) if other == key]
+        for key, rows in rows_by(map(program_key, measurements.queries)).items():
             support[key] = SupportDesigns.of(
                 [measurements.queries[row] for row in rows],
                 {m: v[rows] for m, v in measurements.values.items() if m in METRICS},
@@ -219,9 +208,7 @@ class DesignBoost(StoredPredictor):
             half-width is 1, or one standard deviation of the process.
         """
         middle, half = np.zeros(len(queries)), np.zeros(len(queries))
-        keys = [program_key(query) for query in queries]
-        for key in sorted(set(keys)):
-            rows = np.array([row for row, other in enumerate(keys) if other == key], dtype=np.intp)
+        for key, rows in rows_by(map(program_key, queries)).items():
             designs = [queries[row] for row in rows]
             process = self._process(metric, key)
             if process is not None:
@@ -260,7 +247,7 @@ class DesignBoost(StoredPredictor):
 
     def _inputs(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> DesignInputs:
         outputs = self.boosters[f"within/{metric}"].tree_outputs(matrix)
-        directives = np.array([coordinates(design_of(query)) for query in queries])
+        directives = np.array([coordinates(query.design) for query in queries])
         bounds = matrix[:, BOUND_COLUMNS] / np.array(self.scales)
         return DesignInputs((bounds, directives, outputs), outputs.sum(axis=1))
 
@@ -276,12 +263,10 @@ class DesignBoost(StoredPredictor):
             Positions of the suggested designs among the candidates.
         """
         matrix = feature_matrix(queries)
-        parts = [np.array([coordinates(design_of(query)) for query in queries])]
-        parts += [
-            0.7 * unit_rows(self.boosters[f"within/{m}"].tree_outputs(matrix)) for m in METRICS
-        ]
-        parts[0] = unit_rows(parts[0])
-        random, points = np.random.default_rng(seed), np.hstack(parts)
+        directives = np.array([coordinates(query.design) for query in queries])
+        outputs = [self.boosters[f"within/{m}"].tree_outputs(matrix) for m in METRICS]
+        points = np.hstack([unit_rows(directives), *(0.7 * unit_rows(own) for own in outputs)])
+        random = np.random.default_rng(seed)
         return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
     def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.query import Query
-from forerun.data.workload import Design
 from forerun.features.hls.directives import (
     DESIGN_FEATURES,
     LEAST_SHARE,
@@ -15,8 +14,6 @@ from forerun.features.hls.directives import (
     design_row,
 )
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 METRICS = ("latency_cycles", "util_dsp", "util_bram", "util_lut", "util_ff")
 FLOORS: Mapping[str, float] = {
     "latency_cycles": 0.0,
@@ -65,9 +62,7 @@ Key = tuple[str, str]
 
 def feature_matrix(queries: Sequence[Query]) -> Matrix:
     """Features of n designs and of the tool version, shape (n, len(FEATURES))."""
-    rows = [
-        (*design_row(design_of(query)), query.software.version_number or 0.0) for query in queries
-    ]
+    rows = [(*design_row(query.design), query.software.version_number or 0.0) for query in queries]
     return np.array(rows)
 
 
@@ -80,7 +75,7 @@ def place_matrix(queries: Sequence[Query]) -> Matrix:
     width = LOOPS * len(PLACE_COLUMNS)
     matrix = np.zeros((len(queries), width))
     for row, query in enumerate(queries):
-        values = coordinates(design_of(query))[:width]
+        values = coordinates(query.design)[:width]
         matrix[row, : len(values)] = values
     return matrix
 
@@ -103,7 +98,7 @@ def from_logarithm(metric: str, log_value: Column) -> Column:
     return np.asarray(np.maximum(2.0 ** np.minimum(log_value, 60.0) - FLOORS[metric], 0.0))
 
 
-def deviations_within(matrix: Matrix, program: NDArray[np.intp]) -> tuple[float, ...]:
+def deviations_within(matrix: Matrix, program: Positions) -> tuple[float, ...]:
     """Median over programs of each column's standard deviation within a program.
 
     Args:
@@ -126,12 +121,6 @@ def unit_rows(matrix: Matrix) -> Matrix:
     return np.asarray(centred / max(float(np.sqrt((centred**2).sum(axis=1).mean())), 1e-9))
 
 
-def design_of(query: Query) -> Design:
-    """The workload of a query, which must be a design."""
-    assert isinstance(query.workload, Design)
-    return query.workload
-
-
 def program_key(query: Query) -> Key:
     """Digest of the query's program and version of the tool."""
-    return design_of(query).program.digest, str(query.software.version)
+    return query.design.program.digest, str(query.software.version)

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.models.gaussian_process.covariances import distances, matern
 from forerun.models.gaussian_process.mixture import combine, posterior_weights
 from forerun.models.gaussian_process.posterior import Posterior
 
-Column = NDArray[np.float64]
-Matrix = NDArray[np.float64]
 DRAWS = 192
 LEAST_WEIGHT = 0.002
 """Settings with a smaller share of the marginal likelihood are dropped from the average."""
@@ -42,11 +40,6 @@ class DesignInputs:
 
     feature_sets: tuple[Matrix, Matrix, Matrix]
     answer: Column
-
-    def take(self, rows: NDArray[np.intp]) -> "DesignInputs":
-        """The designs at these positions."""
-        bounds, directives, outputs = (features[rows] for features in self.feature_sets)
-        return DesignInputs((bounds, directives, outputs), self.answer[rows])
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.conformal import held_out_folds, weighted_quantile
 from forerun.models.hls_designs.booster import ADAPTED, COVERAGE, SHOTS, DesignBoost
 from forerun.models.hls_designs.features import METRICS, feature_matrix, log_over_bound
 
-Column = NDArray[np.float64]
 Widths = Mapping[str, Mapping[str, float]]
 FOLDS = 4
 """Folds of held-out programs."""
@@ -37,16 +36,13 @@ def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
         `DesignBoost.widths`.
     """
     plain = replace(settings, calibrated=False)
-    errors: dict[str, dict[str, list[Column]]] = {
-        kind: {metric: [] for metric in METRICS} for kind in ("seen", "unseen", ADAPTED)
-    }
-    held_out = *_of_held_out_programs(plain, rows), *_of_held_out_designs(plain, rows)
-    for kind, metric, errors_of_program in held_out:
-        errors[kind][metric].append(errors_of_program)
-    return {
-        kind: {metric: _width(parts) for metric, parts in metrics.items()}
-        for kind, metrics in errors.items()
-    }
+    held_out = [*_of_held_out_programs(plain, rows), *_of_held_out_designs(plain, rows)]
+
+    def width(*kind_and_metric: str) -> float:
+        return _width([errors for *key, errors in held_out if tuple(key) == kind_and_metric])
+
+    kinds = ("seen", "unseen", ADAPTED)
+    return {kind: {metric: width(kind, metric) for metric in METRICS} for kind in kinds}
 
 
 def _of_held_out_programs(plain: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:

@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.program import ProgramGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Design
-from forerun.models.hls_designs.features import design_of
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,13 +34,8 @@ class SupportDesigns:
     @classmethod
     def of(cls, queries: Sequence[Query], values: Mapping[str, Column]) -> Self:
         """The designs of k queries that have the program, the device and the tool in common."""
-        program, device, software = (
-            design_of(queries[0]).program,
-            queries[0].device,
-            queries[0].software,
-        )
-        directives = tuple(design_of(query).directives for query in queries)
-        return cls(program, device, software, directives, values)
+        first, directives = queries[0], tuple(query.design.directives for query in queries)
+        return cls(first.design.program, first.device, first.software, directives, values)
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.features.memory.plan import MemoryPlan
 
-Column = NDArray[np.float64]
 ROUNDS = 40
 """Iterations of reweighted least squares."""
 LEAST_RESIDUAL = 1e-3
@@ -64,8 +63,7 @@ class AffineMap:
         matrix = np.array([_row(plan) for plan in plans])
         free = matrix.std(axis=0) > 0
         # A column that is constant over all rows is not identifiable next to the intercept.
-        free[-1] = True
-        free[0] = True
+        free[[0, -1]] = True
         design_matrix = matrix[:, free]
         target = np.where(np.isnan(measured), at_least, measured)
         weights = np.where(np.isnan(measured), 0.0, 1.0)

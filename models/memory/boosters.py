@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, rows_by
 from forerun.data.query import Query
 from forerun.features.memory.plan import TRAITS, MemoryPlan, with_optimizer_slots
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.domain import MemoryDomain, kind_of
 
-Column = NDArray[np.float64]
 FEATURE_NAMES = (*TRAITS, "log_reserved", "log_live")
 BAGS = 2
 PARAMETERS: Mapping[str, Any] = {
@@ -76,14 +75,14 @@ class FittedPeaks:
         affine = AffineMap.fit(plans, measured, at_least)
         known = np.flatnonzero(~np.isnan(measured))
         completed = [plans[i] for i in known.tolist()]
-        usual, kinds = _usual(completed), _kinds(completed)
+        usual, rows_of = _usual(completed), rows_by(map(kind_of, completed))
         beyond = measured[known] - _mapped(affine, completed)
         target = np.log1p(np.maximum(beyond / _mapped(affine, usual), LEAST_BEYOND))
         features = _features(usual)
         residuals = {}
         for kind, (trees, size) in SIZES.items():
-            rows = kinds == kind
-            if rows.sum() >= FEWEST_ROWS:
+            rows = rows_of.get(kind)
+            if rows is not None and len(rows) >= FEWEST_ROWS:
                 residuals[kind] = BoosterBag.fit(
                     features[rows],
                     target[rows],
@@ -103,15 +102,13 @@ class FittedPeaks:
         training rows, and the residual is at most that of a network as large as the largest one.
         """
         mapped = _mapped(self.map, plans)
-        kinds = _kinds(plans)
-        for kind, bag in self.residuals.items():
-            rows = np.flatnonzero(kinds == kind)
-            if len(rows):
-                usual = _usual([plans[row] for row in rows.tolist()])
+        for kind, rows in rows_by(map(kind_of, plans)).items():
+            if kind in self.residuals:
+                usual = _usual([plans[row] for row in rows])
                 features = self.domain.ranges[kind].clip(_features(usual))
                 largest = self.map.reserved * self.domain.largest_mib[kind]
                 base = np.minimum(_mapped(self.map, usual), largest + self.map.context)
-                mapped[rows] += base * np.expm1(bag.predict(features))
+                mapped[rows] += base * np.expm1(self.residuals[kind].predict(features))
         return mapped
 
 
@@ -126,14 +123,7 @@ def _mapped(affine: AffineMap, plans: Sequence[MemoryPlan]) -> Column:
 
 def _usual(plans: Sequence[MemoryPlan]) -> list[MemoryPlan]:
     """The plans with the optimizer states that are usual for their kind of network."""
-    return [
-        with_optimizer_slots(plan, USUAL_SLOTS.get(kind, 0.0))
-        for plan, kind in zip(plans, _kinds(plans).tolist(), strict=True)
-    ]
-
-
-def _kinds(plans: Sequence[MemoryPlan]) -> NDArray[np.str_]:
-    return np.array([kind_of(plan) for plan in plans], dtype=np.str_)
+    return [with_optimizer_slots(plan, USUAL_SLOTS.get(kind_of(plan), 0.0)) for plan in plans]
 
 
 def _features(plans: Sequence[MemoryPlan]) -> Column:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -22,18 +21,11 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.memory.domain import assumptions, concerning, inert_notes
-from forerun.models.memory.peak_memory import (
-    PEAK,
-    RESERVED,
-    Memory,
-    plan_of,
-    refusals,
-)
+from forerun.models.memory.peak_memory import PEAK, RESERVED, Memory, plan_of, refusals
 from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, stratum_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 
-Column = NDArray[np.float64]
 CONTEXT = "; what the device takes outside the allocator is an engineering range"
 
 

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.query import Query
 from forerun.data.workload import TrainingSetup
 from forerun.features.graphs.dropout import says_of_dropout
@@ -21,7 +19,6 @@ from forerun.features.memory.plan import MemoryPlan
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import PEAK_MEMORY, Limit
 
-Matrix = NDArray[np.float64]
 BEYOND = 1.1
 """Largest size in the domain, relative to the largest measured run: runs out of memory, which are
 larger than the largest measured one, are thus in the domain as well."""
@@ -73,18 +70,14 @@ class MemoryDomain:
         precisions: set[str],
     ) -> Self:
         """The domain of n measured runs; features have shape (n, len(names))."""
-        kinds = np.array([kind_of(plan) for plan in plans], dtype=np.str_)
-        reserved = np.array([plan.reserved for plan in plans])
-        known = [str(kind) for kind in np.unique(kinds)]
+        rows_of = rows_by(map(kind_of, plans))
         return cls(
-            {kind: float(reserved[kinds == kind].max()) for kind in known},
-            {kind: FeatureRange.of(names, features[kinds == kind]) for kind in known},
+            {kind: float(max(plans[row].reserved for row in rows_of[kind])) for kind in rows_of},
+            {kind: FeatureRange.of(names, features[rows]) for kind, rows in rows_of.items()},
             tuple(sorted(precisions)),
         )
 
-    def why_outside(
-        self, query: Query, plan: MemoryPlan, features: NDArray[np.float64]
-    ) -> str | None:
+    def why_outside(self, query: Query, plan: MemoryPlan, features: Column) -> str | None:
         """Why a training query is outside the domain, for a limit; None if it is inside.
 
         Args:

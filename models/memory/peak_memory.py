@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -32,7 +32,6 @@ from forerun.models.memory.boosters import FittedPeaks, booster_features
 from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
 AT_LEAST = "peak_memory_above_mib"
 """Column of `Measurements.values`: lower bound of the peak of a run out of memory, MiB."""
@@ -118,16 +117,15 @@ class Memory(StoredPredictor):
         rows = measurements.take(
             np.array([_phase(q) == "training" and self.answers(q) for q in measurements.queries])
         )
-        measured, at_least = _column(rows, PEAK), _column(rows, AT_LEAST)
-        rows = rows.take(~np.isnan(measured) | ~np.isnan(at_least))
+        rows = rows.take(~np.isnan(rows.column(PEAK)) | ~np.isnan(rows.column(AT_LEAST)))
         if not len(rows):
             return self
-        measured, at_least = _column(rows, PEAK), _column(rows, AT_LEAST)
+        measured, at_least = rows.column(PEAK), rows.column(AT_LEAST)
         plans = [plan_of(query) for query in rows.queries]
         known = np.flatnonzero(~np.isnan(measured))
-        families = rows.groups.get("family", np.arange(len(rows)).astype(np.str_))
+        families = rows.group("family")
 
-        def predict_held_out(held: NDArray[np.bool_]) -> Column:
+        def predict_held_out(held: Mask) -> Column:
             held_families = np.isin(families, families[known[held]])
             training = np.flatnonzero(~held_families).tolist()
             fitted = FittedPeaks.of(
@@ -155,7 +153,7 @@ class Memory(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Shrunk corrections of the peak by device and phase, from rows with `peak_memory_mib`."""
         queries = measurements.queries
-        beyond = _column(measurements, PEAK) - self._peaks(queries, [plan_of(q) for q in queries])
+        beyond = measurements.column(PEAK) - self._peaks(queries, [plan_of(q) for q in queries])
         devices = [q.device for q in queries]
         return replace(
             self, shares=self.shares.updated(beyond, devices, [_phase(q) for q in queries])
@@ -176,7 +174,8 @@ class Memory(StoredPredictor):
         queries = [concerning(query) for query in queries]
         shift = self.shares.correction([q.device for q in queries], [_phase(q) for q in queries])
         mapped = self._peaks(queries, plans)
-        libraries = np.array([_libraries_mib(query) for query in queries])
+        # Library workspaces are inside the allocator; the affine map does not use them.
+        libraries = np.array([cublas_workspace_mib(query.network) for query in queries])
         reserved = np.array([plan.reserved for plan in plans]) + libraries
         peak = np.maximum(mapped + shift, reserved)
         outside = [self._why_outside(*pair) for pair in zip(queries, plans, strict=True)]
@@ -308,15 +307,5 @@ def plan_of(query: Query) -> MemoryPlan:
     return memory_plan(network, execution=execution(query.software))
 
 
-def _libraries_mib(query: Query) -> float:
-    """Library workspaces inside the allocator, MiB; the affine map does not use them."""
-    network = query.network
-    return cublas_workspace_mib(network)
-
-
 def _phase(query: Query) -> str:
     return query.workload.phase if isinstance(query.workload, Network) else ""
-
-
-def _column(rows: Measurements, name: str) -> Column:
-    return rows.values.get(name, np.full(len(rows), np.nan))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask, Names, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, TrainingSetup
@@ -22,8 +22,6 @@ from forerun.features.memory.plan import MemoryPlan
 from forerun.models.conformal import conformal_quantile
 from forerun.models.memory.domain import BEYOND, MEASURED_OPTIMIZERS, concerning, kind_of
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 COVERAGE: Final = 0.9
 SEVERAL: Final = "several"
 FEWEST_GROUPS: Final = 4
@@ -88,7 +86,7 @@ class PublishedRanges:
         """
         absolute = _first_known(residuals, len(measurements))
         known = ~np.isnan(absolute)
-        parts = measurements.groups.get("part", np.arange(len(absolute)).astype(np.str_))
+        parts = measurements.group("part")
         sources = measurements.groups.get("source", parts)
         families = measurements.groups.get("family", parts)
         strata = np.array([stratum_of(query) for query in measurements.queries], dtype=np.str_)
@@ -180,19 +178,20 @@ def _measured(residuals: Mapping[str, Column], rows: Mask) -> tuple[str, ...]:
 def _kinds(
     queries: Sequence[Query],
     plans: Sequence[MemoryPlan],
-    strata: NDArray[np.str_],
-    families: NDArray[np.str_],
+    strata: Names,
+    families: Names,
     known: Mask,
 ) -> dict[str, SeenKind]:
     """`stratum/kind` -> calibration rows of that kind."""
-    kinds = np.array([kind_of_published(plan) for plan in plans], dtype=np.str_)
-    keys = np.char.add(np.char.add(strata, "/"), kinds)
+    kinds = [kind_of_published(plan) for plan in plans]
     by_kind = {}
-    for key in np.unique(keys[known]):
-        rows = np.flatnonzero(known & (keys == key)).tolist()
-        by_kind[str(key)] = SeenKind(
-            len(np.unique(families[rows])),
-            max(plans[row].reserved for row in rows),
-            frozenset().union(*(options_of(concerning(queries[row])) for row in rows)),
+    for key, rows in rows_by(f"{s}/{kind}" for s, kind in zip(strata, kinds, strict=True)).items():
+        own = rows[known[rows]].tolist()
+        if not own:
+            continue
+        by_kind[key] = SeenKind(
+            len(np.unique(families[own])),
+            max(plans[row].reserved for row in own),
+            frozenset().union(*(options_of(concerning(queries[row])) for row in own)),
         )
     return by_kind

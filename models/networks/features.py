@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Index, Labels, Mask, Matrix
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -74,7 +74,7 @@ class NetworkRows(Columns):
     features: Matrix
     log_roofline: Column
     design_matrix: Matrix
-    modes: Labels
+    modes: Names
     launches: Matrix
 
     def __len__(self) -> int:
@@ -166,9 +166,9 @@ class TrainingRows(Columns):
     rows: NetworkRows
     log_measured: Column
     weights: Column
-    device: Labels
-    family: Labels
-    same: Index
+    device: Names
+    family: Names
+    same: Positions
 
     @classmethod
     def of(cls, measurements: Measurements) -> "TrainingRows":

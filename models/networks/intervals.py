@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from forerun.data.columns import Column, Labels, Mask
+from forerun.data.columns import Column, Mask, Names
 from forerun.models.conformal import (
     POOLED,
     UNCALIBRATED,
@@ -74,7 +74,7 @@ class WidthLaw(NamedTuple):
         return np.asarray(spreads**self.spread_power * np.exp(self.novelty_slope * distance))
 
     @classmethod
-    def of(cls, errors: Column, spreads: Column, novelty: Column, families: Labels) -> "WidthLaw":
+    def of(cls, errors: Column, spreads: Column, novelty: Column, families: Names) -> "WidthLaw":
         """The maximum-likelihood law for Laplace-distributed errors.
 
         Args:
@@ -124,7 +124,7 @@ def intervals_of(
     return Intervals(seen, _unseen(training, refit_errors, errors))
 
 
-def _covering(scores: Column, strata: Labels, families: Labels) -> LogQuantiles:
+def _covering(scores: Column, strata: Names, families: Names) -> LogQuantiles:
     """Quantiles at the lowest level whose intervals cover `COVERAGE` of held-out families' rows."""
     known = ~np.isnan(scores)
     scores, strata, families = scores[known], strata[known], families[known]
@@ -135,7 +135,7 @@ def _covering(scores: Column, strata: Labels, families: Labels) -> LogQuantiles:
     return LogQuantiles(quantiles.bounds, COVERAGE)
 
 
-def _coverage(scores: Column, strata: Labels, families: Labels, level: float) -> float:
+def _coverage(scores: Column, strata: Names, families: Names, level: float) -> float:
     """Coverage of intervals at a level on families held out of the quantiles."""
     inside = []
     for folding in range(_REFOLDINGS):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Labels, Mask, groups_of
+from forerun.data.columns import Column, Mask, Names, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.suggestions import in_turns
@@ -93,7 +93,7 @@ class NetworkLatency(StoredPredictor):
             fitted = replace(fitted, host=host)
         return fitted._with_device_rows(on_gpu, bound, {NETWORKS: on_cpu})
 
-    def _widths(self, on_gpu: Measurements, devices: Labels) -> tuple[float, float]:
+    def _widths(self, on_gpu: Measurements, devices: Names) -> tuple[float, float]:
         """Factors on half-widths with which intervals cover nine of ten rows.
 
         The rows are predicted without adaptation to them, every family has the same weight, and
@@ -251,7 +251,7 @@ def _by_device_kind(
     return on_gpu, on_cpu, others
 
 
-def _at_least_one(scores: Column, groups: Labels) -> float:
+def _at_least_one(scores: Column, groups: Names) -> float:
     """The `COVERAGE` quantile of scores with equal weight for every group, at least 1."""
     if not len(scores):
         return 1.0

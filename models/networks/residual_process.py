@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.columns import Column, Index, Labels, Matrix
+from forerun.data.columns import Column, Matrix, Names, Positions
 from forerun.models.gaussian_process.covariances import matern
 from forerun.models.gaussian_process.posterior import mean_weights
 
@@ -84,7 +84,7 @@ class Residuals:
         return matern(np.sqrt(np.maximum(squared, 0.0)) / LENGTH, 0.5)
 
     @cached_property
-    def _columns(self) -> tuple[Index, Matrix, Column]:
+    def _columns(self) -> tuple[Positions, Matrix, Column]:
         """Columns that are not all zero, these columns transposed, and squared lengths, (k,)."""
         used = np.flatnonzero(self.positions.any(axis=0))
         columns = np.ascontiguousarray(self.positions[:, used].T)
@@ -102,7 +102,7 @@ class NetworkResiduals:
     by_mode: Mapping[str, Residuals] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, positions: Matrix, residuals: Column, modes: Labels, same: Index) -> Self:
+    def fit(cls, positions: Matrix, residuals: Column, modes: Names, same: Positions) -> Self:
         """One process for each execution mode, from the residuals of n training rows.
 
         Args:
@@ -122,7 +122,7 @@ class NetworkResiduals:
             processes[str(mode)] = Residuals.of(mean[:, :-1], mean[:, -1])
         return cls(processes)
 
-    def at(self, positions: Matrix, modes: Labels) -> Column:
+    def at(self, positions: Matrix, modes: Names) -> Column:
         """Posterior mean of the residual of n networks, in log units, shape (n,).
 
         Zero in an execution mode without training rows.

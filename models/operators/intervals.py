@@ -17,7 +17,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Index, Mask
+from forerun.data.columns import Column, Mask, Positions
 from forerun.features.operators.features import FAMILIES, FEATURES, OperatorFeatures
 from forerun.models.conformal import student_quantile
 from forerun.models.operators.training_rows import OperatorRows
@@ -158,7 +158,9 @@ class ErrorComponents:
         # Satterthwaite's degrees of freedom of a sum of estimated variances.
         return total, np.maximum(2.0 * total**2 / np.maximum(sampling, 1e-30), 1.0)
 
-    def own_variance(self, owner: Index, shares: Column, families: Index, *keys: Column) -> Column:
+    def own_variance(
+        self, owner: Positions, shares: Column, families: Positions, *keys: Column
+    ) -> Column:
         """Variance that averages out, shape (n,) for n sums, where n - 1 is the largest owner.
 
         Args:

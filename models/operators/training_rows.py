@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Index, Labels, Mask, Matrix
+from forerun.data.columns import Column, Mask, Matrix, Names, Positions
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.workload import NumberFormat
@@ -73,7 +73,7 @@ class TimedKernels:
     times: Column
     deviation: Column
     features: Matrix
-    families: Labels
+    families: Names
     site: Column
     kernel: Column
 
@@ -97,9 +97,9 @@ class OperatorRows:
             of its training rows.
     """
 
-    device: Labels
+    device: Names
     devices: Mapping[str, Device]
-    parts: Mapping[str, tuple[Index, OperatorFeatures, Column]]
+    parts: Mapping[str, tuple[Positions, OperatorFeatures, Column]]
 
     @classmethod
     def of(cls, measurements: Measurements) -> "OperatorRows":
@@ -110,7 +110,7 @@ class OperatorRows:
         """
         measured = measurements.values["latency_ms"]
         weights = measurements.weights
-        collected: dict[str, list[tuple[Index, OperatorFeatures]]] = {}
+        collected: dict[str, list[tuple[Positions, OperatorFeatures]]] = {}
         for part in gather(measurements.queries):
             for family, selected, features in by_family(part.table, part.device, part.precision):
                 collected.setdefault(family, []).append((part.owner[selected], features))

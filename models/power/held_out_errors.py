@@ -1,53 +1,40 @@
 """Held-out groups for the calibration of the power law: chips, jobs, and chips with few rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.conformal import held_out_folds
 from forerun.models.power.intervals import HeldOut
 from forerun.models.power.law import Demand, PowerLaw, unlimited_w
-from forerun.models.power.runs import PowerRuns
-
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from forerun.models.power.runs import PowerRuns, are_kernels
 
 SHOTS, DRAWS = 20, 5
 """Size of the support set of a held-out chip, and number of random support sets."""
 JOB_FOLDS: Final = 5
 
 
-def held_out_chips(runs: PowerRuns, watts: Column) -> Iterator[HeldOut]:
-    """Each chip in turn, with a law fitted to the other chips.
-
-    Args:
-        runs: n training runs.
-        watts: (n,) measured average power, W.
-    """
-    for held in held_out_folds(_chips(runs)):
-        yield _held_out(runs, watts, held, "unseen")
-
-
-def held_out_jobs(
-    runs: PowerRuns, watts: Column, groups: NDArray[np.str_], seed: int
+def held_out_runs(
+    runs: PowerRuns, watts: Column, folds: Iterable[Mask], known: str
 ) -> Iterator[HeldOut]:
-    """Folds of networks and operators, with a law fitted to the other folds on all chips.
+    """Groups of runs in turn, with a law fitted to all other runs.
 
     Args:
         runs: n training runs.
         watts: (n,) measured average power, W.
-        groups: job, or operator with its shape, of each run; each group is whole in one fold.
-        seed: assigns groups to folds.
+        folds: masks (n,) of the groups.
+        known: how well that law knows the devices of a group, a key of `DEVIATIONS`.
     """
-    for held in held_out_folds(groups, JOB_FOLDS, seed):
-        yield _held_out(runs, watts, held, "seen")
+    for held in folds:
+        law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+        yield HeldOut(own, law.demand(own), watts[held], known)
 
 
 def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
@@ -60,8 +47,8 @@ def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[He
     """
     random = np.random.default_rng(seed)
     watts = rows.values["power_w"]
-    kernels = np.array([isinstance(q.workload, Kernel) for q in rows.queries], dtype=np.bool_)
-    for chip in held_out_folds(_chips(runs)):
+    kernels = are_kernels(rows.queries)
+    for chip in held_out_folds(runs.chips):
         own = kernels & chip
         if own.sum() <= SHOTS:
             continue
@@ -87,20 +74,10 @@ def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
 
 def kind_of(query: Query) -> str:
     """Stratum of the few-shot correction: the kind of a single operator, or `network`."""
-    workload = query.workload
-    if isinstance(workload, Kernel):
-        return workload.operator.kind
-    assert isinstance(workload, Network)
-    return workload.graph.operators[0].kind if len(workload.graph) == 1 else "network"
-
-
-def _chips(runs: PowerRuns) -> NDArray[np.str_]:
-    return np.array([str(key) for key in runs.silicon])
-
-
-def _held_out(runs: PowerRuns, watts: Column, held: Mask, known: str) -> HeldOut:
-    law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
-    return HeldOut(own, law.demand(own), watts[held], known)
+    if isinstance(query.workload, Kernel):
+        return query.workload.operator.kind
+    graph = query.network.graph
+    return graph.operators[0].kind if len(graph) == 1 else "network"
 
 
 def _adapted(
@@ -110,11 +87,12 @@ def _adapted(
     watts = rows.values["power_w"]
     support_runs, held_runs = runs.take(support), runs.take(held)
     residuals = law_residuals(support_runs, law.demand(support_runs), watts[support])
-    scalars = ShrunkScalars().updated(residuals, *_keys(rows.take(support).queries))
-    factors = np.exp(scalars.correction(*_keys(rows.take(held).queries)))
+    scalars = ShrunkScalars().updated(residuals, *correction_keys(rows.take(support).queries))
+    factors = np.exp(scalars.correction(*correction_keys(rows.take(held).queries)))
     demand = law.demand(held_runs).times(np.ones(len(held_runs)), factors)
     return HeldOut(held_runs, demand, watts[held], "adapted")
 
 
-def _keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
+def correction_keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
+    """Device of each of n queries, and the stratum of its few-shot correction."""
     return [q.device for q in queries], [kind_of(q) for q in queries]

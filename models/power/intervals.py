@@ -13,13 +13,11 @@ from statistics import NormalDist
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.models.conformal import group_weights, student_quantile, weighted_quantile
 from forerun.models.power.law import EFFECTS, MOST_WAITING, Demand, limited_w
 from forerun.models.power.runs import PowerRuns
-
-Column = NDArray[np.float64]
 
 LEAST_SHARE, MOST_SHARE = 0.15, 1.05
 """Least and greatest end of an interval over the design power: a waiting device, and a short

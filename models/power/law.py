@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.features.power.kernel_activity import ACTIVITIES
 from forerun.models.domain.feature_range import Sheet, same_sheet
 from forerun.models.power.runs import PowerRuns
-
-Column = NDArray[np.float64]
 
 
 class _Term(NamedTuple):
@@ -137,8 +135,7 @@ class PowerLaw:
         from scipy.optimize import least_squares
 
         keys, chip = _chips(runs.silicon)
-        means = np.array([term.mean for term in TERMS.values()])
-        deviations = np.array([term.deviation for term in TERMS.values()])
+        means, deviations = np.array(list(TERMS.values())).T
         between = np.array(list(EFFECTS.values()))
         scale = np.sqrt(_weights(runs, chip)) / np.where(
             runs.single, SPREAD["operator"], SPREAD["network"]
@@ -161,10 +158,6 @@ class PowerLaw:
         )
         return type(self)(tuple(map(float, solution[:terms])), tuple(effects))
 
-    def knows(self, silicon: Sheet) -> bool:
-        """Whether the chip is in the training set."""
-        return self._effect(silicon) is not None
-
     def demand(self, runs: PowerRuns) -> Demand:
         """Demand of n runs, with the effects of chips in the training set."""
         effects = {key: self._effect(key) for key in set(runs.silicon)}
@@ -178,7 +171,7 @@ class PowerLaw:
         return next((e for e in self.effects if same_sheet(e.silicon, silicon)), None)
 
 
-def demand_w(coefficients: Column, runs: PowerRuns, offsets: NDArray[np.float64]) -> Demand:
+def demand_w(coefficients: Column, runs: PowerRuns, offsets: Matrix) -> Demand:
     """Demand of n runs as a function of coefficients and effects.
 
     Args:
@@ -236,14 +229,14 @@ def unlimited_w(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
     return np.asarray(np.where(share >= at_limit, at_least, wanted), dtype=np.float64)
 
 
-def _chips(silicon: Sequence[Sheet]) -> tuple[list[Sheet], NDArray[np.intp]]:
+def _chips(silicon: Sequence[Sheet]) -> tuple[list[Sheet], Positions]:
     """Distinct chips, and the index of each row's chip among them."""
     keys = sorted(set(silicon))
     index = {key: number for number, key in enumerate(keys)}
     return keys, np.array([index[key] for key in silicon], dtype=np.intp)
 
 
-def _weights(runs: PowerRuns, chip: NDArray[np.intp]) -> Column:
+def _weights(runs: PowerRuns, chip: Positions) -> Column:
     """Weight of each row: those of one chip and kind add up to at most `EVIDENCE_ROWS`."""
     cell = 2 * chip + runs.single
     count = np.bincount(cell)[cell]

@@ -7,9 +7,8 @@ and a remainder that waits for memory and the host.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
+from forerun.data.columns import Column
 
 SLOWEST: float = 0.05
 """Lowest clock relative to the full one; GPUs exceed the limit rather than go below it."""

@@ -5,16 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import sheet
 from forerun.models.power.limit_response import LAW, POWER, TIME, LimitResponse, binds, depth
 
-Column = NDArray[np.float64]
 POWER_SPREAD: Final = 0.05
 TIME_SPREAD: Final = 0.07
 """Standard deviations of the residuals of the law, in log space."""
@@ -93,7 +91,7 @@ def fit_response(rows: Measurements) -> LimitResponse:
     if len(response.sheets) < 2:
         return response
 
-    def residuals(held: NDArray[np.bool_]) -> tuple[Column, Column]:
+    def residuals(held: Mask) -> tuple[Column, Column]:
         return runs.take(held).residuals(_coefficients(runs.take(~held)))
 
     columns = out_of_fold(np.array([str(own) for own in sheets]), residuals, columns=2)

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.power.operator_features import PowerFeatures, gather_power
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.gradient_boosting import BoosterBag
 
-Column = NDArray[np.float64]
 SETTINGS: Mapping[str, Any] = {
     "learning_rate": 0.15,
     "num_leaves": 31,
@@ -108,7 +107,7 @@ def held_out_shapes(rows: Measurements, seed: int, bag: int, trees: int) -> LogQ
     """
     shapes = rows.groups["op_shape"]
 
-    def predict(held: NDArray[np.bool_]) -> Column:
+    def predict(held: Mask) -> Column:
         boosters = fit_boosters(rows.take(~held), seed, bag, trees)
         features = gather_power(rows.take(held).queries)
         return boosted_w(boosters, features, np.zeros(len(features)))

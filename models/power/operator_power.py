@@ -11,24 +11,24 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.operators.kinds import OPERATOR_CLASSES
-from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatures, gather_power
+from forerun.features.power.operator_features import POWER_FEATURES, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal import LogQuantiles
+from forerun.models.conformal import LogQuantiles, held_out_folds
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
 from forerun.models.power.held_out_errors import (
+    JOB_FOLDS,
     adapted_chips,
-    held_out_chips,
-    held_out_jobs,
-    kind_of,
+    correction_keys,
+    held_out_runs,
     law_residuals,
 )
 from forerun.models.power.intervals import (
@@ -46,12 +46,9 @@ from forerun.models.power.operator_booster import (
     held_out_shapes,
     strata,
 )
-from forerun.models.power.runs import PowerRuns
+from forerun.models.power.runs import PowerRuns, are_kernels
 from forerun.models.power.training_domain import MeasuredRuns, is_network, phase_of
 from forerun.models.prediction import Predictions
-
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class OperatorPower(StoredPredictor):
         """
         watts = measurements.values["power_w"]
         runs = PowerRuns.of(measurements.queries)
-        kernels = measurements.take(_kernels(measurements.queries))
+        kernels = measurements.take(are_kernels(measurements.queries))
         fitted = replace(
             self,
             law=PowerLaw().fit(runs, watts),
@@ -118,8 +115,12 @@ class OperatorPower(StoredPredictor):
         if not self.calibrated:
             return fitted
         groups = measurements.groups["op_shape"]
-        parts = [*held_out_chips(runs, watts), *held_out_jobs(runs, watts, groups, self.seed)]
-        parts += adapted_chips(measurements, runs, self.seed)
+        jobs = held_out_folds(groups, JOB_FOLDS, self.seed)
+        parts = [
+            *held_out_runs(runs, watts, held_out_folds(runs.chips), "unseen"),
+            *held_out_runs(runs, watts, jobs, "seen"),
+            *adapted_chips(measurements, runs, self.seed),
+        ]
         shapes = held_out_shapes(kernels, self.seed, self.bag, self.trees) if kernels else None
         return replace(fitted, intervals=calibrated(parts), operator_intervals=shapes)
 
@@ -135,17 +136,14 @@ class OperatorPower(StoredPredictor):
             features = gather_power(measurements.take(boosted).queries)
             predicted = boosted_w(self.boosters, features, np.zeros(len(features)))
             residuals[boosted] = dynamic_residuals(features, predicted, watts[boosted])
-        devices, kinds = [q.device for q in queries], [kind_of(q) for q in queries]
-        known = self.measured.devices
-        return replace(self, scalars=self.scalars.updated(residuals, devices, kinds, known))
+        keys, known = correction_keys(queries), self.measured.devices
+        return replace(self, scalars=self.scalars.updated(residuals, *keys, known))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Power of each query, with intervals if the predictor was calibrated."""
         assert self.law is not None
         runs = PowerRuns.of(queries)
-        correction = self.scalars.correction(
-            [q.device for q in queries], [kind_of(q) for q in queries]
-        )
+        correction = self.scalars.correction(*correction_keys(queries))
         demand = self.law.demand(runs).times(np.ones(len(queries)), np.exp(correction))
         value = limited_w(runs, demand)
         low, high = value, value
@@ -155,10 +153,8 @@ class OperatorPower(StoredPredictor):
         if boosted.any():
             kernels = [queries[int(row)] for row in np.flatnonzero(boosted)]
             columns = self._boosted_columns(kernels, correction[boosted])
-            by_law = (value, low, high)
-            value, low, high = (
-                _replaced(column, boosted, own) for column, own in zip(by_law, columns, strict=True)
-            )
+            value, low, high = np.array([value, low, high])
+            value[boosted], low[boosted], high[boosted] = columns
         limits = [self._limits(query) for query in queries]
         if self.intervals is None:
             return Predictions({"power_w": value}, limits=limits)
@@ -168,14 +164,16 @@ class OperatorPower(StoredPredictor):
     def _boosted_columns(
         self, kernels: Sequence[Query], correction: Column
     ) -> tuple[Column, Column, Column]:
-        """Value, low and high of n operators by the boosters, shapes (n,)."""
+        """Value, low and high of n operators by the boosters, within what boards draw, (n,)."""
         assert self.boosters is not None
         features = gather_power(kernels)
         watts = boosted_w(self.boosters, features, correction)
         if self.operator_intervals is None:
             return watts, watts, watts
         low, high = self.operator_intervals.around(watts, strata(features, watts))
-        return (watts, *_within_board(features, low, high))
+        tdp = features.waiting_w + features.headroom_w
+        least = np.minimum(features.waiting_w, LEAST_SHARE * tdp)
+        return watts, np.maximum(low, least), np.minimum(high, MOST_SHARE * tdp)
 
     def _boosted(self, queries: Sequence[Query]) -> Mask:
         """Mask of the operators on devices and in precisions that the boosters were trained on."""
@@ -215,21 +213,3 @@ class OperatorPower(StoredPredictor):
             if op_class not in measured.classes:
                 lines.append(f"no {op_class} operator was measured")
         return tuple(Limit(line, POWER) for line in lines)
-
-
-def _within_board(features: PowerFeatures, low: Column, high: Column) -> tuple[Column, Column]:
-    """Ends of an interval clipped to the range of what boards draw, W."""
-    tdp = features.waiting_w + features.headroom_w
-    least = np.minimum(features.waiting_w, LEAST_SHARE * tdp)
-    return np.maximum(low, least), np.minimum(high, MOST_SHARE * tdp)
-
-
-def _replaced(column: Column, rows: Mask, values: Column) -> Column:
-    """A copy of a column with other values where the mask is True."""
-    changed = np.array(column)
-    changed[rows] = values
-    return changed
-
-
-def _kernels(queries: Sequence[Query]) -> Mask:
-    return np.array([isinstance(q.workload, Kernel) for q in queries], dtype=np.bool_)

@@ -1,12 +1,11 @@
 """Inputs of the power law for n runs: the load of the GPU and the time of the host."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Mask, Names
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
@@ -14,8 +13,6 @@ from forerun.features.power.gpu_load import GpuLoad, gpu_load, saturating_load
 from forerun.features.power.kernel_activity import EFFICIENCY
 from forerun.models.domain.feature_range import Sheet
 from forerun.models.networks.host_time import HostTime
-
-Column = NDArray[np.float64]
 
 KERNEL_HOST_S = 30e-6
 """Host time of one call in a loop, seconds. In torch_op_energy, calls on tiny tensors take 28 to 45
@@ -38,11 +35,16 @@ class PowerRuns(Columns):
 
     load: GpuLoad
     host_s: Column
-    single: NDArray[np.bool_]
+    single: Mask
     silicon: Sequence[Sheet]
 
     def __len__(self) -> int:
         return len(self.host_s)
+
+    @property
+    def chips(self) -> Names:
+        """A label for the chip of each run, shape (n,)."""
+        return np.array([str(key) for key in self.silicon], dtype=np.str_)
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> "PowerRuns":
@@ -53,18 +55,24 @@ class PowerRuns(Columns):
             ValueError: a device has no design power.
         """
         diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
-        others = [q for q, is_diffusion in zip(queries, diffusion, strict=True) if not is_diffusion]
         devices = [q.device for q in queries]
-        if others:
-            load = gpu_load(others)
-            if diffusion.any():
-                busy = [d for d, saturates in zip(devices, diffusion, strict=True) if saturates]
-                load = _merged(load, saturating_load(busy, *DIFFUSION_SHARES), diffusion)
-        else:
-            load = saturating_load(devices, *DIFFUSION_SHARES)
+        loads = []
+        if not diffusion.all():
+            loads = [gpu_load([queries[row] for row in np.flatnonzero(~diffusion).tolist()])]
+        if diffusion.any() or not loads:
+            busy = [devices[row] for row in np.flatnonzero(diffusion).tolist()]
+            loads.append(saturating_load(busy, *DIFFUSION_SHARES))
+        # The loads of diffusion models come last: `place` is where each run is among them.
+        place = np.argsort(np.argsort(diffusion, kind="stable"))
+        load = GpuLoad.concatenate(loads).take(place)
         single = np.array([_is_single(q) for q in queries], dtype=np.bool_)
         chips = {device: silicon(device) for device in set(devices)}
         return cls(load, _host_seconds(queries), single, [chips[device] for device in devices])
+
+
+def are_kernels(queries: Sequence[Query]) -> Mask:
+    """Which of n queries are about single operators, shape (n,)."""
+    return np.array([isinstance(q.workload, Kernel) for q in queries], dtype=np.bool_)
 
 
 def _is_single(query: Query) -> bool:
@@ -97,19 +105,5 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
     networks = [row for row, q in enumerate(queries) if isinstance(q.workload, Network)]
     if networks:
         seconds[networks] = HostTime().seconds([queries[row] for row in networks])[0]
-    for row, query in enumerate(queries):
-        if isinstance(query.workload, Kernel):
-            seconds[row] = KERNEL_HOST_S
+    seconds[are_kernels(queries)] = KERNEL_HOST_S
     return seconds
-
-
-def _merged(first: GpuLoad, second: GpuLoad, is_second: NDArray[np.bool_]) -> GpuLoad:
-    """Loads of n runs, those where the mask is True from `second` and the others from `first`."""
-    columns = {}
-    for attribute in fields(GpuLoad):
-        values = getattr(first, attribute.name)
-        column = np.empty((len(is_second), *values.shape[1:]))
-        column[~is_second] = values
-        column[is_second] = getattr(second, attribute.name)
-        columns[attribute.name] = column
-    return GpuLoad(**columns)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
@@ -39,8 +39,6 @@ from forerun.models.power.training_jobs_law import (
 )
 from forerun.models.prediction import Predictions
 
-Column = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 METRICS: Final = (TIME, POWER)
 TRAINED_OFFSET_SHARE: Final = 0.3
 """Standard deviation of the offsets of a device in the training set, as a share of the prior's:
@@ -115,10 +113,9 @@ class PowerCap(StoredPredictor):
 
     def fitted_on(self, rows: Measurements) -> Self:
         """The predictor fitted to jobs and devices of these rows, without intervals."""
-        names = [job_of(query) for query in rows.queries]
-        jobs = tuple(sorted(set(names)))
-        logs = np.log([batch_of(query) for query in rows.queries])
-        own = [logs[np.array(names) == job] for job in jobs]
+        rows_of = rows_by(map(job_of, rows.queries))
+        logs, jobs = np.log([batch_of(query) for query in rows.queries]), tuple(rows_of)
+        own = [logs[of_job] for of_job in rows_of.values()]
         bare = replace(
             self,
             jobs=jobs,
@@ -189,20 +186,18 @@ class PowerCap(StoredPredictor):
 
     def _by_device(self, rows: Measurements) -> dict[Sheet, MeasuredJobs]:
         """Spec sheet -> rows of known jobs on that device, in the order of the sheets."""
-        missing = np.full(len(rows), np.nan)
-        watts, times = (rows.values.get(metric, missing) for metric in (POWER, TIME))
+        watts, times = rows.column(POWER), rows.column(TIME)
         return {
             key: MeasuredJobs(inputs, np.log(watts[own]), np.log(times[own] / 1e3))
             for key, own, inputs in self._known_jobs(rows.queries)
         }
 
-    def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Mask, JobRows]]:
-        """Spec sheets in their order, with the mask and the inputs of known jobs on the device."""
+    def _known_jobs(self, queries: Sequence[Query]) -> Iterator[tuple[Sheet, Positions, JobRows]]:
+        """Spec sheets in their order, with positions and inputs of known jobs on the device."""
         inputs = JobRows.of(queries, self.jobs, np.array(self.middles))
-        keys = [sheet(query.device) for query in queries]
-        for key in sorted(set(keys)):
-            own = np.array([other == key for other in keys]) & (inputs.job >= 0)
-            if own.any():
+        for key, rows in rows_by(sheet(query.device) for query in queries).items():
+            own = rows[inputs.job[rows] >= 0]
+            if len(own):
                 yield key, own, inputs.take(own)
 
     def _gpu(self, key: Sheet) -> FittedGpu | None:

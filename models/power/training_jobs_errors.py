@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Names
 from forerun.data.measurements import Measurements
 from forerun.models.conformal import POOLED, LogQuantiles, held_out_folds
 from forerun.models.domain.feature_range import sheet
@@ -19,7 +19,6 @@ from forerun.models.power.limit_response import ENERGY, POWER, TIME
 if TYPE_CHECKING:
     from forerun.models.power.training_jobs import PowerCap
 
-Column = NDArray[np.float64]
 SHOTS: Final = (8, 20, 40)
 """Sizes of the support sets of a held-out device."""
 DRAWS: Final = 4
@@ -40,7 +39,7 @@ WIDER: Final = 1.1
 Their residuals come from fits that lack the held-out device, one of few.
 """
 
-HeldOutResiduals = tuple[NDArray[np.str_], Mapping[str, Column]]
+HeldOutResiduals = tuple[Names, Mapping[str, Column]]
 """Strata of n rows, and metric -> (n,) log(measured / predicted)."""
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Matrix
 from forerun.models.domain.feature_range import Sheet
 from forerun.models.power.training_jobs_law import (
     DEVICE,
@@ -26,7 +26,6 @@ from forerun.models.power.training_jobs_law import (
     pooled_size,
 )
 
-Column = NDArray[np.float64]
 POWER_SPREAD: Final = 0.03
 TIME_SPREAD: Final = 0.05
 """Standard deviations of the residuals of the law, in log space."""
@@ -67,7 +66,7 @@ class OffsetPrior:
 
     mean: Column
     deviation: Column
-    whitening: NDArray[np.float64]
+    whitening: Matrix
 
     @classmethod
     def of(cls, jobs: Sequence[str]) -> "OffsetPrior":

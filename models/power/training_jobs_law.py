@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import Columns
+from forerun.data.columns import Column, Columns, Positions
 from forerun.data.query import Query
-from forerun.data.workload import Benchmark
 from forerun.models.power.limit_physics import clock, stretched
 
-Column = NDArray[np.float64]
 SUITE: Final = "zeus_powercap"
 
 LAW: Final = ("static", "linear", "sharpness", "fixed")
@@ -67,7 +64,7 @@ class JobRows(Columns):
         log_speed: (n,) as `log_speed` computes it from the device's spec sheet.
     """
 
-    job: NDArray[np.intp]
+    job: Positions
     log_batch: Column
     limit_w: Column
     tdp_w: Column
@@ -94,13 +91,13 @@ class JobRows(Columns):
 
 def job_of(query: Query) -> str:
     """Name of the job of a query: `DATASET/NETWORK`."""
-    settings = _settings(query)
+    settings = query.benchmark.by_name
     return f"{settings['dataset']}/{settings['network']}"
 
 
 def batch_of(query: Query) -> float:
     """Batch size of a query, 1 where it is not given."""
-    given = _settings(query).get("batch_size", 1.0)
+    given = query.benchmark.by_name.get("batch_size", 1.0)
     return max(float(given), 1e-9)
 
 
@@ -109,11 +106,6 @@ def log_speed(query: Query) -> float:
     device = query.device
     peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
     return 0.5 * float(np.log(peak * device.bandwidth_gbs / 100.0))
-
-
-def _settings(query: Query) -> dict[str, float | str]:
-    assert isinstance(query.workload, Benchmark)
-    return dict(query.workload.settings)
 
 
 def pooled_size(jobs: int) -> int:

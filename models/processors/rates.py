@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Labels, Mask, Matrix, groups_of
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS
 from forerun.models.adaptation.suggestions import most_informative
 from forerun.models.gaussian_process.covariances import same, squared_exponential
@@ -94,7 +94,7 @@ class RateRows(Columns):
     amounts: Matrix
     doublings: Column
     log_size: Column
-    structures: Labels
+    structures: Names
     whole: Mask
     log_ms: Column
     noise: Column

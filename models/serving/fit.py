@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Labels, Matrix
+from forerun.data.columns import Column, Matrix, Names
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.serving.features import FEATURES, LENGTH_SCALES, ServingRows
@@ -81,7 +81,7 @@ class ServingFit:
         cls,
         rows: ServingRows,
         targets: Matrix,
-        groups: Labels,
+        groups: Names,
         *,
         trees: int,
         seeds: range,

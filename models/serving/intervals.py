@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Labels, Mask, Matrix
+from forerun.data.columns import Mask, Matrix, Names
 from forerun.models.conformal import (
     POOLED,
     UNCALIBRATED,
@@ -29,8 +29,8 @@ ANOTHER_DEVICE: Final = float(np.log(2.0))
 
 
 def serving_intervals(
-    models: Labels,
-    devices: Labels,
+    models: Names,
+    devices: Names,
     residuals: HeldOutResiduals,
     seed: int,
 ) -> Intervals:

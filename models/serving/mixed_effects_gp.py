@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Labels, Matrix
+from forerun.data.columns import Column, Matrix, Names
 from forerun.models.gaussian_process.covariances import same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 
@@ -58,7 +58,7 @@ class MixedEffectsProcess:
         cls,
         points: Matrix,
         values: Matrix,
-        groups: Labels,
+        groups: Names,
         deviations: StandardDeviations,
     ) -> Self:
         """The posterior given the training values.

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Labels, Mask, Matrix, groups_of
+from forerun.data.columns import Column, Mask, Matrix, Names, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
@@ -187,12 +187,12 @@ class ServingPower(StoredPredictor):
         low, high = (_ends(kind, values, factors, end) for end in (0, 1))
         return Predictions(values, low, high, 0.9, limits)
 
-    def _fitted(self, rows: ServingRows, targets: Matrix, models: Labels) -> ServingFit:
+    def _fitted(self, rows: ServingRows, targets: Matrix, models: Names) -> ServingFit:
         seeds = range(self.bag * self.seed, self.bag * (self.seed + 1))
         return ServingFit.of(rows, targets, models, trees=self.trees, seeds=seeds)
 
     def _held_out_residuals(
-        self, rows: ServingRows, targets: Matrix, models: Labels, held: Mask
+        self, rows: ServingRows, targets: Matrix, models: Names, held: Mask
     ) -> Matrix:
         """Residuals of the held-out rows by a fit to the others, shape (3, held out)."""
         fitted = self._fitted(rows.take(~held), targets[~held], models[~held])

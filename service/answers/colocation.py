@@ -20,7 +20,7 @@ from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import missing_metrics, unread_metrics
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.colocation.base import ColocationBase
-from forerun.models.colocation.features import METRICS, colocation_of
+from forerun.models.colocation.features import METRICS
 from forerun.models.colocation.host_forecast import OWN, demand, granted
 from forerun.models.colocation.slowed_class import Slowed
 from forerun.models.colocation.slowing_resource import dominant, gains
@@ -269,7 +269,7 @@ def _program_answers(
     program_answers = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
         wanted = [n for n in part.training_metrics if not n.startswith(OWN)]
-        run = colocation_of(query)
+        run = query.colocation
         missing = missing_metrics(run.window, wanted if run.estimated else part.training_metrics)
         program_answers.append(
             {

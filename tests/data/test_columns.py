@@ -1,11 +1,12 @@
-"""A table of columns: rows are taken from every column, and tables are joined column by column."""
+"""Tables of columns, rows that have a key in common, and logarithms where there are some."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
-from forerun.data.columns import Columns, groups_of
+from forerun.data.columns import Columns, finite_log, groups_of, rows_by
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,20 @@ def test_tables_are_joined_in_their_order():
 def test_groups_are_in_order_of_appearance_and_hold_every_row_once():
     assert list(groups_of("banana").items()) == [("b", [0]), ("a", [1, 3, 5]), ("n", [2, 4])]
     assert groups_of([]) == {}
+
+
+def test_keys_rise_and_so_do_the_rows_of_each():
+    rows = rows_by(["b", "a", "b"])
+    assert list(rows) == ["a", "b"]
+    assert [own.tolist() for own in rows.values()] == [[1], [0, 2]]
+    assert all(own.dtype == np.intp for own in rows.values())
+
+
+def test_nothing_has_no_keys():
+    assert rows_by([]) == {}
+
+
+def test_what_has_no_logarithm_is_nan():
+    logs = finite_log(np.array([0.5, 0.0, -1.0, np.inf, np.nan]))
+    assert logs[0] == pytest.approx(np.log(0.5))
+    assert np.isnan(logs[1:]).all()

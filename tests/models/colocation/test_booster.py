@@ -19,7 +19,6 @@ from forerun.models.colocation.features import (
     SCATTER,
     ColocationRows,
     ProgramEffects,
-    colocation_of,
 )
 from forerun.models.colocation.held_out_runs import uninformative_runs
 from forerun.models.colocation.host_forecast import Mixing, granted, put_together
@@ -289,7 +288,7 @@ def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
     assert set(fitted.ahead) == {"p_cpu", "p_wall"}
     rows = colocations(seed=1)
     pairs = rows.take(rows.groups["neighbour"] == "victim:chase")
-    runs = [colocation_of(query) for query in pairs.queries]
+    runs = [query.colocation for query in pairs.queries]
     neighbours, cpus = pairs.groups["neighbour"], np.full(len(pairs), np.inf)
     places, found = put_together(runs, neighbours, cpus, fitted.idle, fitted.mixing)
     assert len(places) == len(pairs)

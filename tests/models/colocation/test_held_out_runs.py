@@ -13,8 +13,6 @@ from forerun.models.colocation.held_out_runs import (
     FEWEST_HELD_OUT,
     UNMEASURED_FACTORS,
     fit_shrinkage,
-    groups_of,
-    log_relative_speed,
     uninformative_runs,
 )
 
@@ -49,18 +47,6 @@ def test_fewer_than_fifteen_runs_choose_nothing(known, chosen):
     deviation = np.linspace(0.1, 0.4, 20)
     target = np.where(np.arange(20) < known, 0.0, np.nan)
     assert fit_shrinkage(np.array(["a"] * 20), target, np.zeros(20), deviation) == chosen
-
-
-def test_relative_speeds_are_logarithms_and_nan_where_there_are_none():
-    found = log_relative_speed(measured([0.5, np.nan, 0.0]), "p_cpu")
-    assert found[0] == pytest.approx(np.log(0.5))
-    assert np.isnan(found[1:]).all()
-    assert np.isnan(log_relative_speed(measured([0.5]), "p_wall")).all()
-
-
-def test_without_a_key_every_row_is_a_group_of_its_own():
-    assert groups_of(measured([0.5, 0.6]), "family").tolist() == ["0", "1"]
-    assert groups_of(measured([0.5, 0.6], family=["x", "x"]), "family").tolist() == ["x", "x"]
 
 
 def test_runs_that_made_the_inputs_do_not_judge_them():

@@ -26,7 +26,7 @@ def lines(mode="known", seen=SEEN, unlike=False, training=("load.running",), ran
     query = Query(Colocation(ProgramProfile("a", **more), seen, estimated=estimated), HOST)
     rows = ColocationRows.from_queries([query])
     modes, flags = np.array([mode]), np.array([unlike])
-    found = limits_of([query], rows, modes, training, ranges, flags)[0]
+    found = limits_of(rows, modes, training, ranges, flags)[0]
     return tuple(map(str, found))
 
 

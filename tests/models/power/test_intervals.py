@@ -7,7 +7,8 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.models.power.held_out_errors import held_out_chips, held_out_jobs
+from forerun.models.conformal import held_out_folds
+from forerun.models.power.held_out_errors import JOB_FOLDS, held_out_runs
 from forerun.models.power.intervals import (
     MOST_SHARE,
     HeldOut,
@@ -81,7 +82,8 @@ def test_deviations_are_the_least_that_hold_a_run():
 
 def test_without_a_second_chip_the_interval_covers_the_whole_range():
     runs = runs_of(("a30",))
-    assert list(held_out_chips(runs, np.full(len(runs), 100.0))) == []
+    chips = held_out_folds(runs.chips)
+    assert list(held_out_runs(runs, np.full(len(runs), 100.0), chips, "unseen")) == []
     low, high = LawIntervals().ends(runs, PowerLaw().demand(runs), ["unseen"] * len(runs))
     assert low == pytest.approx(0.15 * 165.0)
     assert high == pytest.approx(MOST_SHARE * 165.0)
@@ -91,6 +93,6 @@ def test_jobs_are_whole_in_one_fold():
     random = np.random.default_rng(4)
     runs, _, watts = drawn(random, NAMES[:2])
     groups = np.array([f"job {n % 8}" for n in range(len(runs))])
-    parts = list(held_out_jobs(runs, watts, groups, 0))
+    parts = list(held_out_runs(runs, watts, held_out_folds(groups, JOB_FOLDS, 0), "seen"))
     assert sum(len(part.runs) for part in parts) == len(runs)
     assert {part.known for part in parts} == {"seen"}

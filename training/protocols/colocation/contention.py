@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARGETS, Contention
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.tables.contention import colocations, runs_with_one_load
 from forerun.models.colocation.booster import ProgramMean
-from forerun.models.colocation.features import Column, colocation_of, idle_window
+from forerun.models.colocation.features import idle_window
 from forerun.models.colocation.held_out_runs import PROFILE_RUN
 from forerun.models.colocation.host_forecast import mixing_of, put_together
 from forerun.training.protocols.colocation.contention_rules import rules
@@ -148,10 +149,10 @@ def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> 
             host are fitted.
         measured: rows that hold the profiles of programs.
     """
-    train_workloads = [colocation_of(query) for query in train.queries]
+    train_workloads = [query.colocation for query in train.queries]
     idle = idle_window(train.queries)
     mixing = mixing_of(train_workloads, train.groups["neighbour"], idle)
-    workloads = [colocation_of(query) for query in (*judged.queries, *measured.queries)]
+    workloads = [query.colocation for query in (*judged.queries, *measured.queries)]
     others = np.full(len(measured), "none")
     neighbours = np.concatenate([judged.groups["neighbour"], others])
     cpus = judged.groups["cpus_shared"].astype(np.float64)

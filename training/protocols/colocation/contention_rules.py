@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.colocation.features import Column, colocation_of
 from forerun.models.colocation.host_forecast import demand
 
 NEIGHBOUR: Final = "neighbour"
@@ -56,7 +56,7 @@ def reference_ratio(judged: Measurements) -> Column:
 
     It is 1 where it is unknown.
     """
-    known = [colocation_of(query).reference_ratio for query in judged.queries]
+    known = [query.colocation.reference_ratio for query in judged.queries]
     return np.array([1.0 if ratio is None else ratio for ratio in known])
 
 
@@ -83,4 +83,4 @@ def _keys(rows: Measurements) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
 
 
 def _wanted(query: Query) -> float:
-    return demand(colocation_of(query).profile)
+    return demand(query.colocation.profile)
