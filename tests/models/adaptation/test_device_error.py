@@ -182,6 +182,14 @@ def test_a_deviation_is_infinite_long_before_its_exponential_overflows(offset):
     assert (nearer_low >= 0.1).all() and (nearer_high <= 10.0).all()
 
 
+def test_models_of_equal_features_say_nothing_about_others():
+    errors, strata, features, keys = models(5, 0, by_mode)
+    found = on_device(errors, strata, np.zeros_like(features), keys)
+    points = np.array([[0.0], [0.01], [1.0]]) * np.ones(features.shape[1])
+    _, deviation = found.at(["eager"] * 3, points, ["new"] * 3)
+    assert np.isfinite(deviation).tolist() == [True, False, False]
+
+
 def test_a_mode_that_was_not_measured_keeps_the_width_too():
     errors, strata, features, keys = models(10, 0, by_mode)
     found = on_device(errors, strata, features, keys)
