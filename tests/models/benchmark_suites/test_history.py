@@ -106,6 +106,14 @@ def test_throughput_and_power_are_of_the_whole_and_energy_is_their_ratio():
     assert rate > 5 * answer(asked(count=1), "samples_per_s")
 
 
+@pytest.mark.parametrize(("scenario", "samples"), [("SingleStream", 1), ("MultiStream", 8)])
+def test_energy_of_the_samples_of_a_query_is_power_for_its_latency(scenario, samples):
+    """MultiStream asks for eight samples at once (rules of MLPerf Inference)."""
+    values = fitted().predict([asked(scenario=scenario)]).values
+    energy_j = samples * values["wall_energy_per_sample_j"][0]
+    assert energy_j == pytest.approx(values["wall_power_w"][0] * values["latency_ms"][0] / 1e3)
+
+
 def test_intervals_are_wider_where_there_is_no_history():
     queries = [asked(), asked("a40"), asked("a40", "gptj-99")]
     answers = fitted().predict(queries)

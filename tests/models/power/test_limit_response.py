@@ -229,3 +229,13 @@ def test_errors_on_a_held_out_gpu_are_as_documented(reference, gpu, power, time)
     errors = [100.0 * np.abs(np.expm1(-column)).mean() for column in residuals]
     assert errors[0] < power
     assert errors[1] < time
+
+
+@pytest.mark.reference
+def test_the_errors_without_a_fit_are_those_of_held_out_gpus_of_zeus_rounded(reference):
+    table = pd.read_csv(reference / "zeus_powercap" / "power_trace_3gpus.csv")
+    found, known = fit_response(zeus_runs(table, CATALOG)).errors, LimitResponse().errors
+    for metric in (POWER, TIME):
+        for stratum in ("depth/0", "depth/1"):
+            measured = found[metric].bounds[stratum]
+            assert known[metric].bounds[stratum] == pytest.approx(measured, abs=0.04)
