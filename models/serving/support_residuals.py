@@ -113,7 +113,8 @@ class SupportResiduals:
             # One row at a time, so that rounding does not depend on the other rows of the batch.
             cross = [row[None] for row in effect[:, None] * same + smooth * near]
             means[:, target] = [posterior.mean(row)[0] for row in cross]
-            left = [posterior.variance(*row)[0] for row in zip(cross, prior[:, None], strict=True)]
+            per_row = zip(cross, prior[:, None], strict=True)
+            left = [posterior.variance(*row)[0] for row in per_row]
             ratios[:, target] = np.sqrt((np.array(left) + noise) / (prior + noise))
         return means, ratios
 

