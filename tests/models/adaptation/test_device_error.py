@@ -117,6 +117,8 @@ def test_the_process_must_win_by_more_than_the_noise():
     assert process_share(clear, groups) == 1.0
     assert process_share(noisy, groups) == 0.0
     assert process_share(clear, np.zeros(10, dtype=np.intp)) == 0.0
+    worse = LeftOut(np.full(10, 0.05), offset, np.ones(1))
+    assert process_share(worse, groups, default=1.0) == 0.0, "offsets win as well"
 
 
 def test_what_was_measured_is_reproduced_with_its_noise():
