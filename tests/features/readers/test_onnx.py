@@ -70,6 +70,21 @@ def test_a_fixed_batch_stays_and_says_so():
     assert read_graph(small(batch=4), batch_size=16).batch_size == 4
 
 
+@pytest.mark.parametrize(("condition", "kinds"), [(True, ["elementwise"]), (False, ["softmax"])])
+def test_of_an_if_whose_condition_is_known_only_the_branch_that_is_taken_counts(condition, kinds):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])
+    made = helper.make_tensor_value_info("made", TensorProto.FLOAT, [1, 8])
+    then, other = (
+        helper.make_graph([helper.make_node(name, ["x"], ["made"])], name, [], [made])
+        for name in ("Relu", "Softmax")
+    )
+    taken = helper.make_tensor("taken", TensorProto.BOOL, [1], [condition])
+    node = helper.make_node("If", ["taken"], ["y"], then_branch=then, else_branch=other)
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y], [taken]))
+    assert [op.kind for op in read_graph(model.SerializeToString()).operators] == kinds
+
+
 def test_kinds_are_distinguished():
     kinds = [op.kind for op in read_graph(small()).operators]
     assert kinds == ["linear", "elementwise", "softmax"]

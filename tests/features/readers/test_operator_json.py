@@ -63,6 +63,15 @@ def test_a_wrong_field_is_named(content, message):
         graph_of(content)
 
 
+@pytest.mark.parametrize("side", ["input_shapes", "output_shapes"])
+@pytest.mark.parametrize("kind", ["conv", "linear", "matmul", "recurrent"])
+def test_a_product_needs_a_shape_on_either_side(kind, side):
+    content = changed(0, "kind", kind)
+    content["operators"][0][side] = []
+    with pytest.raises(UnreadableModel, match="needs an input and an output shape"):
+        graph_of(content)
+
+
 def test_too_many_operators_are_refused():
     with pytest.raises(ModelTooLarge):
         graph_of(GRAPH | {"operators": GRAPH["operators"][:1] * (MAX_OPERATORS + 1)})

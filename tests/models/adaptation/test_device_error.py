@@ -117,6 +117,8 @@ def test_the_process_must_win_by_more_than_the_noise():
     assert process_share(clear, groups) == 1.0
     assert process_share(noisy, groups) == 0.0
     assert process_share(clear, np.zeros(10, dtype=np.intp)) == 0.0
+    worse = LeftOut(np.full(10, 0.05), offset, np.ones(1))
+    assert process_share(worse, groups, default=1.0) == 0.0, "offsets win as well"
 
 
 def test_what_was_measured_is_reproduced_with_its_noise():
@@ -180,6 +182,14 @@ def test_a_deviation_is_infinite_long_before_its_exponential_overflows(offset):
     assert np.isfinite(deviation).all() == (offset < 1.95)
     nearer_low, nearer_high = known.intervals(np.exp(mean), deviation, low, high)
     assert (nearer_low >= 0.1).all() and (nearer_high <= 10.0).all()
+
+
+def test_models_of_equal_features_say_nothing_about_others():
+    errors, strata, features, keys = models(5, 0, by_mode)
+    found = on_device(errors, strata, np.zeros_like(features), keys)
+    points = np.array([[0.0], [0.01], [1.0]]) * np.ones(features.shape[1])
+    _, deviation = found.at(["eager"] * 3, points, ["new"] * 3)
+    assert np.isfinite(deviation).tolist() == [True, False, False]
 
 
 def test_a_mode_that_was_not_measured_keeps_the_width_too():

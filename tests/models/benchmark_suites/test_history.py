@@ -10,7 +10,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.history import BenchmarkHistory
+from forerun.models.benchmark_suites.history import BenchmarkHistory, _foldings
 from forerun.models.benchmark_suites.history_features import history_rows
 from forerun.models.contract import PredictorContract
 from forerun.models.gaussian_process.additive_categorical import AdditiveCategoricalProcess, Term
@@ -106,6 +106,14 @@ def test_throughput_and_power_are_of_the_whole_and_energy_is_their_ratio():
     assert rate > 5 * answer(asked(count=1), "samples_per_s")
 
 
+@pytest.mark.parametrize(("scenario", "samples"), [("SingleStream", 1), ("MultiStream", 8)])
+def test_energy_of_the_samples_of_a_query_is_power_for_its_latency(scenario, samples):
+    """MultiStream asks for eight samples at once (rules of MLPerf Inference)."""
+    values = fitted().predict([asked(scenario=scenario)]).values
+    energy_j = samples * values["wall_energy_per_sample_j"][0]
+    assert energy_j == pytest.approx(values["wall_power_w"][0] * values["latency_ms"][0] / 1e3)
+
+
 def test_intervals_are_wider_where_there_is_no_history():
     queries = [asked(), asked("a40"), asked("a40", "gptj-99")]
     answers = fitted().predict(queries)
@@ -148,3 +156,15 @@ def test_a_row_far_off_hardly_moves_the_process():
     process = AdditiveCategoricalProcess.fit(rows, values, terms, learn=False)
     assert abs(process.predict(rows.take(np.array([0])))[0]) < 0.05
     assert process.robust_weights[7] < 0.1 < process.robust_weights[0]
+
+
+def test_a_round_is_held_out_of_the_rounds_before_it_and_a_device_of_all_other_devices():
+    rows = history_rows(measured().queries)
+    times, devices = rows.numbers["time"], rows.keys["device"]
+    late, by_device = _foldings(rows, 0)[:2], _foldings(rows, 0)[2:]
+    for number, (train, held) in enumerate(late, 1):
+        assert set(times[held]) == {np.unique(times)[number]}
+        assert set(times[train]) == set(np.unique(times)[:number])
+    for train, held in by_device:
+        assert set(devices[train]) == set(devices) - set(devices[held])
+    assert (np.sum([held for _, held in by_device], axis=0) == 1).all()

@@ -13,6 +13,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, level
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
+from forerun.models.colocation.calibration import FEWEST_PAIRS, calibrated_forecasts
 from forerun.models.colocation.dual_branch_network import WindowShape
 from forerun.models.colocation.features import (
     LOAD,
@@ -21,7 +22,12 @@ from forerun.models.colocation.features import (
     ProgramEffects,
 )
 from forerun.models.colocation.held_out_runs import uninformative_runs
-from forerun.models.colocation.host_forecast import Mixing, granted, put_together
+from forerun.models.colocation.host_forecast import (
+    Mixing,
+    forecast_queries,
+    granted,
+    put_together,
+)
 from forerun.models.colocation.limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
 from forerun.models.colocation.network import ColocationNetwork
 from forerun.models.colocation.slowed_class import (
@@ -302,6 +308,17 @@ def test_intervals_of_forecasts_are_calibrated_on_forecasts_of_measured_pairs():
     assert (wide.high["p_cpu"] > answers.high["p_cpu"]).all()
     was = fitted.predict(pairs.queries)
     np.testing.assert_array_equal(sure.low["p_cpu"], was.low["p_cpu"])
+
+
+def test_networks_are_not_trained_once_more_to_calibrate_forecasts(monkeypatch):
+    """Training them takes minutes: their intervals of forecasts are those of measured windows."""
+    rows, fitted = colocations(), ColocationNetwork()
+    monkeypatch.setattr(ColocationNetwork, "engine", lambda *_: pytest.fail("trained"))
+    inputs = ColocationRows.from_queries(rows.queries)
+    neighbours, cpus = rows.groups["neighbour"], np.full(len(rows), np.inf)
+    pairs, _ = forecast_queries(rows.queries, neighbours, cpus, fitted.idle)
+    assert len(pairs) >= FEWEST_PAIRS, "boosters would be calibrated on them"
+    assert calibrated_forecasts(fitted, inputs, rows) == ({}, {})
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12), st.floats(0.5, 8.0))

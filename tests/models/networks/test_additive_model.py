@@ -1,5 +1,6 @@
 """The additive model of a network: which execution mode a query has, and what its kernels cost."""
 
+import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
@@ -7,7 +8,16 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.models.networks.additive_model import PARENTS, execution_mode
+from forerun.features.lowering import Kernels
+from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.lowering.kernels import Launch
+from forerun.features.networks.features import chip_of
+from forerun.models.networks.additive_model import (
+    COLUMNS,
+    PARENTS,
+    AdditiveLatencyModel,
+    execution_mode,
+)
 
 GRAPH = OperatorGraph((Operator("relu", "aten.relu", ((1, 8),), ((1, 8),)),), source="test")
 GPU = DeviceCatalog.load().get("a100-sxm-80gb")
@@ -36,3 +46,13 @@ def test_training_compilation_and_layout_are_modes_of_their_own(asked: Query, mo
 def test_a_parent_stands_before_its_children() -> None:
     modes = list(PARENTS)
     assert all(not parent or modes.index(parent) < i for i, parent in enumerate(PARENTS.values()))
+
+
+def test_a_product_at_coefficients_of_one_takes_its_arithmetic_and_its_traffic() -> None:
+    """What grows with the batch counts once for each sample, what does not once for the run."""
+    product = next(place for place, kind in enumerate(KERNEL_KINDS) if kind.is_product)
+    one = Launch(product, 1e12, 1e9, fixed_work=2e12, fixed_traffic=5e8, tensor=True)
+    chip = chip_of(GPU, "fp16")
+    model = AdditiveLatencyModel({"eager": np.zeros(len(COLUMNS))})
+    found = model.kernel_seconds(Kernels.of([one], 1.0, 0.0, 0), chip, 4.0, "eager")
+    assert found == pytest.approx([(4e12 + 2e12) / chip.matrix + (4e9 + 5e8) / chip.bandwidth])

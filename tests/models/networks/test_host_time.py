@@ -209,3 +209,16 @@ def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
     found = law.plausible(queries, np.exp(times) * factors)
     assert found.tolist() == [True, True, True, False, False]
     assert not law.plausible(queries[:1], np.zeros(1)).any()
+
+
+def test_one_run_is_shared_among_operator_host_and_noise_by_their_variances() -> None:
+    """The conjugate posterior of a sum of three normal effects given that sum, by hand."""
+    query = ask(DEVICES[0])
+    found = HostTime().fit([query], np.exp(0.5) * HostTime().seconds([query])[0], ["one"])
+    variances = np.array([TERMS["operator"].deviation, HOST_DEVIATION, NOISE_DEVIATION]) ** 2
+    operator, host = 0.5 * variances[:2] / variances.sum()
+    assert found.mean[0] - TERMS["operator"].mean == pytest.approx(operator)
+    assert found.effects[0].mean == pytest.approx(host)
+    left = variances[:2] - variances[:2] ** 2 / variances.sum()
+    assert found.covariance[0, 0] == pytest.approx(left[0])
+    assert found.effects[0].variance == pytest.approx(left[1])

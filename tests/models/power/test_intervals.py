@@ -96,3 +96,14 @@ def test_jobs_are_whole_in_one_fold():
     parts = list(held_out_runs(runs, watts, held_out_folds(groups, JOB_FOLDS, 0), "seen"))
     assert sum(len(part.runs) for part in parts) == len(runs)
     assert {part.known for part in parts} == {"seen"}
+
+
+@pytest.mark.parametrize(("waiting_w", "dynamic_w"), [(33.0, 0.0), (0.0, 90.0), (33.0, 60.0)])
+def test_the_better_a_device_is_known_the_narrower_is_an_interval_of_equal_reach(
+    waiting_w, dynamic_w
+):
+    runs = runs_of(("a30",), each=3)
+    demand = Demand(np.full(3, waiting_w), np.full(3, dynamic_w))
+    low, high = ends(runs, demand, ["seen", "adapted", "unseen"], np.ones(3))
+    width = high - low
+    assert 0 < width[0] < width[1] <= width[2]

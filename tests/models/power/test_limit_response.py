@@ -27,7 +27,7 @@ from forerun.models.power.limit_response_fit import CappedRuns, fit_response
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
 from forerun.training.protocols.power.zeus_powercap import runs as zeus_runs
-from tests.contracts.power_runs import runs
+from tests.contracts.power_runs import query, runs
 
 CATALOG = DeviceCatalog.load()
 A100 = CATALOG.get("a100-pcie-40gb")
@@ -207,6 +207,17 @@ def test_only_runs_that_differ_in_the_limit_alone_are_compared():
     assert not len(CappedRuns.of(replace(rows, queries=lonely)).queries)
 
 
+@pytest.mark.parametrize(
+    ("tdp_w", "highest_w", "compared"),
+    [(250.0, 250.0, 1), (250.0, 240.0, 1), (250.0, 225.0, 0), (None, 250.0, 0)],
+)
+def test_runs_are_compared_with_one_at_or_near_the_design_power(tdp_w, highest_w, compared):
+    device = A100.model_copy(update={"tdp_w": tdp_w})
+    values = {POWER: np.array([140.0, 220.0]), TIME: np.array([3.0, 2.0])}
+    found = CappedRuns.of(Measurements([query(device, w) for w in (150.0, highest_w)], values))
+    assert len(found.queries) == compared
+
+
 @pytest.mark.reference
 @pytest.mark.parametrize(
     ("gpu", "power", "time"), [("A40", 4.5, 11), ("P100", 4, 4), ("V100", 5, 8)]
@@ -218,3 +229,13 @@ def test_errors_on_a_held_out_gpu_are_as_documented(reference, gpu, power, time)
     errors = [100.0 * np.abs(np.expm1(-column)).mean() for column in residuals]
     assert errors[0] < power
     assert errors[1] < time
+
+
+@pytest.mark.reference
+def test_the_errors_without_a_fit_are_those_of_held_out_gpus_of_zeus_rounded(reference):
+    table = pd.read_csv(reference / "zeus_powercap" / "power_trace_3gpus.csv")
+    found, known = fit_response(zeus_runs(table, CATALOG)).errors, LimitResponse().errors
+    for metric in (POWER, TIME):
+        for stratum in ("depth/0", "depth/1"):
+            measured = found[metric].bounds[stratum]
+            assert known[metric].bounds[stratum] == pytest.approx(measured, abs=0.04)

@@ -48,6 +48,7 @@ def test_a_correction_and_what_stays_unsure_are_those_of_scikit_learns_process(k
     known = KnownDevices.of([TRAINED])
     few = SupportResiduals.of(measured, errors, [device] * 8, known)
     added, left = few.correction(asked, [device] * 5 + [OTHER])
+    assert added.shape == left.shape == (6, 2)
     level = TRAINED_DEVICE_DEVIATION if device is TRAINED else NEW_DEVICE_DEVIATION
     rows = np.column_stack([measured.points(LENGTH_SCALES[kind]), np.zeros(8)])
     points = np.column_stack([asked.points(LENGTH_SCALES[kind]), [0.0] * 5 + [1.0]])
