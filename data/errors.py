@@ -51,7 +51,9 @@ class UnknownDevice(InputError):
     slug, status = "unknown-device", 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+        self.did_you_mean = difflib.get_close_matches(
+            name.lower(), dict.fromkeys(known), n=3, cutoff=0.5
+        )
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
         super().__init__(f"No device named {name!r}. {hint}`forerun devices` lists all.")
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 Severity = Literal["note", "outside", "refusal"]
 """`note`: information that does not put a query outside the domain. `outside`: something in the
 query lies outside the training set, or an interval is not calibrated. `refusal`: the workload
-cannot run as asked, or no estimate is given."""
+cannot run as asked, or no estimate is given, for which answers give the reason under `missing`."""
 
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"

@@ -83,7 +83,7 @@ def _watts(text: str | None) -> list[float] | None:
 
 
 def _show(source: str, answer: "SweepOut") -> None:
-    from forerun.service.cli.answer_table import table
+    from forerun.service.cli.answer_table import HEADINGS, table
     from forerun.service.cli.output import screen
 
     out = screen()
@@ -107,6 +107,6 @@ def _show(source: str, answer: "SweepOut") -> None:
         saved, slower = 100 * advice.saving, 100 * advice.slow_down
         watts = f"{advice.limit_w:,.4g} W"
         out.print(f"{title}: {watts}, saves {saved:.1f} %, {slower:.1f} % slower")
-    for line in answer.limits:
-        out.print("[yellow]to know:[/yellow]", end=" ")
-        out.print(line, markup=False)
+    for limit in answer.limit_details:
+        out.print(f"[yellow]{HEADINGS[limit.severity]}:[/yellow]", end=" ")
+        out.print(limit.message, markup=False)

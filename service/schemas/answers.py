@@ -45,7 +45,7 @@ class LimitOut(BaseModel):
     )
     severity: Severity = Field(
         description="note: for information; outside: the query lies outside the training set; "
-        "refusal: it cannot run as asked, or no estimate is given"
+        "refusal: it cannot run as asked"
     )
     message: str = Field(description="one sentence, as in `limits`")
     feature: str | None = Field(description="feature outside its training range; null without one")
