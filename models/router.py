@@ -132,8 +132,9 @@ class Router(StoredPredictor):
             raise _unanswerable(unanswered[0])
         answer = PredictionColumns(len(queries), self.metrics)
         for part in self.parts:
-            lacking = np.flatnonzero(answer.lacking(part.metrics)).tolist()
-            rows = [row for row in lacking if part.answers(queries[row])]
+            able = [row for row, query in enumerate(queries) if part.answers(query)]
+            lacking = answer.lacking(part.metrics) if able else ()
+            rows = [row for row in able if lacking[row]]
             if rows:
                 answer.put(rows, part.predict([queries[row] for row in rows]))
         answer.multiply_energy()

@@ -82,7 +82,7 @@ class KnownDevices:
         if not isinstance(device, Device) or not device.has_sheet:
             return False
         own = sheet(device)
-        return any(same_sheet(own, known) for known in self.sheets)
+        return own in self.sheets or any(same_sheet(own, known) for known in self.sheets)
 
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:
