@@ -219,5 +219,5 @@ def test_notes_name_what_a_set_up_leaves_open():
     asked = Query(Network(silent, 1), CATALOG.get(A100))
     assert assumptions(asked) == (GENERATES,)
     assert assumptions(Query(Network(saying, 1), CATALOG.get(A100))) == ()
-    told = replace(asked, workload=replace(asked.workload, inference=InferenceSetup()))
-    assert assumptions(told) == ()
+    given = replace(asked, workload=replace(asked.workload, inference=InferenceSetup()))
+    assert assumptions(given) == ()
