@@ -155,8 +155,7 @@ class RatePosterior:
         """The centre, and the noise of each row, which is increased for outliers.
 
         A run that is disturbed for all of its duration has a small measured noise; Huber weights
-        of the leave-one-out residuals limit its influence. Each residual is judged by the measured
-        noise of its own row, not by the noise that an earlier round increased.
+        of the leave-one-out residuals limit its influence.
         """
         centre, noise = self.prior.mean + self.shift, self.rows.noise
         if not len(self.rows):
@@ -165,8 +164,7 @@ class RatePosterior:
             centre = self._maximum_a_posteriori(centre, noise)
             whole, residual, _ = self._linear_model(centre)
             posterior = Posterior.of(whole, noise**2, residual)
-            variance = posterior.left_out_variance - noise**2 + self.rows.noise**2
-            left_out = posterior.left_out_error / np.sqrt(variance)
+            left_out = posterior.left_out_error / np.sqrt(posterior.left_out_variance)
             noise = self.rows.noise * np.maximum(1.0, np.abs(left_out) / _FAR) ** 2
         return self._maximum_a_posteriori(centre, noise), noise
 

@@ -1,51 +1,49 @@
-"""Answers about programs that share a host: requests to queries, predictions to responses.
-
-The metrics of the host after placement are forecast from profiles
-(`forerun.models.colocation.host_forecast`). The forecast starts from the current metrics, where the
-request gives them, and adds the candidate; otherwise it starts from an idle host and adds all
-programs.
-"""
+"""Answers about programs that share a host."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.query import Query
-from forerun.data.workload import Colocation, HostWindow, ProgramProfile
+from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import missing_metrics, unread_metrics
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.colocation.base import ColocationBase
-from forerun.models.colocation.features import METRICS
-from forerun.models.colocation.host_forecast import OWN, demand, granted
+from forerun.models.colocation.host_forecast import OWN
 from forerun.models.colocation.slowed_class import Slowed
 from forerun.models.colocation.slowing_resource import dominant, gains
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
+from forerun.service.answers.colocation_queries import (
+    GUEST_DEVICE,
+    TRAINING_CPUS,
+    colocation_queries,
+    current_window,
+    forecast_window,
+    profile_of,
+    window_of,
+)
+from forerun.service.schemas.answers import LimitOut
 from forerun.service.schemas.colocation import (
     ColocationIn,
+    ColocationOut,
+    ColocatorOut,
     HostIn,
     HostsIn,
+    HostsOut,
     NowIn,
+    NowOut,
+    PerformanceOut,
     ProgramIn,
-    WindowIn,
+    ProgramOut,
+    RankedHostOut,
+    SlowedOut,
 )
-
-GUEST_DEVICE = Device(name="guest", vendor="unknown", kind="vm")
-BUSY_METRICS = ("cpu.user_share", "cpu.nice_share", "cpu.system_share", "cpu.steal_share")
-IDLE_METRIC = "cpu.idle_share"
-FREE_METRICS = (IDLE_METRIC, "cpu.iowait_share")
-TRAINING_CPUS = 2.0
-"""CPUs of the guest on which all co-located runs of the training set were measured."""
-MIN_UNATTRIBUTED_CPUS = 0.1
-"""Fewest busy CPUs, unexplained by the residents, that count as further programs."""
-MAX_UNATTRIBUTED_PER_CPU = 32
-"""Upper bound on such programs per CPU, because the metrics in a request may have any value."""
 
 
 def colocator_of(predictor: Predictor) -> ColocationBase:
@@ -64,38 +62,35 @@ def colocator_of(predictor: Predictor) -> ColocationBase:
     )
 
 
-def colocate(request: ColocationIn, loaded: LoadedPredictor) -> dict[str, Any]:
+def colocate(request: ColocationIn, loaded: LoadedPredictor) -> ColocationOut:
     """Predict the relative speed of a candidate and of all residents on one host.
 
     Args:
         request: the candidate and the host.
         loaded: the predictor in use.
 
-    Returns:
-        The fields of `ColocationOut`.
-
     Raises:
         UnanswerableQuery: no predictor in use was trained for co-location.
     """
     part = colocator_of(loaded.predictor)
-    window = _forecast_window(request.candidate, request.host, part)
+    window = forecast_window(request.candidate, request.host, part)
     programs = [request.candidate, *request.host.residents]
-    queries = _colocation_queries(programs, request.host, window)
+    queries = colocation_queries(programs, request.host, window)
     answers = _program_answers(
         programs, queries, part, _with_isolated_programs_at_one([request.host], queries, part)
     )
-    worst = min(answers, key=lambda answer: (answer["p_cpu"] or {"value": np.inf})["value"])
-    return {
-        "candidate": answers[0],
-        "residents": answers[1:],
-        "worst": worst["program"],
-        "assumed": assumed(part, _current_window(request.host)) + _program_notes(programs, part),
-        "unread_metrics": _unread([request.host], programs),
-        "predictor": {"name": part.name, "version": loaded.version},
-    }
+    worst = min(answers, key=lambda own: inf if own.p_cpu is None else own.p_cpu.value)
+    return ColocationOut(
+        candidate=answers[0],
+        residents=answers[1:],
+        worst=worst.program,
+        assumed=assumed(part, current_window(request.host)) + _program_notes(programs, part),
+        unread_metrics=_unread([request.host], programs),
+        predictor=ColocatorOut(name=part.name, version=loaded.version),
+    )
 
 
-def rank(request: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
+def rank(request: HostsIn, loaded: LoadedPredictor) -> HostsOut:
     """Rank hosts for a candidate; all programs of all hosts are predicted in one call.
 
     Args:
@@ -103,7 +98,7 @@ def rank(request: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         loaded: the predictor in use.
 
     Returns:
-        The fields of `HostsOut`, the best host first.
+        The hosts, the best first.
 
     Raises:
         UnanswerableQuery: no predictor in use was trained for co-location, or for this metric.
@@ -113,67 +108,67 @@ def rank(request: HostsIn, loaded: LoadedPredictor) -> dict[str, Any]:
         raise UnanswerableQuery(f"The predictor in use was not trained for {request.metric}.")
     queries, all_programs, hosts_of_programs = [], [], []
     for index, host in enumerate(request.hosts):
-        window = _forecast_window(request.candidate, host, part)
+        window = forecast_window(request.candidate, host, part)
         programs = [request.candidate, *host.residents]
-        queries += _colocation_queries(programs, host, window)
+        queries += colocation_queries(programs, host, window)
         all_programs += programs
         hosts_of_programs += [index] * len(programs)
     answers = _with_isolated_programs_at_one(request.hosts, queries, part)
     values = answers.values[request.metric]
     classes = part.slowed(queries, answers)
     host_of = np.array(hosts_of_programs)
-    hosts: list[dict[str, Any]] = []
+    hosts = []
     for index, host in enumerate(request.hosts):
         rows = np.flatnonzero(host_of == index)
         speeds = values[rows]
         slowest = int(rows[int(speeds.argmin())])
+        candidate = _performance(answers, classes, request.metric, int(rows[0]))
+        worst = _performance(answers, classes, request.metric, slowest)
+        assert candidate and worst, "relative speeds are never withheld"
         scores = {"worst": speeds.min(), "candidate": speeds[0], "mean": speeds.mean()}
         hosts.append(
-            {
-                "name": host.name,
-                "index": index,
-                "score": float(scores[request.objective]),
-                "candidate": _performance(answers, classes, request.metric, int(rows[0])),
-                "worst": _performance(answers, classes, request.metric, slowest),
-                "worst_program": all_programs[slowest].name,
-                "in_domain": all(_in_domain(answers, int(row)) for row in rows),
-            }
+            RankedHostOut(
+                name=host.name,
+                index=index,
+                score=float(scores[request.objective]),
+                candidate=candidate,
+                worst=worst,
+                worst_program=all_programs[slowest].name,
+                in_domain=all(_in_domain(answers, int(row)) for row in rows),
+            )
         )
-    hosts.sort(key=lambda host: -host["score"])
-    any_measured = any(_current_window(host) is not None for host in request.hosts)
-    return {
-        "hosts": hosts,
-        "metric": request.metric,
-        "assumed": assumed(part, HostWindow() if any_measured else None)
+    hosts.sort(key=lambda host: -host.score)
+    any_measured = any(current_window(host) is not None for host in request.hosts)
+    return HostsOut(
+        hosts=hosts,
+        metric=request.metric,
+        assumed=assumed(part, HostWindow() if any_measured else None)
         + _program_notes([request.candidate], part),
-        "unread_metrics": _unread(request.hosts, all_programs),
-        "predictor": {"name": part.name, "version": loaded.version},
-    }
+        unread_metrics=_unread(request.hosts, all_programs),
+        predictor=ColocatorOut(name=part.name, version=loaded.version),
+    )
 
 
-def now(request: NowIn, loaded: LoadedPredictor) -> dict[str, Any]:
+def now(request: NowIn, loaded: LoadedPredictor) -> NowOut:
     """Predict the relative speed of a running program from current metrics of its host.
 
     Args:
         request: the program and a window of its host's metrics.
         loaded: the predictor in use.
 
-    Returns:
-        The fields of `NowOut`.
-
     Raises:
         UnanswerableQuery: no predictor in use was trained for co-location.
     """
     part = colocator_of(loaded.predictor)
-    profile, window = _profile(request.program), _window(request.window)
+    profile, window = profile_of(request.program), window_of(request.window)
     ratio = request.program.reference_ratio
     query = Query(Colocation(profile, window, reference_ratio=ratio), GUEST_DEVICE)
     (answer,) = _program_answers([request.program], [query], part, part.predict([query]))
-    return {
-        "program": answer,
-        "unread_metrics": list(unread_metrics([*request.window.metrics, *request.program.alone])),
-        "predictor": {"name": part.name, "version": loaded.version},
-    }
+    return NowOut(
+        program=answer,
+        unread_metrics=list(unread_metrics([*request.window.metrics, *request.program.alone])),
+        predictor=ColocatorOut(name=part.name, version=loaded.version),
+    )
 
 
 def assumed(part: ColocationBase, current: HostWindow | None) -> list[str]:
@@ -208,15 +203,6 @@ def _unread(hosts: Sequence[HostIn], programs: Sequence[ProgramIn]) -> list[str]
     return list(unread_metrics(given))
 
 
-def _forecast_window(candidate: ProgramIn, host: HostIn, part: ColocationBase) -> HostWindow:
-    """The forecast metrics of a host once the candidate runs there."""
-    current = _current_window(host)
-    added = [candidate] if current is not None else [candidate, *host.residents]
-    profiles = [_profile(program) for program in added]
-    threads = [program.threads for program in added]
-    return part.mixing.together(profiles, current or part.idle, part.idle, threads)
-
-
 def _program_notes(programs: Sequence[ProgramIn], part: ColocationBase) -> list[str]:
     """Notes on programs of the training set, and on programs without metrics of an isolated run."""
     named = {
@@ -247,7 +233,7 @@ def _with_isolated_programs_at_one(
     """
     answers = part.predict(queries)
     counts = [1 + len(host.residents) for host in hosts]
-    free = [not host.residents and _current_window(host) is None for host in hosts]
+    free = [not host.residents and current_window(host) is None for host in hosts]
     idle = np.repeat(free, counts)
     scale = {m: np.where(idle, 1.0 / value, 1.0) for m, value in answers.values.items()}
 
@@ -263,8 +249,7 @@ def _program_answers(
     queries: Sequence[Query],
     part: ColocationBase,
     answers: Predictions,
-) -> list[dict[str, Any]]:
-    """The fields of `ProgramOut` for each program."""
+) -> list[ProgramOut]:
     resource_gains, classes = gains(part, queries), part.slowed(queries, answers)
     program_answers = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
@@ -272,16 +257,18 @@ def _program_answers(
         run = query.colocation
         missing = missing_metrics(run.window, wanted if run.estimated else part.training_metrics)
         program_answers.append(
-            {
-                "program": program.name,
-                "measured": _is_measured(program, part),
-                **{metric: _performance(answers, classes, metric, row) for metric in METRICS},
-                "dominant_resource": dominant(resource_gains[row]),
-                "gains": resource_gains[row],
-                "missing_metrics": list(missing),
-                "in_domain": _in_domain(answers, row),
-                "limits": [str(limit) for limit in answers.limits[row]],
-            }
+            ProgramOut(
+                program=program.name,
+                measured=_is_measured(program, part),
+                p_cpu=_performance(answers, classes, "p_cpu", row),
+                p_wall=_performance(answers, classes, "p_wall", row),
+                dominant_resource=dominant(resource_gains[row]),
+                gains=resource_gains[row],
+                missing_metrics=list(missing),
+                in_domain=_in_domain(answers, row),
+                limits=[str(limit) for limit in answers.limits[row]],
+                limit_details=[LimitOut.of(limit) for limit in answers.limits[row]],
+            )
         )
     return program_answers
 
@@ -292,110 +279,21 @@ def _in_domain(answers: Predictions, row: int) -> bool:
 
 def _performance(
     answers: Predictions, classes: Mapping[str, Sequence[Slowed | None]], metric: str, row: int
-) -> Mapping[str, Any] | None:
+) -> PerformanceOut | None:
     estimate = answers[row].estimates.get(metric)
     if estimate is None:
         return None
     slowed = classes[metric][row]
-    ends = {"low": estimate.low, "high": estimate.high, "coverage": estimate.coverage}
-    rates = slowed and {
-        "slowed": slowed.slowed,
-        "false_alarms": slowed.errors.false_alarms,
-        "misses": slowed.errors.misses,
-        "runs": slowed.errors.rows,
-    }
-    return {"value": estimate.value, **ends, "slowed": rates}
-
-
-def _colocation_queries(
-    programs: Sequence[ProgramIn], host: HostIn, window: HostWindow
-) -> list[Query]:
-    """Queries about the programs of a host, each with the share of CPU time that it will get.
-
-    CPU time in use that the residents do not explain is attributed to further programs.
-    """
-    profiles = [_profile(program) for program in programs]
-    demands = [
-        [demand(profile)] * program.threads
-        for profile, program in zip(profiles, programs, strict=True)
-    ]
-    unattributed = _busy(host) - sum(map(sum, demands[1:]))
-    cpus = _cpus(host)
-    count = int(
-        np.clip(
-            np.ceil(unattributed - MIN_UNATTRIBUTED_CPUS),
-            0,
-            MAX_UNATTRIBUTED_PER_CPU * np.ceil(cpus),
-        )
+    rates = slowed and SlowedOut(
+        slowed=slowed.slowed,
+        false_alarms=slowed.errors.false_alarms,
+        misses=slowed.errors.misses,
+        runs=slowed.errors.rows,
     )
-    others = [unattributed / count] * count if count else []
-    shares = granted([*chain(*demands), *others], cpus)
-    # Threads of one program compete for CPUs even in isolation; neighbours do not cause that part.
-    isolated_shares = [float(granted(demand_of, cpus)[0]) for demand_of in demands]
-    first = accumulate((program.threads for program in programs), initial=0)
-    return [
-        Query(
-            Colocation(profile, window, True, shares[index] / isolated, program.reference_ratio),
-            GUEST_DEVICE,
-        )
-        for program, profile, index, isolated in zip(
-            programs, profiles, first, isolated_shares, strict=False
-        )
-    ]
-
-
-def _busy(host: HostIn) -> float:
-    """CPUs in use now; 0 where the request does not give the metrics."""
-    return sum(_shares(host).get(name, 0.0) for name in BUSY_METRICS)
-
-
-def _cpus(host: HostIn) -> float:
-    """CPUs of a host: as given, else the sum of its CPU metrics, else `TRAINING_CPUS`."""
-    if host.cpus is not None:
-        return float(host.cpus)
-    shares = _shares(host)
-    return max(1.0, float(round(sum(shares.values())))) if IDLE_METRIC in shares else TRAINING_CPUS
-
-
-def _shares(host: HostIn) -> dict[str, float]:
-    """Current median of each kind of CPU time, in CPUs (1 is one CPU)."""
-    current = _current_window(host)
-    if current is None:
-        return {}
-    shares = {}
-    for column, name in enumerate(current.metrics):
-        known = [second[column] for second in current.seconds if np.isfinite(second[column])]
-        if name in (*BUSY_METRICS, *FREE_METRICS) and known:
-            shares[name] = float(np.median(known))
-    return shares
-
-
-def _profile(program: ProgramIn) -> ProgramProfile:
-    return ProgramProfile(
-        program.name,
-        _medians(program.alone),
-        HostWindow(),
-        program.working_set_mib,
-        program.cpu_share,
-        program.cpu_spread,
-        program.p_cpu_beside_cache,
+    return PerformanceOut(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        coverage=estimate.coverage,
+        slowed=rates,
     )
-
-
-def _current_window(host: HostIn) -> HostWindow | None:
-    """The current metrics of a host; None where the request gives none."""
-    if host.window is not None and host.window.seconds:
-        return _window(host.window)
-    return _medians(host.metrics) if host.metrics else None
-
-
-def _medians(metrics: Mapping[str, float]) -> HostWindow:
-    return HostWindow(tuple(metrics), (tuple(metrics.values()),) if metrics else ())
-
-
-def _window(given: WindowIn) -> HostWindow:
-    seconds = [
-        tuple(np.nan if value is None else float(value) for value in second)
-        for second in given.seconds
-    ]
-    return HostWindow(tuple(given.metrics), tuple(seconds) if given.metrics else ())

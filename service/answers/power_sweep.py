@@ -14,12 +14,12 @@ from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.answer import distinct, predictor_out
+from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
 from forerun.service.limits.set_up import not_known, set_up_limits
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
     AdviceOut,
-    AimOut,
     DeviceOut,
     LimitedOut,
     LimitOut,
@@ -95,13 +95,12 @@ def swept(
 
 
 def _run(run: LimitedRun, samples: int) -> LimitedOut:
-    per_run = per_sample(run.energy_j, samples)
     return LimitedOut(
         limit_w=run.limit_w,
         latency_ms=_aim(run.latency_ms, metric("latency_ms").unit),
         power_w=_aim(run.power_w, metric("power_w").unit),
         energy_j=_aim(run.energy_j, metric("energy_j").unit),
-        energy_per_sample_j=AimOut(**per_run.model_dump()),
+        energy_per_sample_j=per_sample(run.energy_j, samples),
         slow_down=run.slow_down,
         saving=run.saving,
         on_front=run.on_front,
@@ -112,9 +111,9 @@ def _advice(run: LimitedRun) -> AdviceOut:
     return AdviceOut(limit_w=run.limit_w, slow_down=run.slow_down, saving=run.saving)
 
 
-def _aim(estimate: Estimate, unit: str) -> AimOut:
+def _aim(estimate: Estimate, unit: str) -> IntervalOut:
     value, low, high = _ends(estimate)
-    return AimOut(value=value, low=low, high=high, coverage=estimate.coverage, unit=unit)
+    return IntervalOut(value=value, low=low, high=high, coverage=estimate.coverage, unit=unit)
 
 
 def _ends(estimate: Estimate) -> tuple[float, float | None, float | None]:

@@ -11,8 +11,8 @@ from forerun.data.query import Query
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.answer import answers_to, predictor_out
 from forerun.service.answers.question import question_about
+from forerun.service.limits.interval import IntervalOut
 from forerun.service.schemas.answers import (
-    AimOut,
     DeviceOut,
     EstimateOut,
     ExcludedOut,
@@ -70,7 +70,7 @@ class Goal:
         """Unit of the objective's value."""
         return _UNITS.get(self.objective) or metric(self.objective).unit
 
-    def of(self, device: Device, estimate: EstimateOut) -> AimOut | None:
+    def of(self, device: Device, estimate: EstimateOut) -> IntervalOut | None:
         """The objective on a device.
 
         It is None where the device has no price, or where the throughput per watt is infinite
@@ -89,7 +89,7 @@ class Goal:
         if value is None:
             return None
         coverage, unit = estimate.coverage, self.unit
-        return AimOut(value=value, low=low, high=high, coverage=coverage, unit=unit)
+        return IntervalOut(value=value, low=low, high=high, coverage=coverage, unit=unit)
 
 
 def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) -> RankOut:
@@ -168,7 +168,7 @@ def _ranked_out(row: "_Kept", rank: int, overlaps_best: bool) -> RankedOut:
 class _Kept:
     """A device that meets the limits: the objective, the answer, and the margin to each limit."""
 
-    aim: AimOut
+    aim: IntervalOut
     answer: PredictionOut
     margins: dict[str, float]
 
@@ -246,7 +246,7 @@ def _out_of_domain(answer: PredictionOut, names: set[str]) -> list[str]:
     ]
 
 
-def _overlap(first: AimOut, second: AimOut) -> bool:
+def _overlap(first: IntervalOut, second: IntervalOut) -> bool:
     """Whether two intervals overlap; a value without an interval counts as a point."""
     lows = [aim.value if aim.low is None else aim.low for aim in (first, second)]
     highs = [aim.value if aim.high is None else aim.high for aim in (first, second)]

@@ -15,11 +15,11 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.answer import predictor_out
+from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
     DeviceOut,
     LimitOut,
-    ServingMetricOut,
     ServingOut,
 )
 
@@ -51,7 +51,7 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
     limits = [*map(in_words, prediction.limits), *_too_heavy(query)]
     return ServingOut(
         metrics={
-            name: ServingMetricOut(
+            name: IntervalOut(
                 value=estimate.value,
                 low=estimate.low,
                 high=_enforced(name, estimate, query.device.tdp_w),

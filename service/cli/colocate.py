@@ -1,7 +1,7 @@
 """`forerun colocate`: predict how programs that share a host slow each other down."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,7 @@ from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
 
 if TYPE_CHECKING:
-    from forerun.service.schemas.colocation import ProgramIn
+    from forerun.service.schemas.colocation import PerformanceOut, ProgramIn, ProgramOut
 
 CLOCKS = {"p_cpu": "CPU time", "p_wall": "by the wall"}
 
@@ -45,7 +45,7 @@ def colocate(
     if json:
         print_json(answer)
     else:
-        _show([answer["candidate"], *answer["residents"]])
+        _show([answer.candidate, *answer.residents])
 
 
 def _profile(path: Path) -> "ProgramIn":
@@ -70,31 +70,32 @@ def _profile(path: Path) -> "ProgramIn":
         ) from error
 
 
-def _show(programs: list[dict[str, Any]]) -> None:
-    from forerun.service.cli.answer_table import table
+def _show(programs: "list[ProgramOut]") -> None:
+    from forerun.service.cli.answer_table import HEADINGS, table
     from forerun.service.cli.output import screen
 
     out = screen()
     rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides")
     for program in programs:
-        speeds = [_text(program[metric]) for metric in CLOCKS]
-        rows.add_row(program["program"], *speeds, program["dominant_resource"] or "")
+        speeds = [_text(getattr(program, metric)) for metric in CLOCKS]
+        rows.add_row(program.program, *speeds, program.dominant_resource or "")
     out.print(rows)
-    for line in dict.fromkeys(line for program in programs for line in program["limits"]):
-        out.print("[yellow]to know:[/yellow]", end=" ")
-        out.print(line, markup=False)
+    limits = (limit for program in programs for limit in program.limit_details)
+    for severity, message in dict.fromkeys((limit.severity, limit.message) for limit in limits):
+        out.print(f"[yellow]{HEADINGS[severity]}:[/yellow]", end=" ")
+        out.print(message, markup=False)
 
 
-def _text(answer: dict[str, Any] | None) -> str:
+def _text(answer: "PerformanceOut | None") -> str:
     """An answer as text: the value with its interval, or with its class and error rates."""
     if answer is None:
         return ""
-    value = f"{answer['value']:.2f}"
-    if answer["low"] is not None:
-        return f"{value} ({answer['low']:.2f} to {answer['high']:.2f})"
-    rates = answer["slowed"]
+    value = f"{answer.value:.2f}"
+    if answer.low is not None and answer.high is not None:
+        return f"{value} ({answer.low:.2f} to {answer.high:.2f})"
+    rates = answer.slowed
     if rates is None:
         return value
-    word = "slowed" if rates["slowed"] else "not slowed"
-    wrong = f"false alarms {rates['false_alarms']:.0%}, misses {rates['misses']:.0%}"
+    word = "slowed" if rates.slowed else "not slowed"
+    wrong = f"false alarms {rates.false_alarms:.0%}, misses {rates.misses:.0%}"
     return f"{value}, {word} ({wrong})"

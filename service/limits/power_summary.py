@@ -5,22 +5,11 @@ from pydantic import BaseModel, Field
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.prediction import Estimate
+from forerun.service.limits.interval import IntervalOut
 
 NO_PEAK = "not measured: the data holds averages over whole runs, no window"
 NO_IDLE = "the sheet does not give it"
 NO_ENERGY = "energy_j is not known"
-
-
-class PerSampleOut(BaseModel):
-    """Energy of one sample."""
-
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="share of measured values that the interval should hold, null where not known"
-    )
-    unit: str = Field(description="unit of the value, J")
 
 
 class PowerFactsOut(BaseModel):
@@ -34,7 +23,7 @@ class PowerFactsOut(BaseModel):
     peak_power_w: None = Field(
         description="highest power over a short window, W; it is never known"
     )
-    energy_per_sample_j: PerSampleOut | None = Field(
+    energy_per_sample_j: IntervalOut | None = Field(
         description="energy_j divided by the samples of a run, J"
     )
     missing: dict[str, str] = Field(description="fact that is not known -> the reason")
@@ -67,8 +56,8 @@ def samples_of(query: Query) -> int:
     return query.workload.batch_size if isinstance(query.workload, Network) else 1
 
 
-def per_sample(energy: Estimate, samples: int) -> PerSampleOut:
+def per_sample(energy: Estimate, samples: int) -> IntervalOut:
     """The energy of one run divided by its samples."""
     low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
     value = energy.value / samples
-    return PerSampleOut(value=value, low=low, high=high, coverage=energy.coverage, unit="J")
+    return IntervalOut(value=value, low=low, high=high, coverage=energy.coverage, unit="J")

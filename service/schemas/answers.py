@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field
 
 from forerun.models.limit import Limit, Severity
+from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
 
@@ -67,32 +68,30 @@ class LimitOut(BaseModel):
         )
 
 
-class EstimateOut(BaseModel):
+class EstimateOut(IntervalOut):
     """The prediction of one metric, with its prediction interval."""
 
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="calibrated share of measured values in the interval; null where not calibrated"
-    )
     p95: float | None = Field(
         description="value that 95 % of runs stay below, in `unit`; calibrated memory metrics only"
     )
-    unit: str = Field(description="unit of the value: ms, MiB, W or J")
     in_domain: bool = Field(
         description="false when an input that the metric depends on is outside the training range"
     )
 
 
-class PredictionOut(BaseModel):
+class LimitedAnswerOut(BaseModel):
+    """What every answer says of its limits."""
+
+    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
+    limit_details: list[LimitOut] = Field(description="the same limits, as data")
+
+
+class PredictionOut(LimitedAnswerOut):
     """The answer: estimates, missing metrics, and limits."""
 
     metrics: dict[str, EstimateOut | None] = Field(description="metric -> estimate, or null")
     missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
     in_domain: bool = Field(description="true when every requested metric is in its domain")
-    limits: list[str] = Field(description="inputs out of domain, and other limits of the answer")
-    limit_details: list[LimitOut] = Field(description="the same limits, as data")
     fits: FitsOut | None = Field(
         description="whether the device's memory is sufficient; null where that is not known"
     )
@@ -112,26 +111,14 @@ class PredictionOut(BaseModel):
     predictor: PredictorOut = Field(description="the predictor that answered")
 
 
-class AimOut(BaseModel):
-    """A value with its prediction interval."""
-
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="share of measured values that the interval should hold, null where not known"
-    )
-    unit: str = Field(description="unit of the value")
-
-
-class RankedOut(BaseModel):
+class RankedOut(LimitedAnswerOut):
     """A device that meets the limits."""
 
     rank: int = Field(
         description="rank, 1 for the best; devices with equal objectives share a rank"
     )
     device: DeviceOut = Field(description="the device")
-    objective: AimOut = Field(description="the objective by which it is ranked")
+    objective: IntervalOut = Field(description="the objective by which it is ranked")
     overlaps_best: bool = Field(description="whether its interval overlaps that of the best device")
     metrics: dict[str, EstimateOut | None] = Field(
         description="metric -> estimate; null where there is none"
@@ -144,10 +131,6 @@ class RankedOut(BaseModel):
         description="limited metric -> limit minus the compared value"
     )
     in_domain: bool = Field(description="true when every metric is in its domain")
-    limits: list[str] = Field(
-        description="inputs outside the training range and other limits of the answer"
-    )
-    limit_details: list[LimitOut] = Field(description="the same limits, as data")
 
 
 class ExcludedOut(BaseModel):
@@ -176,10 +159,12 @@ class LimitedOut(BaseModel):
     """The workload at one power limit."""
 
     limit_w: float = Field(description="power limit of the device, W")
-    latency_ms: AimOut = Field(description="wall time of one run, milliseconds")
-    power_w: AimOut = Field(description="average power, W")
-    energy_j: AimOut = Field(description="energy of one run, J")
-    energy_per_sample_j: AimOut = Field(description="energy of a run divided by its samples, J")
+    latency_ms: IntervalOut = Field(description="wall time of one run, milliseconds")
+    power_w: IntervalOut = Field(description="average power, W")
+    energy_j: IntervalOut = Field(description="energy of one run, J")
+    energy_per_sample_j: IntervalOut = Field(
+        description="energy of a run divided by its samples, J"
+    )
     slow_down: float = Field(description="time over that at the highest limit, less 1")
     saving: float = Field(description="share of the energy at the highest limit that is saved")
     on_front: bool = Field(
@@ -195,7 +180,7 @@ class AdviceOut(BaseModel):
     saving: float = Field(description="share of the energy at the highest limit that is saved")
 
 
-class SweepOut(BaseModel):
+class SweepOut(LimitedAnswerOut):
     """Time, power and energy by power limit."""
 
     device: DeviceOut = Field(description="the device")
@@ -218,40 +203,20 @@ class SweepOut(BaseModel):
     within_slow_down: AdviceOut = Field(
         description="the limit of least energy among those whose slowdown is at most `slow_down`"
     )
-    limits: list[str] = Field(
-        description="inputs outside the training range and other limits of the answer"
-    )
-    limit_details: list[LimitOut] = Field(description="the same limits, as data")
     graph: str | None = Field(description="digest of the network's graph")
     predictor: PredictorOut = Field(description="the predictor that answered")
     picture: str | None = Field(description="energy over time as an SVG, where it was requested")
 
 
-class ServingMetricOut(BaseModel):
-    """The prediction of one metric in steady state."""
-
-    value: float = Field(description="best estimate, in `unit`")
-    low: float | None = Field(description="lower end of the interval, null without one")
-    high: float | None = Field(description="upper end of the interval, null without one")
-    coverage: float | None = Field(
-        description="share of measured values that the interval should hold, null where not known"
-    )
-    unit: str = Field(description="unit of the value: W, tokens/s, samples/s, ms or J")
-
-
-class ServingOut(BaseModel):
+class ServingOut(LimitedAnswerOut):
     """The answer: estimates, missing metrics, and limits."""
 
-    metrics: dict[str, ServingMetricOut] = Field(
+    metrics: dict[str, IntervalOut] = Field(
         description="metric -> estimate; power_w is the average of one device, rates and energies "
         "are of all devices together"
     )
     missing: dict[str, str] = Field(description="metric without an estimate -> the reason")
     in_domain: bool = Field(description="false when an input is outside the training range")
-    limits: list[str] = Field(
-        description="inputs outside the training range and other limits of the answer"
-    )
-    limit_details: list[LimitOut] = Field(description="the same limits, as data")
     device: DeviceOut = Field(description="the device")
     device_count: int = Field(description="number of devices")
     predictor: PredictorOut = Field(description="the predictor that answered")

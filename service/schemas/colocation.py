@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
+from forerun.service.schemas.answers import LimitedAnswerOut
 
 MOST_METRICS = 400
 MOST_SECONDS = 3_600
@@ -216,7 +217,7 @@ class PerformanceOut(BaseModel):
     )
 
 
-class ProgramOut(BaseModel):
+class ProgramOut(LimitedAnswerOut):
     """The slowdown of one program."""
 
     program: str = Field(description="name of the program")
@@ -236,9 +237,6 @@ class ProgramOut(BaseModel):
         description="metrics that the training rows have and this request does not"
     )
     in_domain: bool = Field(description="false where an input is outside the training range")
-    limits: list[str] = Field(
-        description="assumptions and omissions of the answer, one sentence each"
-    )
 
 
 class ColocatorOut(BaseModel):

@@ -199,7 +199,7 @@ def machine() -> dict[str, Any]:
 
 
 def show(found: dict[str, float]) -> int:
-    """Print figures beside their limits; 1 when one is missed."""
+    """Print figures with their limits; 1 when one is missed."""
     table, missed = Table(box=None), 0
     for heading in ("figure", "measured", "limit", ""):
         table.add_column(heading)

@@ -50,7 +50,7 @@ def own_cpu(
         place: an empty folder.
         threads: of all measurements.
         plan: of the collection; `--quick` when None.
-        files: judged beside the networks of the onnx package.
+        files: judged in addition to the networks of the onnx package.
         collected: table of a collection, in place of measuring.
         judged: table of the judged networks, likewise.
     """

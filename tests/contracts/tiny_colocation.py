@@ -1,4 +1,4 @@
-"""Programs beside neighbours with a known truth: what slows each, and what the host shows."""
+"""Co-located programs with a known truth: what slows each, and the metrics of the host."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ def profile(name: str, *, beside_cache: bool = False) -> ProgramProfile:
 
 
 def truth(name: str, neighbour: str, much: float = 1.0) -> tuple[float, float]:
-    """P of CPU and of wall time without noise, beside so much of a neighbour."""
+    """P of CPU and of wall time without noise, co-located with so much of a neighbour."""
     known, (cpu, cache) = PROGRAMS[name], NEIGHBOURS[neighbour]
     in_cpu = float(np.exp(-much * known.fears_cache * cache))
     return in_cpu, in_cpu * float(np.exp(-much * known.fears_cpu * cpu))
@@ -70,7 +70,7 @@ def colocations(
     *,
     beside_cache: bool = False,
 ) -> Measurements:
-    """Every program beside every neighbour, some repeats each."""
+    """Every program with every neighbour, some repeats each."""
     draw = np.random.default_rng(seed)
     queries, measured, keys = [], [], []
     for name, known in PROGRAMS.items():

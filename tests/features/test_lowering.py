@@ -556,7 +556,7 @@ def test_totals_of_kinds_are_sums_over_their_kernels() -> None:
 
 
 def test_gelu_with_its_half_on_the_input_is_one_operator() -> None:
-    """The half may stand on x beside the chain instead of at its end."""
+    """The half may multiply x in front of the chain instead of its result."""
     ops = chain(
         ("relu", (), 0), ("div", (0,), 0), ("erf", (1,), 0), ("add", (2,), 0),
         ("mul", (0,), 0), ("mul", (4, 3), 0), ("tanh", (5,), 0),

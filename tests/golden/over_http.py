@@ -55,8 +55,9 @@ class _Service:
         if answer.status_code != 200:
             said = {name: content[name] for name in ("type", "detail")}
             return {"status": answer.status_code, **said}
-        for limited in (content, *content.get("ranked", ())):
-            details = limited.pop("limit_details", None)
+        parts = (content, content.get("candidate"), content.get("program"))
+        for limited in (*parts, *content.get("ranked", ()), *content.get("residents", ())):
+            details = (limited or {}).pop("limit_details", None)
             assert details is None or [own["message"] for own in details] == limited["limits"]
         predictor = content.pop("predictor", {})
         if predictor.get("adapted_rows"):

@@ -20,19 +20,18 @@ router = APIRouter(prefix="/v1/colocation", tags=["colocation"])
 async def colocation(asked: ColocationIn, answers: TheAnswers, state: TheState) -> ColocationOut:
     """Relative speed of a program to be placed on a host, and of every resident program."""
     loaded = answers.adaptation.current().loaded
-    answer = await state.run(lambda: answered.colocate(asked, loaded))
-    return ColocationOut.model_validate(answer)
+    return await state.run(lambda: answered.colocate(asked, loaded))
 
 
 @router.post("/rank")
 async def rank_hosts(asked: HostsIn, answers: TheAnswers, state: TheState) -> HostsOut:
     """Rank hosts for a program by predicted relative speed."""
     loaded = answers.adaptation.current().loaded
-    return HostsOut.model_validate(await state.run(lambda: answered.rank(asked, loaded)))
+    return await state.run(lambda: answered.rank(asked, loaded))
 
 
 @router.post("/now")
 async def colocation_now(asked: NowIn, answers: TheAnswers, state: TheState) -> NowOut:
     """Current relative speed of a program next to its neighbours, from metrics of its host."""
     loaded = answers.adaptation.current().loaded
-    return NowOut.model_validate(await state.run(lambda: answered.now(asked, loaded)))
+    return await state.run(lambda: answered.now(asked, loaded))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.service.answers.sweep_picture import sweep_picture
-from forerun.service.schemas.answers import AdviceOut, AimOut, LimitedOut, SweepOut
+from forerun.service.limits.interval import IntervalOut
+from forerun.service.schemas.answers import AdviceOut, LimitedOut, SweepOut
 from tests.service.conftest import GRAPH
 
 NETWORK = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 4096}
@@ -95,8 +96,8 @@ def test_any_sweep_can_be_drawn_within_the_picture(points, title):
     runs = [
         LimitedOut.model_construct(
             limit_w=10.0 + i,
-            latency_ms=AimOut.model_construct(value=time),
-            energy_j=AimOut.model_construct(value=energy),
+            latency_ms=IntervalOut.model_construct(value=time),
+            energy_j=IntervalOut.model_construct(value=energy),
             on_front=on,
         )
         for i, (time, energy, on) in enumerate(points)
