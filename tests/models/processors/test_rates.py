@@ -97,8 +97,8 @@ def test_the_rate_is_estimated_where_many_networks_agree():
 
 
 @pytest.mark.xfail(
-    reason="the second reweighting judges a far row by the noise that the first one gave it; by its "
-    "measured noise, a network that is truly 1.5 times slower would count as disturbed as well",
+    reason="the second reweighting judges a far row by the noise that the first one gave it; by "
+    "its measured noise, a network truly 1.5 times slower would count as disturbed as well",
     strict=True,
 )
 def test_one_disturbed_run_hardly_moves_the_rates():
