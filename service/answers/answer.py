@@ -142,7 +142,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
-    evidence = _evidence(query, estimates, in_use)
+    evidence = evidence_of(query, estimates, in_use)
     estimated = {
         name: _estimate(
             estimates[name], name, limits, trust_in(name, estimates, query, limits, evidence)
@@ -229,7 +229,7 @@ def _is_finite(prediction: Prediction, bound: float | None) -> bool:
     return all(x is None or isfinite(x) for x in (bound, *ends, *parts))
 
 
-def _evidence(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
+def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
     """What the answers to a query rest on."""
     predictor = in_use.loaded.predictor
     if isinstance(predictor, Router):

@@ -14,11 +14,12 @@ from forerun.features.serving_features import WEIGHT_BYTES
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
 from forerun.service.adaptation.predictor_in_use import InUse
-from forerun.service.answers.answer import predictor_out
-from forerun.service.limits.interval import IntervalOut
+from forerun.service.answers.answer import evidence_of, predictor_out
+from forerun.service.limits.trust import trust_in
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
     DeviceOut,
+    GradedOut,
     LimitOut,
     ServingOut,
 )
@@ -49,14 +50,18 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     limits = [*map(in_words, prediction.limits), *_too_heavy(query)]
+    evidence = evidence_of(query, known, in_use)
+    trust = {name: trust_in(name, known, query, limits, evidence) for name in known}
     return ServingOut(
         metrics={
-            name: IntervalOut(
+            name: GradedOut(
                 value=estimate.value,
                 low=estimate.low,
                 high=_enforced(name, estimate, query.device.tdp_w),
                 coverage=estimate.coverage,
                 unit=metric(name).unit,
+                grade=trust[name].grade,
+                grade_reason=trust[name].reason,
             )
             for name, estimate in known.items()
         },

@@ -75,10 +75,10 @@ def _show(programs: "list[ProgramOut]") -> None:
     from forerun.service.cli.output import screen
 
     out = screen()
-    rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides")
+    rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides", "trust")
     for program in programs:
         speeds = [_text(getattr(program, metric)) for metric in CLOCKS]
-        rows.add_row(program.program, *speeds, program.dominant_resource or "")
+        rows.add_row(program.program, *speeds, program.dominant_resource or "", program.grade)
     out.print(rows)
     limits = (limit for program in programs for limit in program.limit_details)
     for severity, message in dict.fromkeys((limit.severity, limit.message) for limit in limits):
