@@ -4,11 +4,59 @@ import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
+from forerun.data.errors import BadArtifact
 from forerun.data.shapes import Float64
+from forerun.models.lightgbm_library import LEAVES, LoadedBooster
+
+
+class CompressedTexts(Sequence[str]):
+    """Texts as an artifact stores them; each is decompressed whenever it is read.
+
+    A predictor has far more boosters than one question needs.
+
+    Args:
+        files: the texts, compressed by `lzma`.
+
+    Raises:
+        ValueError: a file is not complete.
+    """
+
+    def __init__(self, files: Sequence[bytes]) -> None:
+        if not all(f.startswith(_FIRST_BYTES) and f.endswith(_LAST_BYTES) for f in files):
+            raise ValueError("a booster is damaged: it is no complete file of xz")
+        self.files = tuple(files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(map(_decompressed, self.files[index]))
+        return _decompressed(self.files[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+_FIRST_BYTES, _LAST_BYTES = b"\xfd7zXZ\x00", b"YZ"
+
+
+def _decompressed(file: bytes) -> str:
+    try:
+        return lzma.decompress(file).decode()
+    except (EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+        raise BadArtifact(f"a booster is damaged: {error}; install or fit it again.") from error
 
 
 @dataclass(frozen=True)
@@ -19,7 +67,7 @@ class BoosterBag:
         texts: each booster in LightGBM's text format.
     """
 
-    texts: tuple[str, ...]
+    texts: Sequence[str]
     suffix: ClassVar[str] = ".txt.xz"
 
     @classmethod
@@ -68,20 +116,21 @@ class BoosterBag:
         """Mean prediction of the boosters, shape (n,); no row depends on the other rows."""
         total = np.zeros(len(matrix))
         for booster in self._boosters:
-            total += booster.predict(matrix, num_threads=1)
+            total += booster.predict(matrix)
         return total / len(self._boosters)
 
     def tree_outputs(
         self, matrix: Float64[np.ndarray, "n features"]
     ) -> Float64[np.ndarray, "n trees"]:
         """Contribution of each tree of the first booster to its prediction, shape (n, trees)."""
-        leaves = self._boosters[0].predict(matrix, pred_leaf=True, num_threads=1)
-        leaves = np.asarray(leaves, dtype=np.intp).reshape(len(matrix), -1)
+        leaves = self._boosters[0].predict(matrix, LEAVES).astype(np.intp).reshape(len(matrix), -1)
         outputs = [table[leaves[:, tree]] for tree, table in enumerate(self._leaf_tables)]
         return np.column_stack(outputs)
 
     def to_files(self) -> tuple[bytes, ...]:
         """The texts, compressed."""
+        if isinstance(self.texts, CompressedTexts):
+            return self.texts.files
         return tuple(lzma.compress(text.encode()) for text in self.texts)
 
     @classmethod
@@ -89,25 +138,15 @@ class BoosterBag:
         """The bag from compressed texts.
 
         Raises:
-            ValueError: they are damaged.
+            ValueError: they are not complete.
         """
-        try:
-            return cls(tuple(lzma.decompress(content).decode() for content in contents))
-        except (EOFError, lzma.LZMAError) as error:
-            raise ValueError(f"a booster is damaged: {error}") from error
+        return cls(CompressedTexts(contents))
 
     @cached_property
-    def _boosters(self) -> tuple[Any, ...]:
-        import lightgbm
-
-        return tuple(lightgbm.Booster(model_str=text) for text in self.texts)
+    def _boosters(self) -> tuple[LoadedBooster, ...]:
+        return tuple(map(LoadedBooster, self.texts))
 
     @cached_property
     def _leaf_tables(self) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
         """For each tree, the output of each of its leaves."""
-        first = self._boosters[0]
-        trees = first.dump_model()["tree_info"]
-        return tuple(
-            np.array([first.get_leaf_output(number, leaf) for leaf in range(tree["num_leaves"])])
-            for number, tree in enumerate(trees)
-        )
+        return self._boosters[0].leaf_outputs()

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Self
 
 import numpy as np
-from scipy.optimize import nnls
 
 from forerun.data.columns import Column, Matrix, groups_of
 from forerun.data.measurements import Measurements
@@ -54,6 +53,8 @@ class CpuMemory:
         if len(rows) < 5:
             return self
         parts = _parts(rows)
+        from scipy.optimize import nnls
+
         factors, _ = nnls(parts / measured[:, None], np.ones(len(measured)))
         # Lower bounds, so that the prediction for a small network is not near zero.
         factors = np.maximum(factors, [1.0, 0.5, 0.1])

@@ -1,8 +1,7 @@
 """Requests and answers of POST /v1/predict and of the lists that the service returns."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi.openapi.models import Example
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from forerun.data.device import Device
@@ -11,6 +10,9 @@ from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
+
+if TYPE_CHECKING:
+    from fastapi.openapi.models import Example
 
 LARGEST_BATCH = 65_536
 LONGEST_NAME = 200
@@ -76,7 +78,7 @@ EXAMPLE_SHEET: dict[str, Any] = {
     "compute_units": 142,
     "tdp_w": 350,
 }
-EXAMPLES: dict[str, Example] = {
+EXAMPLES: "dict[str, Example]" = {
     "kernel": {"summary": "one operator on a known device", "value": EXAMPLE},
     "network": {"summary": "a whole network, its graph in place", "value": EXAMPLE_NETWORK},
     "sheet": {

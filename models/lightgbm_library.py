@@ -1,0 +1,107 @@
+"""Boosters of LightGBM, evaluated by its C library without its Python package.
+
+`import lightgbm` takes about a second, because it imports scikit-learn, pandas and pyarrow where
+they are installed. Whoever asks a question only needs the library that lies in the same package:
+its C API loads a booster and predicts, with results that are equal in every bit.
+"""
+
+import ctypes
+import re
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+from weakref import finalize
+
+import numpy as np
+
+from forerun.data.shapes import Float64
+
+VALUES: Final = 0
+LEAVES: Final = 2
+"""Kinds of predictions in LightGBM's C API: of the objective, and the leaf reached in each tree."""
+_DOUBLES: Final = 1
+_BY_ROWS: Final = 1
+_ALL_TREES: Final = (0, -1)
+_SUFFIXES: Final = {"win32": ".dll", "darwin": ".dylib"}
+
+
+class LoadedBooster:
+    """A booster that LightGBM's C library loaded; it may be used by several threads at once.
+
+    Args:
+        text: the booster in LightGBM's text format.
+
+    Raises:
+        ValueError: the text is not that of a booster.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._handle = ctypes.c_void_p()
+        rounds = ctypes.c_int()
+        _call("LoadModelFromString", text.encode(), ctypes.byref(rounds), ctypes.byref(self._handle))
+        finalize(self, _library().LGBM_BoosterFree, self._handle)
+        self._leaves = [int(count) for count in re.findall(r"^num_leaves=(\d+)$", text, re.MULTILINE)]
+
+    def predict(
+        self, matrix: Float64[np.ndarray, "n features"], kind: int = VALUES
+    ) -> Float64[np.ndarray, " results"]:
+        """One number for each row, or for `LEAVES` one for each row and tree, rows first.
+
+        Args:
+            matrix: (n, features).
+            kind: `VALUES` or `LEAVES`.
+
+        Raises:
+            ValueError: the matrix has another number of features than the booster.
+        """
+        count, length = ctypes.c_int64(), ctypes.c_int64()
+        which = ctypes.c_int(kind), *map(ctypes.c_int, _ALL_TREES)
+        _call("CalcNumPredict", self._handle, len(matrix), *which, ctypes.byref(count))
+        results = np.empty(count.value)
+        rows = np.ascontiguousarray(matrix, dtype=np.float64)
+        layout = ctypes.c_int(_DOUBLES), *map(ctypes.c_int32, rows.shape), ctypes.c_int(_BY_ROWS)
+        _call(
+            "PredictForMat",
+            self._handle,
+            rows.ctypes.data_as(ctypes.c_void_p),
+            *layout,
+            *which,
+            b"num_threads=1",
+            ctypes.byref(length),
+            results.ctypes.data_as(ctypes.c_void_p),
+        )
+        return results
+
+    def leaf_outputs(self) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
+        """For each tree, the output of each of its leaves."""
+        return tuple(
+            np.array([self._leaf_output(tree, leaf) for leaf in range(leaves)])
+            for tree, leaves in enumerate(self._leaves)
+        )
+
+    def _leaf_output(self, tree: int, leaf: int) -> float:
+        output = ctypes.c_double()
+        _call("GetLeafValue", self._handle, tree, leaf, ctypes.byref(output))
+        return output.value
+
+
+def _call(name: str, *arguments: object) -> None:
+    library = _library()
+    if library[f"LGBM_Booster{name}"](*arguments) != 0:
+        raise ValueError(library.LGBM_GetLastError().decode(errors="replace"))
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The library in the installed package, found without importing it."""
+    spec = find_spec("lightgbm")
+    assert spec is not None
+    assert spec.origin is not None
+    name = f"lib_lightgbm{_SUFFIXES.get(sys.platform, '.so')}"
+    folder = Path(spec.origin).parent
+    path = next(p for p in (folder / "lib" / name, folder / "bin" / name) if p.is_file())
+    library = ctypes.CDLL(str(path))
+    library.LGBM_GetLastError.restype = ctypes.c_char_p
+    return library
