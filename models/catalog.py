@@ -29,6 +29,8 @@ class CatalogEntry:
             evaluates the predictor. Empty where no release contains the predictor.
         evaluated_on: further datasets whose protocols evaluate it.
         contains: predictors that are fitted first and become parts of it (`Composed`).
+        workloads: kinds of workloads that it may answer; empty for all.
+        devices: kinds of devices that it may answer; empty for all.
         asked_before: predictor before which the router asks this one. It is asked last when empty,
             and predictors of forerun's own are asked in the order of `PREDICTORS`.
     """
@@ -38,7 +40,32 @@ class CatalogEntry:
     trained_on: tuple[tuple[str, ...], ...] = ()
     evaluated_on: tuple[str, ...] = ()
     contains: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     asked_before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The kinds of workloads and of devices that questions are about.
+
+    A predictor that answers none of them need not be loaded.
+
+    Attributes:
+        workloads: kinds of workloads.
+        devices: kinds of devices.
+    """
+
+    workloads: frozenset[str]
+    devices: frozenset[str]
+
+    def concerns(self, name: str) -> bool:
+        """Whether the predictor of that name may answer; true for one that is not forerun's own."""
+        entry = PREDICTORS.get(name)
+        return entry is None or all(
+            not able or asked.intersection(able)
+            for able, asked in ((entry.workloads, self.workloads), (entry.devices, self.devices))
+        )
 
 
 PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
@@ -46,6 +73,8 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "forerun.models.processors.latency:CpuLatency",
         "latency of networks and operators on processors through ONNX Runtime",
         trained_on=(("onnxruntime_cpu",),),
+        workloads=("kernel", "network"),
+        devices=("cpu",),
     ),
     "network_boost": CatalogEntry(
         "forerun.models.networks.booster:NetworkBoost",
@@ -70,32 +99,38 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "latency of networks as the longer of device time and host time",
         trained_on=(("published_networks",),),
         contains=("network_boost", "operator_boost"),
+        workloads=("kernel", "network"),
     ),
     "operator_power": CatalogEntry(
         "forerun.models.power.operator_power:OperatorPower",
         "average power of the device; energy as power times latency",
         trained_on=(("torch_op_energy", "zeus_powercap/networks", "mlenergy/diffusion"),),
+        devices=("gpu",),
     ),
     "architecture_latency": CatalogEntry(
         "forerun.models.architectures.latency:ArchitectureLatency",
         "latency of NAS-Bench-201, FBNet and OFA networks on devices known by a few measurements",
         trained_on=(("nas_latency",),),
+        workloads=("architecture",),
     ),
     "design_boost": CatalogEntry(
         "forerun.models.hls_designs.booster:DesignBoost",
         "cycles and shares of the chip of hardware designs (high-level synthesis)",
         trained_on=(("hlsyn",),),
+        workloads=("design",),
     ),
     "benchmark_boost": CatalogEntry(
         "forerun.models.benchmark_suites.scores:BenchmarkBoost",
         "dense layers on FPGAs and scores of processor benchmarks",
         trained_on=(("wa_hls4ml",), ("ncpp",)),
+        workloads=("benchmark",),
     ),
     "benchmark_history": CatalogEntry(
         "forerun.models.benchmark_suites.history:BenchmarkHistory",
         "results of MLPerf Inference by model, scenario and accelerator, and training throughput "
         "by GPU",
         trained_on=(("mlperf_inference",), ("lambda_bench",)),
+        workloads=("benchmark",),
     ),
     "memory": CatalogEntry(
         "forerun.models.memory.peak_memory:Memory",
@@ -107,12 +142,15 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "ranges of peak memory outside the domain of `memory`, calibrated on published set-ups",
         trained_on=(("published_memory",),),
         contains=("memory",),
+        workloads=("network",),
+        devices=("gpu",),
     ),
     "colocation_boost": CatalogEntry(
         "forerun.models.colocation.booster:ColocationBoost",
         "what neighbours do to a program in a virtual machine",
         trained_on=(("contention",),),
         evaluated_on=("contention_pilot",),
+        workloads=("colocation",),
     ),
     "colocation_network": CatalogEntry(
         "forerun.models.colocation.network:ColocationNetwork",
@@ -130,6 +168,8 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "forerun.models.serving.power:ServingPower",
         "power and throughput of generative models that serve requests",
         trained_on=(("mlenergy",),),
+        workloads=("llm_serving", "diffusion"),
+        devices=("gpu",),
     ),
     "power_cap": CatalogEntry(
         "forerun.models.power.training_jobs:PowerCap",

@@ -13,6 +13,7 @@ from forerun.data.errors import UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
 from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.catalog import Scope
 from forerun.service.adaptation.predictor_in_use import Adaptation, adaptation_of
 from forerun.service.log import log
 from forerun.service.settings import Settings
@@ -24,21 +25,25 @@ IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOU
 """MLflow retries an unreachable server for four minutes by default, and the service would wait."""
 
 
-def load_predictors(settings: Settings) -> LoadedPredictor:
+def load_predictors(settings: Settings, scope: Scope | None = None) -> LoadedPredictor:
     """The predictor that the settings select, by default the bundled one.
 
     A short-lived process queries the registry, so that mlflow is never imported into this one.
+
+    Args:
+        settings: which predictor.
+        scope: what questions will be about; predictors that cannot answer are not loaded.
 
     Raises:
         BadArtifact: the artifact is damaged.
     """
     if settings.predictor_folder is not None:
-        return load_sealed(settings.predictor_folder)
+        return load_sealed(settings.predictor_folder, scope)
     if settings.registry_uri is not None:
         folder = _champion(settings)
         if folder is not None:
-            return load_sealed(folder)
-    return bundled()
+            return load_sealed(folder, scope)
+    return bundled(scope)
 
 
 def adaptation_here(

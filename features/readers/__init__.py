@@ -5,17 +5,14 @@ class of another package that it declares as an entry point (`forerun.data.plugi
 """
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Protocol
 
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.data.plugins import plugins
-from forerun.features.readers.huggingface import HuggingFaceReader
-from forerun.features.readers.onnx import OnnxReader
-from forerun.features.readers.operator_json import OperatorJsonReader, check_graph
-from forerun.features.readers.torch_export import TorchExportReader
+from forerun.features.readers.operator_json import check_graph
 
 MAX_BYTES = 2**31
 """Size limit of a file: that of a protobuf message."""
@@ -41,12 +38,14 @@ class GraphReader(Protocol):
         """The graph; raises `UnreadableModel` where it cannot."""
 
 
-READERS: tuple[type[GraphReader], ...] = (
-    OnnxReader,
-    TorchExportReader,
-    OperatorJsonReader,
-    HuggingFaceReader,
+READERS = (
+    "forerun.features.readers.onnx:OnnxReader",
+    "forerun.features.readers.torch_export:TorchExportReader",
+    "forerun.features.readers.operator_json:OperatorJsonReader",
+    "forerun.features.readers.huggingface:HuggingFaceReader",
 )
+"""`module:class` of each reader, in the order in which they are asked. A module is imported when its
+reader is asked, because the libraries that parse a format take long to import."""
 
 
 def read_graph(
@@ -73,7 +72,7 @@ def read_graph(
     where = source.name if isinstance(source, Path) else "the upload"
     _check_numbers(where, batch_size, sequence_length)
     path, head = _head(source, where, max_bytes)
-    for reader in chain(READERS, _of_other_packages()):
+    for reader in _readers():
         if reader().accepts(path, head):
             try:
                 graph = reader().read(
@@ -91,8 +90,9 @@ def read_graph(
     )
 
 
-def _of_other_packages() -> Iterator[type[GraphReader]]:
-    """Readers that installed packages add, looked up when no reader of `READERS` takes a file."""
+def _readers() -> Iterator[type[GraphReader]]:
+    """Those of `READERS`, then those that installed packages add, each looked up when needed."""
+    yield from map(resolve_name, READERS)
     yield from plugins("forerun.readers")
 
 

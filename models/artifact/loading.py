@@ -8,6 +8,7 @@ from pathlib import Path
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.catalog import Scope
 from forerun.models.predictor import Predictor
 
 
@@ -30,8 +31,12 @@ class LoadedPredictor:
     record: TrainingRecord = field(default_factory=TrainingRecord)
 
 
-def load_sealed(folder: Path) -> LoadedPredictor:
+def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
     """The predictor in a sealed folder, after a check of all hashes.
+
+    Args:
+        folder: the sealed folder.
+        scope: what questions will be about; predictors that cannot answer are not loaded.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -39,7 +44,7 @@ def load_sealed(folder: Path) -> LoadedPredictor:
     manifest = check(folder)
     card = folder / "card.md"
     return LoadedPredictor(
-        predictor=load_part(folder),
+        predictor=load_part(folder, scope),
         version=manifest.version,
         created=manifest.created,
         card=card.read_text() if card.is_file() else "",
@@ -48,13 +53,16 @@ def load_sealed(folder: Path) -> LoadedPredictor:
 
 
 @cache
-def bundled() -> LoadedPredictor:
+def bundled(scope: Scope | None = None) -> LoadedPredictor:
     """The predictors under `models/pretrained`, trained on real measurements.
 
     They are read once in a process, since predictors are immutable.
+
+    Args:
+        scope: what questions will be about; predictors that cannot answer are not loaded.
 
     Raises:
         BadArtifact: the installation is damaged.
     """
     with as_file(files("forerun.models") / "pretrained") as folder:
-        return load_sealed(folder)
+        return load_sealed(folder, scope)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 from forerun.data.errors import BadArtifact
 from forerun.models.artifact.codec import CONVERTER, Pairs, checked, from_content, to_content
-from forerun.models.catalog import predictor_class
+from forerun.models.catalog import Scope, predictor_class
 from forerun.models.estimator import Estimator
 from forerun.models.predictor import Predictor
 
@@ -28,6 +28,8 @@ LONG_BYTES = 100_000
 CONTENT = {"format", "name", "names", "parameters"}
 """Keys of `predictor.json`."""
 FILES, PREDICTOR = "$files", "$predictor"
+_LEFT_OUT: Final = object()
+"""In place of a predictor that is not loaded."""
 _PLAIN_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
@@ -106,13 +108,23 @@ class StoredPredictor(Estimator):
             ) from error
 
 
-def load_part(folder: Path) -> Predictor:
+def load_part(folder: Path, scope: Scope | None = None) -> Predictor:
     """The predictor in a folder, without a check of the hashes.
+
+    Args:
+        folder: folder of a saved predictor.
+        scope: what questions will be about. Predictors in the lists of a composed one, such as the
+            parts of the router, are left out where they cannot answer; None for all.
 
     Raises:
         BadArtifact: the folder is damaged, or no predictor has that name.
     """
-    content = _content(folder, partial(_leaf, folder))
+    content = _content(folder, partial(_leaf, folder, scope=scope))
+    if scope is not None:
+        content["parameters"] = {
+            field: [x for x in value if x is not _LEFT_OUT] if isinstance(value, list) else value
+            for field, value in content["parameters"].items()
+        }
     try:
         cls = predictor_class(content["name"])
     except BadArtifact as error:
@@ -161,13 +173,17 @@ def _content(folder: Path, leaf: Callable[[dict[str, Any]], Any] | None = None) 
     return content
 
 
-def _leaf(folder: Path, content: dict[str, Any]) -> Any:
+def _leaf(folder: Path, content: dict[str, Any], scope: Scope | None = None) -> Any:
     """The contents of the files, or the predictor, that an object in `predictor.json` names."""
     if content.keys() == {FILES}:
         names = content[FILES] if isinstance(content[FILES], list) else [content[FILES]]
         return tuple(_read(_within(folder, name)) for name in names)
     if content.keys() == {PREDICTOR}:
-        return load_part(_within(folder, content[PREDICTOR]))
+        part = _within(folder, content[PREDICTOR])
+        # The writer ends names of folders with the names of predictors.
+        if scope is not None and not scope.concerns(part.name.rpartition("-")[2]):
+            return _LEFT_OUT
+        return load_part(part)
     return content
 
 
