@@ -105,7 +105,7 @@ class FileStore(Generic[Value]):
             OSError: the file cannot be read.
         """
         path = self._folder / name
-        signature = _signature(path)
+        signature = signature_of(path)
         with self._memory:
             held = self._held.get(name)
         if held is not None and held[0] == signature is not None:
@@ -157,7 +157,7 @@ class FileStore(Generic[Value]):
         _make_folder(self._folder)
         path = self._folder / name
         write_whole(path, self._encode(value))
-        self._remember(name, _signature(path), value)
+        self._remember(name, signature_of(path), value)
 
     def mark(self, name: str) -> None:
         """Write an empty file, whose name says all; repeating it has no effect."""
@@ -202,7 +202,12 @@ def draft_of(path: Path) -> Iterator[Path]:
     _sync(path.parent)
 
 
-def _signature(path: Path) -> Signature:
+def signature_of(path: Path) -> Signature:
+    """The signature of a file as it is now.
+
+    Raises:
+        OSError: it cannot be examined.
+    """
     facts = path.stat()
     if time_ns() - facts.st_mtime_ns <= CLOCK_STEP_NS:
         return None

@@ -211,8 +211,7 @@ def predictors_evaluated_on(dataset: str) -> tuple[str, ...]:
 
 def training_datasets(name: str) -> tuple[str, ...]:
     """Names of the datasets that train a predictor and the predictors that it contains."""
-    entries = catalog()
-    entry = entries.get(name, CatalogEntry(""))
+    entry = PREDICTORS.get(name) or catalog().get(name, CatalogEntry(""))
     own = [source.split("/")[0] for sources in entry.trained_on for source in sources]
     parts = [dataset for part in entry.contains for dataset in training_datasets(part)]
     return tuple(dict.fromkeys((*own, *parts)))

@@ -40,8 +40,7 @@ def colocate(
 
     residents = [_profile(path) for path in resident or ()]
     asked = ColocationIn(candidate=_profile(candidate), host=HostIn(residents=residents, cpus=cpus))
-    _, in_use = o.answering()
-    answer = answered(asked, in_use.loaded)
+    answer = answered(asked, o.in_use(o.devices_known(), "colocation", ()).loaded)
     if json:
         print_json(answer)
     else:

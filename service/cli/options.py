@@ -1,6 +1,6 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -11,6 +11,7 @@ from forerun.data import workload as workloads
 from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
+    from forerun.data.device import Device
     from forerun.service.adaptation.predictor_in_use import InUse
     from forerun.service.stores.devices import DeviceStore
 
@@ -107,16 +108,33 @@ Explain = Annotated[
 ]
 
 
-def answering() -> "tuple[DeviceStore, InUse]":
-    """The store of devices, and the predictor in use."""
-    from forerun.service.adaptation.predictor_in_use import in_use_of
-    from forerun.service.loading import load_predictors
+def devices_known() -> "DeviceStore":
+    """The catalogue and the registered devices."""
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import DeviceStore
 
+    return DeviceStore(Settings.load().home / "devices")
+
+
+def in_use(devices: "DeviceStore", workload: str, asked: "Iterable[Device]") -> "InUse":
+    """The predictor in use, with the parts that a question needs.
+
+    Args:
+        devices: the catalogue and the registered devices.
+        workload: kind of the workloads that the question is about.
+        asked: devices that it is about.
+    """
+    from forerun.models.catalog import Scope
+    from forerun.service.adaptation.predictor_in_use import FOLDER, in_use_of
+    from forerun.service.loading import load_predictors
+    from forerun.service.settings import Settings
+
     settings = Settings.load()
-    devices = DeviceStore(settings.home / "devices")
-    return devices, in_use_of(settings, load_predictors(settings), devices)
+    # Measurements of all kinds adapt the predictors of all kinds.
+    adapted = (settings.home / FOLDER).is_dir()
+    kinds = frozenset(device.kind for device in asked)
+    scope = None if adapted else Scope(frozenset({workload}), kinds)
+    return in_use_of(settings, load_predictors(settings, scope), devices)
 
 
 def one_of(option: str, value: str, known: Sequence[str]) -> Any:

@@ -1,5 +1,6 @@
 """`forerun predict`: predict latency, memory, power and energy of a network on devices."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,11 +35,21 @@ def predict(
 
 def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
+    from forerun.service.cli.cached_answer import cached_answer
+    from forerun.service.schemas.answers import PredictionOut
+
+    split = [name for listed in names for name in listed.split(",")]
+    asked = ["predict", split, asdict(run)]
+    return cached_answer(list[PredictionOut], source, asked, lambda: _computed(source, split, run))
+
+
+def _computed(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about
     from forerun.service.cli.run_query import query_of
 
     about = query_of(source, run)
-    devices, in_use = o.answering()
-    chosen = [devices.get(name) for listed in names for name in listed.split(",")]
+    devices = o.devices_known()
+    chosen = [devices.get(name) for name in names]
+    in_use = o.in_use(devices, "network", chosen)
     return [answer_of(question_about(about(each)), in_use) for each in chosen]

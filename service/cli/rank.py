@@ -1,6 +1,7 @@
 """`forerun rank`: rank devices that meet limits by an objective."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -48,8 +49,16 @@ def rank(
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
-    limits = _limits(most, fits=fits, in_domain_only=in_domain_only, risk=risk)
-    answer = _ranked(source, device or (), run, objective, price or (), limits)
+    from forerun.service.cli.cached_answer import cached_answer
+    from forerun.service.schemas.answers import RankOut
+
+    given = fits, in_domain_only, risk
+    answer = cached_answer(
+        RankOut,
+        source,
+        ["rank", device, objective, most, given, price, asdict(run)],
+        lambda: _ranked(source, device or (), run, objective, price or (), _limits(most, *given)),
+    )
     if json:
         print_json(answer)
     else:
@@ -57,7 +66,7 @@ def rank(
 
 
 def _limits(
-    most: Mapping[str, float | None], *, fits: bool, in_domain_only: bool, risk: str
+    most: Mapping[str, float | None], fits: bool, in_domain_only: bool, risk: str
 ) -> "Limits":
     """The limits that a device must meet.
 
@@ -90,11 +99,12 @@ def _ranked(
     from forerun.service.schemas.answers import Objective
 
     aim = o.one_of("objective", objective, get_args(Objective))
-    devices, in_use = o.answering()
+    devices = o.devices_known()
     split = dict.fromkeys(name for listed in names for name in listed.split(","))
     chosen = list(dict.fromkeys(map(devices.get, split))) or list(devices.catalog)
     about = query_of(source, run)
     goal = Goal(aim, run.batch_size, _prices(prices, devices))
+    in_use = o.in_use(devices, "network", chosen)
     return ranked([about(each) for each in chosen], goal, limits, in_use)
 
 
@@ -110,8 +120,14 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
 
 
 def _show(source: str, answer: "RankOut") -> None:
-    from forerun.service.answers.ranking import RANKING_METRICS
-    from forerun.service.cli.answer_table import GRADES, NOT_CALIBRATED, fit_word, graded, table
+    from forerun.service.cli.answer_table import (
+        GRADES,
+        NOT_CALIBRATED,
+        TABLE_METRICS,
+        fit_word,
+        graded,
+        table,
+    )
     from forerun.service.cli.output import screen
 
     out, objective = screen(), answer.objective
@@ -122,7 +138,7 @@ def _show(source: str, answer: "RankOut") -> None:
         aim = row.objective
         ends = "" if aim.low is None else f"{aim.low:,.4g} to {aim.high:,.4g}"
         ends += " *" if aim.low is not None and aim.coverage is None else ""
-        values = (graded(name, row.metrics[name]) for name in RANKING_METRICS)
+        values = (graded(name, row.metrics[name]) for name in TABLE_METRICS)
         name = f"{row.rank:>3} {row.device.name}"
         rows.add_row(name, f"{aim.value:,.4g}", ends, *values, fit_word(row.fits))
     out.print(rows if answer.ranked else "no device meets the limits")

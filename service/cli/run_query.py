@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from forerun.data.device import Device
+from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
@@ -13,6 +15,9 @@ from forerun.service.cli.options import checked
 from forerun.service.cli.set_up import RunOptions, SetUpOptions
 from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
 from forerun.service.schemas.workloads import operation_of, usual_runtime
+from forerun.service.settings import Settings
+from forerun.service.stores.graphs import as_text, from_text
+from forerun.service.stores.model_file_cache import cached
 
 
 def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
@@ -31,7 +36,7 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
     check = checked({name: word for name, word in words.items() if word is not None})
     options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
     set_ups = set_ups_of(check["phase"], run.batch_size, options)
-    graph = read_graph(source, batch_size=run.batch_size, sequence_length=run.sequence_length)
+    graph = read_cached(source, batch_size=run.batch_size, sequence_length=run.sequence_length)
     network = Network(graph, run.batch_size, check["precision"], check["phase"], *set_ups)
     power_limit = run.power_limit if isinstance(run, SetUpOptions) else None
     operation = operation_of(network, power_limit)
@@ -42,3 +47,24 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
         return Query(network, device, software, operation)
 
     return about
+
+
+def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
+    """The operator graph of a model file, kept between commands.
+
+    Args:
+        source: model file.
+        sizes: arguments of `read_graph`.
+
+    Raises:
+        InputError: those of `read_graph`.
+    """
+    home = Settings.load().home
+    return cached(
+        home,
+        source,
+        ["graph", sizes],
+        lambda: read_graph(source, **sizes),
+        dump=as_text,
+        load=from_text,
+    )

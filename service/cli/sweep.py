@@ -1,5 +1,6 @@
 """`forerun sweep`: the trade-off of time and energy over power limits."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,21 +42,35 @@ def sweep(
     json: o.Json = False,
 ) -> None:
     """Predict time, power and energy at several power limits, and advise which to set."""
-    from forerun.service.answers.power_sweep import swept
-    from forerun.service.answers.sweep_picture import sweep_picture
-    from forerun.service.cli.run_query import query_of
+    from forerun.service.cli.cached_answer import cached_answer
+    from forerun.service.schemas.answers import SweepOut
 
     most, watts = _share(slow_down), _watts(limits)
-    devices, in_use = o.answering()
-    query = query_of(source, run)(devices.get(device))
-    answer = swept(query, watts, most, in_use)
+    asked = ["sweep", device, watts, most, asdict(run)]
+    answer = cached_answer(
+        SweepOut, source, asked, lambda: _computed(source, device, run, watts, most)
+    )
     if picture is not None:
+        from forerun.service.answers.sweep_picture import sweep_picture
+
         picture.write_text(sweep_picture(answer, f"{source.name} on {device}"), encoding="utf-8")
         progress(f"drawn: {picture}")
     if json:
         print_json(answer)
     else:
         _show(source.name, answer)
+
+
+def _computed(
+    source: Path, name: str, run: RunOptions, watts: list[float] | None, most: float
+) -> "SweepOut":
+    from forerun.service.answers.power_sweep import swept
+    from forerun.service.cli.run_query import query_of
+
+    devices = o.devices_known()
+    device = devices.get(name)
+    query = query_of(source, run)(device)
+    return swept(query, watts, most, o.in_use(devices, "network", [device]))
 
 
 def _share(text: str) -> float:

@@ -27,7 +27,7 @@ class GraphStore:
     def __init__(self, folder: Path, kept: int, operators_in_memory: int = 100_000) -> None:
         self._name, self._kept = folder.name, kept
         self._files = FileStore(
-            folder, _encoded, _decoded, log_damage, weigh=len, room=operators_in_memory
+            folder, as_text, _decoded, log_damage, weigh=len, room=operators_in_memory
         )
 
     def put(self, graph: OperatorGraph) -> str:
@@ -70,12 +70,22 @@ class GraphStore:
         return self._files.held(f"{digest}{SUFFIX}")
 
 
-def _encoded(graph: OperatorGraph) -> str:
+def as_text(graph: OperatorGraph) -> str:
+    """The text from which `from_text` restores the graph."""
     return json.dumps(graph.to_json(), separators=(",", ":"))
 
 
+def from_text(text: str | bytes) -> OperatorGraph:
+    """The graph that `as_text` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: the text is not that of a graph.
+    """
+    return OperatorGraph.from_json(json.loads(text))
+
+
 def _decoded(name: str, content: bytes) -> OperatorGraph:
-    graph = OperatorGraph.from_json(json.loads(content))
+    graph = from_text(content)
     if name != f"{graph.digest}{SUFFIX}":
         raise ValueError(f"its content has the digest {graph.digest}")
     return graph

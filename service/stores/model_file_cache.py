@@ -1,0 +1,156 @@
+"""What was computed from model files, kept on disk for processes that answer one question and end.
+
+An entry is found by the content of the file and by everything else that it depends on, so that it
+is never wrong after a change of the file, of forerun, of a spec sheet or of measurements: it is no
+longer found. Files with external weights are read without them, and hashed without them too.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from forerun.data.file_store import Signature, signature_of
+from forerun.features.readers import MAX_BYTES
+
+Value = TypeVar("Value")
+
+FOLDER = "cache"
+SUFFIXES = (".onnx", ".pt2", ".json")
+"""Suffixes of the files that forerun's own readers read."""
+ROOM_BYTES = 2**28
+MOST_ENTRIES = 2_000
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+class TextCache:
+    """Texts by key, in one folder that any number of processes share.
+
+    A damaged entry counts as absent. Where the folder cannot be written, nothing is kept.
+
+    Args:
+        folder: folder of the entries; the first one creates it.
+        room: largest sum of the sizes of all entries, bytes; the least recently used leave first.
+        most: largest number of entries.
+    """
+
+    def __init__(self, folder: Path, room: int = ROOM_BYTES, most: int = MOST_ENTRIES) -> None:
+        self._folder, self._room, self._most = folder, room, most
+
+    def get(self, key: str) -> str | None:
+        """The text under a key, or None; it becomes the most recently used."""
+        path = self._folder / key
+        with suppress(OSError, UnicodeDecodeError):
+            checksum, _, text = path.read_bytes().decode().partition("\n")
+            if checksum == _checksum(key, text):
+                os.utime(path)
+                return text
+        return None
+
+    def put(self, key: str, text: str) -> None:
+        """Keep a text, in place of the one of that key."""
+        draft = self._folder / f".{token_hex(8)}.part"
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft.touch(mode=0o600)
+            draft.write_bytes(f"{_checksum(key, text)}\n{text}".encode())
+            draft.replace(self._folder / key)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        with os.scandir(self._folder) as entries:
+            files = [(entry.stat(), entry.path) for entry in entries]
+        room, most = self._room, self._most
+        for facts, path in sorted(files, key=lambda file: -file[0].st_mtime_ns):
+            room, most = room - facts.st_size, most - 1
+            if room < 0 or most < 0:
+                Path(path).unlink(missing_ok=True)
+
+
+def cached(
+    home: Path,
+    source: Path,
+    inputs: object,
+    compute: Callable[[], Value],
+    *,
+    dump: Callable[[Value], str],
+    load: Callable[[str], Value],
+) -> Value:
+    """The value that was computed before from a file of this content, or a new one.
+
+    Args:
+        home: folder of the user's files, which holds the cache.
+        source: model file. A file that changed a moment ago, or that no reader of forerun's own
+            reads, is not looked up.
+        inputs: all else that the value depends on besides the installation, ready for JSON.
+        compute: makes the value.
+        dump: makes a text of a value.
+        load: makes the value from its text. A value that differs afterwards is not kept.
+    """
+    signature = _signature(source)
+    if signature is None:
+        return compute()
+    key = _hash([_installation(), source.name, _digest(source, signature), inputs])
+    cache = TextCache(home / FOLDER)
+    text = cache.get(key)
+    if text is not None:
+        return load(text)
+    value = compute()
+    text = dump(value)
+    if load(text) == value and _signature(source) == signature:
+        cache.put(key, text)
+    return value
+
+
+def _signature(source: Path) -> Signature:
+    """What changes with the content of a file; None where the file is not to be looked up."""
+    with suppress(OSError):
+        if source.suffix.lower() in SUFFIXES and source.stat().st_size <= MAX_BYTES:
+            return signature_of(source)
+    return None
+
+
+@lru_cache(maxsize=8)
+def _digest(source: Path, signature: Signature) -> str:
+    """SHA-256 of the content of a file, once for each signature."""
+    with source.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def stamp_of(*folders: Path) -> str:
+    """A stamp that changes with every change of a file in these folders; they need not exist."""
+    return _hash([sorted(_facts(str(folder))) for folder in folders])
+
+
+def _installation() -> Sequence[object]:
+    """What changes when forerun or another package is installed, or a file of forerun changes."""
+    others = [Path(place) for place in sys.path if Path(place).name in _PACKAGES]
+    changes = [place.stat().st_mtime_ns for place in others if place.is_dir()]
+    return [stamp_of(Path(__file__).parents[2]), changes, sys.version]
+
+
+def _facts(folder: str) -> Iterator[tuple[str, int, int, int]]:
+    """Path, inode, size and time of the last change of each file in a folder and those below."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                yield from _facts(entry.path)
+            else:
+                facts = entry.stat()
+                yield entry.path, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _checksum(key: str, text: str) -> str:
+    return hashlib.sha256(f"{key}\n{text}".encode()).hexdigest()
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
