@@ -1,7 +1,8 @@
 """LightGBM boosters fitted with several seeds and averaged; stored in LightGBM's text format."""
 
 import lzma
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, overload
@@ -10,7 +11,7 @@ import numpy as np
 
 from forerun.data.errors import BadArtifact
 from forerun.data.shapes import Float64
-from forerun.models.lightgbm_library import LEAVES, LoadedBooster
+from forerun.models.lightgbm_library import LEAVES, LoadedBooster, allow_threads, leaf_counts
 
 
 class CompressedTexts(Sequence[str]):
@@ -96,6 +97,7 @@ class BoosterBag:
         """
         import lightgbm
 
+        allow_threads(threads)
         texts = []
         for seed in seeds:
             settings = dict(parameters)
@@ -146,7 +148,20 @@ class BoosterBag:
     def _boosters(self) -> tuple[LoadedBooster, ...]:
         return tuple(map(LoadedBooster, self.texts))
 
+    def load(self) -> None:
+        """Load the boosters, which the first prediction does otherwise."""
+        # Unlike the property, this does not exclude other bags until it is done (Python 3.11).
+        vars(self).setdefault("_boosters", tuple(map(LoadedBooster, self.texts)))
+
     @cached_property
     def _leaf_tables(self) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
         """For each tree, the output of each of its leaves."""
-        return self._boosters[0].leaf_outputs()
+        return self._boosters[0].leaf_outputs(leaf_counts(self.texts[0]))
+
+
+def load_together(bags: Iterable[BoosterBag]) -> None:
+    """Load the boosters of bags on all processors, since neither step holds Python's lock."""
+    missing = [bag for bag in bags if "_boosters" not in vars(bag)]
+    if missing:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(BoosterBag.load, missing))

@@ -8,6 +8,7 @@ its C API loads a booster and predicts, with results that are equal in every bit
 import ctypes
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +43,6 @@ class LoadedBooster:
         rounds = ctypes.c_int()
         _call("LoadModelFromString", text.encode(), ctypes.byref(rounds), ctypes.byref(self._handle))
         finalize(self, _library().LGBM_BoosterFree, self._handle)
-        self._leaves = [int(count) for count in re.findall(r"^num_leaves=(\d+)$", text, re.MULTILINE)]
 
     def predict(
         self, matrix: Float64[np.ndarray, "n features"], kind: int = VALUES
@@ -74,17 +74,26 @@ class LoadedBooster:
         )
         return results
 
-    def leaf_outputs(self) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
-        """For each tree, the output of each of its leaves."""
+    def leaf_outputs(self, leaves: Sequence[int]) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
+        """For each tree, the output of each of its leaves.
+
+        Args:
+            leaves: number of leaves of each tree, as `leaf_counts` reads them.
+        """
         return tuple(
-            np.array([self._leaf_output(tree, leaf) for leaf in range(leaves)])
-            for tree, leaves in enumerate(self._leaves)
+            np.array([self._leaf_output(tree, leaf) for leaf in range(count)])
+            for tree, count in enumerate(leaves)
         )
 
     def _leaf_output(self, tree: int, leaf: int) -> float:
         output = ctypes.c_double()
         _call("GetLeafValue", self._handle, tree, leaf, ctypes.byref(output))
         return output.value
+
+
+def leaf_counts(text: str) -> list[int]:
+    """Number of leaves of each tree of a booster in LightGBM's text format."""
+    return [int(count) for count in re.findall(r"^num_leaves=(\d+)$", text, re.MULTILINE)]
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -104,4 +113,11 @@ def _library() -> ctypes.CDLL:
     path = next(p for p in (folder / "lib" / name, folder / "bin" / name) if p.is_file())
     library = ctypes.CDLL(str(path))
     library.LGBM_GetLastError.restype = ctypes.c_char_p
+    # Threads that wait for each other take longer than one thread that parses a booster.
+    library.LGBM_SetMaxThreads(1)
     return library
+
+
+def allow_threads(count: int) -> None:
+    """Set the largest number of threads that LightGBM uses in this process, at first 1."""
+    _library().LGBM_SetMaxThreads(count)

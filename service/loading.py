@@ -8,17 +8,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forerun.data.errors import UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
-from forerun.service.adaptation.predictor_in_use import Adaptation, adaptation_of
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+
+if TYPE_CHECKING:
+    from forerun.service.adaptation.predictor_in_use import Adaptation
 
 FETCH_SECONDS = 300
 IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
@@ -48,7 +51,7 @@ def load_predictors(settings: Settings, scope: Scope | None = None) -> LoadedPre
 
 def adaptation_here(
     settings: Settings, graph_named: Callable[[str], OperatorGraph] | None = None
-) -> tuple[Adaptation, DeviceStore]:
+) -> "tuple[Adaptation, DeviceStore]":
     """The predictor adapted to this user's measurements, for a command-line process.
 
     Args:
@@ -61,6 +64,8 @@ def adaptation_here(
     Raises:
         BadArtifact: the artifact is damaged.
     """
+    from forerun.service.adaptation.predictor_in_use import adaptation_of
+
     devices = DeviceStore(settings.home / "devices")
     uploads = GraphStore(settings.home / "graphs", settings.graphs_kept)
 

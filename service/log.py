@@ -1,16 +1,19 @@
 """The log: one JSON object per line on standard error; standard output carries answers only."""
 
 import sys
+from typing import TYPE_CHECKING
 
-import structlog
-from structlog.typing import FilteringBoundLogger
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
-def log() -> FilteringBoundLogger:
+def log() -> "FilteringBoundLogger":
     """The logger of the service.
 
     Tracebacks omit the values of variables, which may hold data of users.
     """
+    import structlog
+
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[

@@ -1,9 +1,9 @@
 """The settings of the service; each can be set by an environment variable FORERUN_NAME."""
 
+import os
 from pathlib import Path
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.bundle import home
 from forerun.data.errors import InputError
@@ -15,10 +15,10 @@ class BadSetting(InputError):
     slug = "bad-setting"
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Settings, from the environment or the command line."""
 
-    model_config = SettingsConfigDict(env_prefix="FORERUN_", frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8080, ge=0, le=65535, description="port to listen on")
@@ -56,11 +56,17 @@ class Settings(BaseSettings):
         Raises:
             BadSetting: a variable has an invalid value; the message names both.
         """
+        variables = {name: os.environ.get(_variable(name)) for name in cls.model_fields}
         try:
-            return cls()
+            return cls.model_validate({n: text for n, text in variables.items() if text is not None})
         except ValidationError as error:
             lines = [
-                f"FORERUN_{str(e['loc'][0]).upper()} is {e['input']!r}: {e['msg']}"
+                f"{_variable(str(e['loc'][0]))} is {e['input']!r}: {e['msg']}"
                 for e in error.errors()
             ]
             raise BadSetting("; ".join(lines)) from None
+
+
+def _variable(name: str) -> str:
+    """Name of the environment variable of a setting."""
+    return f"FORERUN_{name.upper()}"

@@ -22,7 +22,7 @@ from forerun.models.domain.device_novelty import (
     device_position,
     similarity,
 )
-from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.gradient_boosting import BoosterBag, load_together
 from forerun.models.operators.training_rows import SHORTEST_MS, SHORTEST_ROW_MS, OperatorRows
 
 POOLED = "gemm"
@@ -118,9 +118,13 @@ class DeviceBoosters:
 
     def ratio(self, family: str, features: OperatorFeatures) -> Column | None:
         """Log ratios of n kernels of one family, (n,); None where no booster was fitted."""
-        names = (family, POOLED) if family in POOLS else (family,)
-        ratios = [self.bags[name].predict(features.matrix) for name in names if name in self.bags]
+        ratios = [bag.predict(features.matrix) for bag in self.bags_of(family)]
         return np.mean(ratios, axis=0) if ratios else None
+
+    def bags_of(self, family: str) -> list[BoosterBag]:
+        """The boosters that predict kernels of a family."""
+        names = (family, POOLED) if family in POOLS else (family,)
+        return [self.bags[name] for name in names if name in self.bags]
 
     def weight(self, family: str, position: Column) -> float:
         """Weight of these boosters in a prediction for a device at `position`."""
@@ -167,10 +171,11 @@ def mixed_ratio(
         features: features of the n kernels.
     """
     weights = np.array([expert.weight(family, position) for expert in experts])
+    near = (weights > 0.0) & (weights >= _NEGLIGIBLE * weights.max(initial=0.0))
+    chosen = [(experts[row], weights[row]) for row in np.flatnonzero(near)]
+    load_together(bag for expert, _ in chosen for bag in expert.bags_of(family))
     total, ratio = 0.0, np.zeros(len(features.roofline_ms))
-    for expert, weight in zip(experts, weights, strict=True):
-        if weight <= 0.0 or weight < _NEGLIGIBLE * weights.max():
-            continue
+    for expert, weight in chosen:
         own = expert.ratio(family, features)
         if own is not None:
             ratio, total = ratio + weight * own, total + weight

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
@@ -18,6 +18,7 @@ from forerun.data.query import Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
@@ -34,21 +35,6 @@ from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
 
 FOLDER = "measurements"
-
-
-@dataclass(frozen=True, slots=True)
-class InUse:
-    """The predictor that answers queries.
-
-    Attributes:
-        loaded: the predictor; its version identifies the measurements that it was adapted to.
-        rows: device -> number of its measurements that the adaptation used.
-        metrics: device -> names of the metrics that were measured in those rows.
-    """
-
-    loaded: LoadedPredictor
-    rows: Mapping[Device, int] = field(default_factory=dict)
-    metrics: Mapping[Device, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

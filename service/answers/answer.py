@@ -16,7 +16,7 @@ from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
-from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.question import UNITS, Question
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts

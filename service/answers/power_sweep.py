@@ -12,7 +12,7 @@ from forerun.data.workload import Network
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
-from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import distinct, predictor_out
 from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of

@@ -8,7 +8,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
-from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import answers_to, predictor_out
 from forerun.service.answers.question import question_about
 from forerun.service.limits.interval import IntervalOut

@@ -13,7 +13,7 @@ from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import WEIGHT_BYTES
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
-from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import evidence_of, predictor_out
 from forerun.service.limits.trust import trust_in
 from forerun.service.limits.wording import in_words

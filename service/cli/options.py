@@ -12,7 +12,7 @@ from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
-    from forerun.service.adaptation.predictor_in_use import InUse
+    from forerun.service.adaptation.in_use import InUse
     from forerun.service.stores.devices import DeviceStore
 
 Source = Annotated[
@@ -125,16 +125,18 @@ def in_use(devices: "DeviceStore", workload: str, asked: "Iterable[Device]") -> 
         asked: devices that it is about.
     """
     from forerun.models.catalog import Scope
-    from forerun.service.adaptation.predictor_in_use import FOLDER, in_use_of
+    from forerun.service.adaptation.in_use import InUse
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
 
     settings = Settings.load()
-    # Measurements of all kinds adapt the predictors of all kinds.
-    adapted = (settings.home / FOLDER).is_dir()
-    kinds = frozenset(device.kind for device in asked)
-    scope = None if adapted else Scope(frozenset({workload}), kinds)
-    return in_use_of(settings, load_predictors(settings, scope), devices)
+    if (settings.home / "measurements").is_dir():
+        from forerun.service.adaptation.predictor_in_use import in_use_of
+
+        # Measurements of all kinds adapt the predictors of all kinds.
+        return in_use_of(settings, load_predictors(settings), devices)
+    scope = Scope(frozenset({workload}), frozenset(device.kind for device in asked))
+    return InUse(load_predictors(settings, scope))
 
 
 def one_of(option: str, value: str, known: Sequence[str]) -> Any:

@@ -16,7 +16,7 @@ from forerun.features.operators import features as operator_features
 from forerun.models.artifact.loading import bundled
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import LATENCY, Limit
-from forerun.service.adaptation.predictor_in_use import InUse
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.limits.wording import in_words

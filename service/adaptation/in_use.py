@@ -1,0 +1,22 @@
+"""The predictor that answers queries, with what it was adapted to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from forerun.data.device import Device
+from forerun.models.artifact.loading import LoadedPredictor
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """The predictor that answers queries.
+
+    Attributes:
+        loaded: the predictor; its version identifies the measurements that it was adapted to.
+        rows: device -> number of its measurements that the adaptation used.
+        metrics: device -> names of the metrics that were measured in those rows.
+    """
+
+    loaded: LoadedPredictor
+    rows: Mapping[Device, int] = field(default_factory=dict)
+    metrics: Mapping[Device, frozenset[str]] = field(default_factory=dict)
