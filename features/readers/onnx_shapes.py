@@ -123,11 +123,11 @@ class Shapes:
 
 
 def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]) -> list[Any]:
-    from onnx.reference import ReferenceEvaluator
-
     quick = _quickly(node, [given[name] for name in node.input if name])
     if quick is not None:
         return [quick]
+    from onnx.reference import ReferenceEvaluator
+
     graph = helper.make_graph(
         [node],
         "constant",
@@ -143,9 +143,11 @@ def _evaluate(node: onnx.NodeProto, given: Mapping[str, Any], imports: list[Any]
 
 
 def _quickly(node: onnx.NodeProto, given: list[Any]) -> Any:
-    """The most common steps of shape arithmetic in NumPy; None for all others."""
+    """Constants, and the most common steps of shape arithmetic, in NumPy; None for all others."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     try:
+        if node.op_type in ("Constant", "ConstantOfShape"):
+            return _constant(node, given)
         if node.op_type == "Gather" and len(given) == 2:
             return np.take(given[0], given[1].astype(np.int64), axis=axis)
         if node.op_type == "Concat":
@@ -162,6 +164,15 @@ def _quickly(node: onnx.NodeProto, given: list[Any]) -> Any:
     except (IndexError, ValueError, TypeError):
         return None
     return None
+
+
+def _constant(node: onnx.NodeProto, shape: list[Any]) -> Any:
+    """The value of a constant given as a tensor, repeated to a shape if there is one."""
+    value = next((numpy_helper.to_array(a.t) for a in node.attribute if a.name == "value"), None)
+    if node.op_type == "Constant" or len(shape) != 1:
+        return value
+    zero = np.zeros(1, dtype=np.float32)
+    return np.full(tuple(shape[0].tolist()), (zero if value is None else value).ravel()[0])
 
 
 def constant_of(tensor: onnx.TensorProto) -> Tensor:
