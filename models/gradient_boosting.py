@@ -68,7 +68,7 @@ class BoosterBag:
         texts: each booster in LightGBM's text format.
     """
 
-    texts: Sequence[str]
+    texts: tuple[str, ...] | CompressedTexts
     suffix: ClassVar[str] = ".txt.xz"
 
     @classmethod

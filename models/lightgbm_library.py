@@ -41,7 +41,9 @@ class LoadedBooster:
     def __init__(self, text: str) -> None:
         self._handle = ctypes.c_void_p()
         rounds = ctypes.c_int()
-        _call("LoadModelFromString", text.encode(), ctypes.byref(rounds), ctypes.byref(self._handle))
+        _call(
+            "LoadModelFromString", text.encode(), ctypes.byref(rounds), ctypes.byref(self._handle)
+        )
         finalize(self, _library().LGBM_BoosterFree, self._handle)
 
     def predict(

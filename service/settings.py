@@ -58,7 +58,9 @@ class Settings(BaseModel):
         """
         variables = {name: os.environ.get(_variable(name)) for name in cls.model_fields}
         try:
-            return cls.model_validate({n: text for n, text in variables.items() if text is not None})
+            return cls.model_validate(
+                {n: text for n, text in variables.items() if text is not None}
+            )
         except ValidationError as error:
             lines = [
                 f"{_variable(str(e['loc'][0]))} is {e['input']!r}: {e['msg']}"

@@ -44,8 +44,8 @@ READERS = (
     "forerun.features.readers.operator_json:OperatorJsonReader",
     "forerun.features.readers.huggingface:HuggingFaceReader",
 )
-"""`module:class` of each reader, in the order in which they are asked. A module is imported when its
-reader is asked, because the libraries that parse a format take long to import."""
+"""`module:class` of each reader, in the order in which they are asked. A module is imported when
+its reader is asked, because the libraries that parse a format take long to import."""
 
 
 def read_graph(

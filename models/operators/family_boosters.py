@@ -9,6 +9,7 @@ booster and of one fitted to both families, which helps a family with unreliable
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Self
 
 import numpy as np
@@ -172,7 +173,7 @@ def mixed_ratio(
     """
     weights = np.array([expert.weight(family, position) for expert in experts])
     near = (weights > 0.0) & (weights >= _NEGLIGIBLE * weights.max(initial=0.0))
-    chosen = [(experts[row], weights[row]) for row in np.flatnonzero(near)]
+    chosen = list(compress(zip(experts, weights, strict=True), near))
     load_together(bag for expert, _ in chosen for bag in expert.bags_of(family))
     total, ratio = 0.0, np.zeros(len(features.roofline_ms))
     for expert, weight in chosen:

@@ -18,8 +18,8 @@ from forerun.data.query import Query
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forerun.service.cli.output import print_json, progress, progress_bar, screen
+from forerun.service.cli.output import print_json, progress, progress_bar, screen, working
 
 if TYPE_CHECKING:
     from forerun.data.bundle import Bundle
@@ -54,7 +54,8 @@ def pull(
     from forerun.data.datasets import dataset
     from forerun.data.datasets.networks.timm_bench import TimmBench
 
-    bundle = dataset(name).pull()
+    with working(f"pulling {name}"):
+        bundle = dataset(name).pull()
     if name == TimmBench.name:
         bundle = _with_graphs(bundle, workers)
     counts = ", ".join(f"{t} {len(bundle.table(t)):,}" for t in bundle.tables())

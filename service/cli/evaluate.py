@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forerun.service.cli.output import print_json, progress, screen
+from forerun.service.cli.output import print_json, progress, screen, working
 
 
 def evaluate(
@@ -40,19 +40,20 @@ def evaluate(
     from forerun.training.evaluation.own_rows import nothing_evaluated
 
     settings = Settings.load()
-    result = score(
-        dataset,
-        current=load_predictors(settings),
-        record=training_record(settings),
-        data_dir=data,
-        shots=shots,
-        seeds=seeds,
-        protocols=tuple(protocol or ()),
-        predictors=tuple(predictor or ()),
-        by=_names(by),
-        rows_file=rows,
-        progress=progress,
-    )
+    with working(f"evaluating {dataset}"):
+        result = score(
+            dataset,
+            current=load_predictors(settings),
+            record=training_record(settings),
+            data_dir=data,
+            shots=shots,
+            seeds=seeds,
+            protocols=tuple(protocol or ()),
+            predictors=tuple(predictor or ()),
+            by=_names(by),
+            rows_file=rows,
+            progress=progress,
+        )
     if json:
         print_json(result)
     else:

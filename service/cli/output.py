@@ -3,8 +3,9 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import isfinite
+from threading import Timer
 from typing import Any
 
 from pydantic import BaseModel
@@ -62,3 +63,38 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def working(title: str, after_s: float = 2.0) -> Iterator[None]:
+    """Say on standard error what takes long, and for how long it has taken, until it is done.
+
+    Nothing is printed where standard error is not a terminal.
+
+    Args:
+        title: what is being done.
+        after_s: time that may pass before anything is printed, seconds.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    with ExitStack() as shown:
+        begin = Timer(after_s, lambda: shown.enter_context(_clock(title)))
+        begin.daemon = True
+        begin.start()
+        try:
+            yield
+        finally:
+            begin.cancel()
+            begin.join()
+
+
+@contextmanager
+def _clock(title: str) -> Iterator[None]:
+    """A line on standard error with the time that has passed, which vanishes at the end."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(title, total=None)
+        yield

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forerun.service.cli import options as o
-from forerun.service.cli.output import print_json
+from forerun.service.cli.output import print_json, working
 from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
@@ -52,4 +52,5 @@ def _computed(source: Path, names: list[str], run: SetUpOptions) -> "list[Predic
     devices = o.devices_known()
     chosen = [devices.get(name) for name in names]
     in_use = o.in_use(devices, "network", chosen)
-    return [answer_of(question_about(about(each)), in_use) for each in chosen]
+    with working(f"predicting {len(chosen)} devices"):
+        return [answer_of(question_about(about(each)), in_use) for each in chosen]

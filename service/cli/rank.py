@@ -10,7 +10,7 @@ import typer
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.output import print_json
+from forerun.service.cli.output import print_json, working
 from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def _ranked(
     about = query_of(source, run)
     goal = Goal(aim, run.batch_size, _prices(prices, devices))
     in_use = o.in_use(devices, "network", chosen)
-    return ranked([about(each) for each in chosen], goal, limits, in_use)
+    with working(f"predicting {len(chosen)} devices"):
+        return ranked([about(each) for each in chosen], goal, limits, in_use)
 
 
 def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]:

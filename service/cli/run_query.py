@@ -12,6 +12,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers import read_graph
 from forerun.service.cli.options import checked
+from forerun.service.cli.output import working
 from forerun.service.cli.set_up import RunOptions, SetUpOptions
 from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
 from forerun.service.schemas.workloads import operation_of, usual_runtime
@@ -60,11 +61,12 @@ def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
         InputError: those of `read_graph`.
     """
     home = Settings.load().home
-    return cached(
-        home,
-        source,
-        ["graph", sizes],
-        lambda: read_graph(source, **sizes),
-        dump=as_text,
-        load=from_text,
-    )
+    with working(f"reading {source.name}"):
+        return cached(
+            home,
+            source,
+            ["graph", sizes],
+            lambda: read_graph(source, **sizes),
+            dump=as_text,
+            load=from_text,
+        )

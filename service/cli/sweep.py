@@ -8,7 +8,7 @@ import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.output import print_json, progress
+from forerun.service.cli.output import print_json, progress, working
 from forerun.service.cli.set_up import RunOptions, takes_run
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def _computed(
     devices = o.devices_known()
     device = devices.get(name)
     query = query_of(source, run)(device)
-    return swept(query, watts, most, o.in_use(devices, "network", [device]))
+    in_use = o.in_use(devices, "network", [device])
+    with working("predicting power limits"):
+        return swept(query, watts, most, in_use)
 
 
 def _share(text: str) -> float:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from forerun.service.cli.output import print_json, progress
+from forerun.service.cli.output import print_json, progress, working
 
 
 def train(
@@ -33,16 +33,17 @@ def train(
     """Fit predictors on all training rows; the model card has errors on held-out rows."""
     from forerun.training.release.pipeline import release
 
-    released = release(
-        output,
-        names=tuple(predictors or ()),
-        base=base,
-        data=data,
-        judge=judge,
-        protocols=tuple(protocol or ()),
-        track=track,
-        progress=progress,
-    )
+    with working("training"):
+        released = release(
+            output,
+            names=tuple(predictors or ()),
+            base=base,
+            data=data,
+            judge=judge,
+            protocols=tuple(protocol or ()),
+            track=track,
+            progress=progress,
+        )
     if json:
         print_json(released)
     else:
