@@ -1,11 +1,11 @@
 """LightGBM boosters fitted with several seeds and averaged; stored in LightGBM's text format."""
 
 import lzma
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from forerun.data.shapes import Float64
 from forerun.models.lightgbm_library import LEAVES, LoadedBooster, allow_threads, leaf_counts
 
 
-class CompressedTexts(Sequence[str]):
+class CompressedTexts:
     """Texts as an artifact stores them; each is decompressed whenever it is read.
 
     A predictor has far more boosters than one question needs.
@@ -31,20 +31,14 @@ class CompressedTexts(Sequence[str]):
             raise ValueError("a booster is damaged: it is no complete file of xz")
         self.files = tuple(files)
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        if isinstance(index, slice):
-            return tuple(map(_decompressed, self.files[index]))
+    def __getitem__(self, index: int) -> str:
         return _decompressed(self.files[index])
 
+    def __iter__(self) -> Iterator[str]:
+        return map(_decompressed, self.files)
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+        return isinstance(other, tuple | CompressedTexts) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))
