@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.client import load
+from tests.benchmarks.commands import LIMITS as COMMAND_LIMITS
+from tests.benchmarks.commands import commands
 from tests.benchmarks.models import LIGHT
 from tests.benchmarks.own_cpu import own_cpu
 from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
@@ -32,6 +34,7 @@ LIMITS = {
     "graph_network_answer_ms": ("<", 1.0),
     "graph_network_100_devices_ms": ("<", 5.0),
     **RATIO_LIMITS,
+    **COMMAND_LIMITS,
     "own_cpu_median_error_percent": ("<", 15.0),
     "own_cpu_inside_interval": (">", 0.75),
 }
@@ -39,7 +42,14 @@ LIMITS = {
 
 def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
-    found = {**in_process(), **graph_network(), **over_http(), **ratios(), **own_processor()}
+    found = {
+        **in_process(),
+        **graph_network(),
+        **over_http(),
+        **ratios(),
+        **own_processor(),
+        **commands(),
+    }
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)
     name = f"{result['date']}-{platform.machine()}-{machine()['cores']}-cores.json"
