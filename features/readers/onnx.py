@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import onnx
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx_binding import Binding, Tensor
 from forerun.features.readers.onnx_file import check_dimensions, opsets, ordered, parse
 from forerun.features.readers.onnx_kinds import SIZES, VIEWS
@@ -36,35 +38,52 @@ class OnnxReader:
             return path.suffix.lower() == ".onnx"
         return head[:1] == bytes([_PROTOBUF_IR_VERSION])
 
-    def read(
-        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
-    ) -> OperatorGraph:
+    def read(self, source: Path | bytes, sizes: InputSizes) -> OperatorGraph:
         """The graph of an ONNX model.
 
-        Where the batch is a free dimension, the graph is traced at `batch_size`; where the file
-        fixes it, `graph.batch_size` says at what.
+        Where the batch is a free dimension, the graph is traced at `sizes.batch_size`; where the
+        file fixes it, `graph.batch_size` says at what.
 
         Args:
             source: file or its contents.
-            batch_size: bound to free batch dimensions.
-            sequence_length: bound to free sequence dimensions, 128 by default.
+            sizes: sizes of free dimensions.
 
         Raises:
+            BadShape: a given shape contradicts the model's inputs.
             UnreadableModel, ModelTooLarge: the file is not a valid ONNX model.
         """
         where = source.name if isinstance(source, Path) else "the ONNX model"
         model = parse(source, where)
-        probe = _Walk(model, Binding(PROBE_BATCH, sequence_length), where)
+        inputs = _inputs(model.graph, where)
+        probe = _Walk(model, Binding(sizes, PROBE_BATCH, inputs, where), where)
         if probe.binding.batch_is_free:
             probe.run()
             if probe.sound:
-                return probe.graph(batch_size)
+                return probe.graph(sizes.batch_size)
             # Some exporters leave the batch free at the inputs and fix it inside.
-            walk = _Walk(model, Binding(1, sequence_length), where)
+            walk = _Walk(model, Binding(sizes, 1, inputs, where), where)
             walk.run()
             return walk.graph(1)
         probe.run()
         return probe.graph(probe.fixed_batch)
+
+
+def _inputs(graph: onnx.GraphProto, where: str) -> dict[str, list[Any]]:
+    """Name of an input that is no weight -> its dimensions.
+
+    Raises:
+        UnreadableModel: an input is not a tensor, or has no shape.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    weights |= {tensor.values.name for tensor in graph.sparse_initializer}
+    found: dict[str, list[Any]] = {}
+    for entry in graph.input:
+        if entry.name in weights:
+            continue
+        if not entry.type.HasField("tensor_type") or not entry.type.tensor_type.HasField("shape"):
+            raise UnreadableModel(where, f"input {entry.name!r} has no shape; export it with one.")
+        found[entry.name] = list(entry.type.tensor_type.shape.dim)
+    return found
 
 
 class _Walk:
@@ -107,7 +126,7 @@ class _Walk:
             raise UnreadableModel(
                 self._where,
                 f"shapes are not known from {self._first_unknown!r} on; "
-                "export it with fixed shapes.",
+                "give the shapes of its inputs, or export it with fixed shapes.",
             )
         made = [self._probe.at(op, batch_size) for op in self._operators]
         for op in made:
@@ -118,6 +137,10 @@ class _Walk:
             batch_size=batch_size,
             source="onnx",
             parameter_elements=sum(self._weights.values()),
+            bound_dimensions=tuple(
+                replace(bound, size=self._probe.size(bound.size, batch_size))
+                for bound in self.binding.bound
+            ),
         )
 
     def _take_weights(self, graph: onnx.GraphProto) -> None:
@@ -132,19 +155,12 @@ class _Walk:
             self._shapes.tensors[name] = Tensor(sparse.values.data_type, shape, True, None, name)
 
     def _take_inputs(self, graph: onnx.GraphProto) -> None:
+        types = {entry.name: entry.type.tensor_type.elem_type for entry in graph.input}
         first: Shape | None = None
-        for entry in graph.input:
-            if entry.name in self._shapes.tensors:
-                continue
-            tensor = entry.type.tensor_type
-            if not entry.type.HasField("tensor_type") or not tensor.HasField("shape"):
-                raise UnreadableModel(
-                    self._where, f"input {entry.name!r} has no shape; export it with one."
-                )
-            shape = self.binding.input_shape(entry.name, list(tensor.shape.dim))
+        for name, shape in self.binding.shapes.items():
             if 0 not in shape:
-                check_dimensions(entry.name, shape, self._where)
-            self._shapes.tensors[entry.name] = Tensor(tensor.elem_type, shape)
+                check_dimensions(name, shape, self._where)
+            self._shapes.tensors[name] = Tensor(types[name], shape)
             first = shape if first is None and shape else first
         self.fixed_batch = first[0] if first else 1
 

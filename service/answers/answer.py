@@ -30,6 +30,7 @@ from forerun.service.schemas.answers import (
     PredictionOut,
     PredictorOut,
 )
+from forerun.service.schemas.bound_dimensions import bound_dimensions
 
 PEAK = "peak_memory_mib"
 
@@ -165,6 +166,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         breakdown_mib=dict(prediction.breakdown_mib),
         roofline={} if case.bound is None else {"latency_ms": case.bound},
         unknown_operators=unknown,
+        bound_dimensions=bound_dimensions(query.run),
         device=DeviceOut(name=query.device.name, origin=query.device.origin),
         graph=question.graph,
         predictor=predictor_out(in_use, in_use.rows.get(question.query.device, 0)),
