@@ -88,8 +88,10 @@ class OperatorGraph:
         training: True when the operators already include the backward pass.
         source: the format it was read from (`onnx`, `torch_export`, `huggingface`, `table`, ...).
         parameter_elements: elements of all weights, each shared weight once; None when not known.
-        bound_dimensions: sizes of the inputs' free dimensions; neither equality nor the digest
-            depends on them.
+        bound_dimensions: sizes of the inputs' free dimensions.
+        assumptions: what the file leaves to the run and how it was decided, one sentence each.
+
+    Neither equality nor the digest depends on `bound_dimensions` and `assumptions`.
     """
 
     operators: tuple[Operator, ...]
@@ -98,6 +100,7 @@ class OperatorGraph:
     source: str = "table"
     parameter_elements: int | None = None
     bound_dimensions: tuple[BoundDimension, ...] = field(default=(), compare=False)
+    assumptions: tuple[str, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -106,11 +109,12 @@ class OperatorGraph:
     def digest(self) -> str:
         """Stable content hash: 32 hexadecimal digits.
 
-        Neither the source format nor `bound_dimensions` enters it.
+        The source format, `bound_dimensions` and `assumptions` do not enter it.
         """
         content = self.to_json()
         content.pop("source")
         content.pop("bound_dimensions", None)
+        content.pop("assumptions", None)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -135,6 +139,8 @@ class OperatorGraph:
         }
         if self.bound_dimensions:
             content["bound_dimensions"] = [asdict(bound) for bound in self.bound_dimensions]
+        if self.assumptions:
+            content["assumptions"] = list(self.assumptions)
         return content
 
     @classmethod
@@ -157,6 +163,7 @@ class OperatorGraph:
             bound_dimensions=tuple(
                 BoundDimension(**row) for row in content.get("bound_dimensions", ())
             ),
+            assumptions=tuple(content.get("assumptions", ())),
         )
 
 

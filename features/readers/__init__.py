@@ -105,10 +105,8 @@ def _check_numbers(where: str, sizes: InputSizes) -> None:
     length, pixels = sizes.sequence_length, sizes.image_size
     if length is not None and not 1 <= length <= MAX_SIZE:
         raise UnreadableModel(where, f"sequence length {length} is not from 1 to {MAX_SIZE:,}.")
-    given = [pixels, *(size for shape in sizes.shapes.values() for size in shape)]
-    wrong = next((n for n in given if n is not None and not 1 <= n <= MAX_SIZE), None)
-    if wrong is not None:
-        raise BadShape(f"{where}: a size of {wrong} is not from 1 to {MAX_SIZE:,}.")
+    if pixels is not None and not 1 <= pixels <= MAX_SIZE:
+        raise BadShape(f"{where}: image size {pixels} is not from 1 to {MAX_SIZE:,}.")
 
 
 def _head(source: Path | bytes, where: str, max_bytes: int) -> tuple[Path | None, bytes]:

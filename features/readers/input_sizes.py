@@ -46,8 +46,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, GivenShape]:
     """Name of an input -> shape, from texts such as `images=1x3x640x640` or `images:1x3x?x?`.
 
     Raises:
-        BadShape: a text has another form, a size is not positive or absurdly large, or one input
-            is given two shapes.
+        BadShape: a text has another form, or one input is given two shapes.
     """
     shapes: dict[str, GivenShape] = {}
     for text in texts:
@@ -56,8 +55,6 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, GivenShape]:
             raise BadShape(f"Shape {text!r:.80} is not of the form name=1x3x640x640.")
         name, listed = found.groups()
         sizes = tuple(None if part == "?" else int(part[:20]) for part in listed.split("x"))
-        if any(size is not None and not 1 <= size <= MAX_SIZE for size in sizes):
-            raise BadShape(f"Shape {text!r:.80}: sizes must be from 1 to {MAX_SIZE:,}.")
         if shapes.setdefault(name, sizes) != sizes:
             raise BadShape(f"Input {name!r:.80} is given two shapes.")
     return shapes

@@ -9,19 +9,23 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx_binding import Binding, Tensor
+from forerun.features.readers.onnx_control_flow import ControlFlow
 from forerun.features.readers.onnx_file import check_dimensions, opsets, ordered, parse
 from forerun.features.readers.onnx_kinds import SIZES, VIEWS
 from forerun.features.readers.onnx_operators import Node, operators_of
 from forerun.features.readers.onnx_shapes import Shapes, constant_of
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 
-_DEEPEST_BRANCH = 16
+_USES_PAST = "use_cache_branch"
+"""Input of exported decoders that chooses the branch which reads a key-value cache; ours is empty,
+so it is false."""
 _PROTOBUF_IR_VERSION = 0x08
 """First byte of an ONNX file: the tag of field 1, the IR version."""
 
@@ -102,6 +106,9 @@ class _Walk:
         self._take_weights(graph)
         self._take_inputs(graph)
         self._probe = Probe(binding.batch_is_free and binding.batch == PROBE_BATCH)
+        self._control_flow = ControlFlow(
+            self._shapes, self._operators, self._take_weights, self._visit_body
+        )
         self._nodes = ordered(graph.node, self._shapes.tensors, where)
 
     @property
@@ -141,6 +148,7 @@ class _Walk:
                 replace(bound, size=self._probe.size(bound.size, batch_size))
                 for bound in self.binding.bound
             ),
+            assumptions=tuple(dict.fromkeys(self._control_flow.assumptions)),
         )
 
     def _take_weights(self, graph: onnx.GraphProto) -> None:
@@ -160,15 +168,20 @@ class _Walk:
         for name, shape in self.binding.shapes.items():
             if 0 not in shape:
                 check_dimensions(name, shape, self._where)
-            self._shapes.tensors[name] = Tensor(types[name], shape)
+            read = Tensor(types[name], shape)
+            if name == _USES_PAST:
+                read = read._replace(constant=True, value=np.zeros(shape, dtype=bool))
+            self._shapes.tensors[name] = read
             first = shape if first is None and shape else first
         self.fixed_batch = first[0] if first else 1
 
+    def _visit_body(self, body: onnx.GraphProto, depth: int) -> None:
+        self._take_weights(body)
+        self._visit(ordered(body.node, self._shapes.tensors, self._where, shadows=True), depth)
+
     def _visit(self, nodes: Iterable[onnx.NodeProto], depth: int) -> None:
         for node in nodes:
-            branch = self._constant_branch(node)
-            if branch is not None and depth < _DEEPEST_BRANCH:
-                self._take_branch(node, branch, depth)
+            if self._control_flow.follows(node, depth):
                 continue
             outputs = self._shapes.infer(node)
             self._check_known(node, outputs)
@@ -208,27 +221,6 @@ class _Walk:
         if outputs and outputs[0].shape is None:
             self._unknown_shapes += 1
             self._first_unknown = self._first_unknown or node.name or node.op_type
-
-    def _constant_branch(self, node: onnx.NodeProto) -> onnx.GraphProto | None:
-        """The branch that an `If` takes, where its condition is known."""
-        if node.op_type != "If" or not node.input:
-            return None
-        condition = self._shapes[node.input[0]]
-        if condition is None or condition.value is None or condition.value.size != 1:
-            return None
-        wanted = "then_branch" if bool(condition.value.ravel()[0]) else "else_branch"
-        found = [a.g for a in node.attribute if a.name == wanted]
-        return found[0] if found and len(found[0].output) == len(node.output) else None
-
-    def _take_branch(self, node: onnx.NodeProto, branch: onnx.GraphProto, depth: int) -> None:
-        self._take_weights(branch)
-        self._visit(
-            ordered(branch.node, self._shapes.tensors, self._where, shadows=True), depth + 1
-        )
-        for name, result in zip(node.output, branch.output, strict=True):
-            made = self._shapes[result.name]
-            if made is not None:
-                self._shapes.tensors[name] = made
 
 
 def _moves_nothing(

@@ -10,6 +10,7 @@ from forerun.features.readers.input_sizes import (
     DEFAULT_CHANNELS,
     DEFAULT_IMAGE_SIZE,
     DEFAULT_SEQUENCE_LENGTH,
+    MAX_SIZE,
     GivenShape,
     InputSizes,
 )
@@ -78,6 +79,11 @@ class Binding:
         for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             if size is None:
                 continue
+            if not 1 <= size <= MAX_SIZE:
+                raise self._contradiction(
+                    f"dimension {axis} of {name!r} is given as {size}; sizes are from 1 to "
+                    f"{MAX_SIZE:,}"
+                )
             label = dim.dim_param
             if not is_free(dim):
                 if size != dim.dim_value:
@@ -91,16 +97,13 @@ class Binding:
 
     def _is_batch_of(self, name: str, label: str, axis: int, size: int) -> bool:
         """Whether a given size is that of the batch, by the dimension's name or place."""
-        if not _is_batch(label, axis):
-            return False
-        if size == self._sizes.batch_size:
-            return True
-        if _BATCH.match(label):
+        batch = self._sizes.batch_size
+        if _is_batch(label, axis) and size != batch:
             raise self._contradiction(
-                f"dimension {axis} of {name!r} is the batch and given as {size}, but the batch "
-                f"size is {self._sizes.batch_size} (write ? for it)"
+                f"dimension {axis} of {name!r} is the batch, given as {size}, but the batch size "
+                f"is {batch} (write ? in its place)"
             )
-        return False
+        return _is_batch(label, axis)
 
     def _name(self, label: str, size: int, why: BindingReason) -> int:
         """Remember the size of a named dimension; returns the size that it has."""
@@ -185,10 +188,9 @@ def _is_batch(label: str, axis: int) -> bool:
 
 
 def _described(dims: Sequence[Any]) -> str:
-    """An input's shape as its file gives it, such as `batchx3x?x?`."""
-    return "x".join(
-        str(dim.dim_value) if not is_free(dim) else (dim.dim_param or "?") for dim in dims
-    )
+    """An input's shape as its file gives it, such as `[batch, 3, ?, ?]`."""
+    sizes = (str(dim.dim_value) if not is_free(dim) else dim.dim_param or "?" for dim in dims)
+    return f"[{', '.join(sizes)}]"
 
 
 class Tensor(NamedTuple):

@@ -83,6 +83,9 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         for field in ("source", "training"):
             _typed(content.get(field, "" if field == "source" else False), field)
         _check_bound_dimensions(content.get("bound_dimensions", []))
+        assumptions = content.get("assumptions", [])
+        if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
+            raise ValueError("`assumptions` must be a list of sentences")
         for position, row in enumerate(rows):
             _check_row(row, position)
         graph = OperatorGraph.from_json(content)

@@ -9,7 +9,7 @@ import numpy as np
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel, Network, operator_graph
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
@@ -22,6 +22,7 @@ from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
 from forerun.service.limits.set_up import not_known, set_up_limits
 from forerun.service.limits.trust import Evidence, Trust, trust_in
+from forerun.service.limits.unpriced import below_a_launch, not_priced
 from forerun.service.limits.wording import in_words, readable
 from forerun.service.schemas.answers import (
     DeviceOut,
@@ -133,7 +134,11 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    hidden = not_known(query)
+    latency = prediction.estimates.get(LATENCY)
+    # Measurements of a device may be of the operators that no predictor knows.
+    unpriced = {} if question.query.device in in_use.rows else not_priced(query)
+    short = below_a_launch(query, None if latency is None else latency.value)
+    hidden = short | unpriced | not_known(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     unknown = unknown_operators(query.run)
     answered = [name for name in question.metrics if name in estimates]
@@ -164,7 +169,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         power=power_facts(query, estimates.get("energy_j")),
         breakdown_ms=_breakdown(prediction, estimates.get("latency_ms")),
         breakdown_mib=dict(prediction.breakdown_mib),
-        roofline={} if case.bound is None else {"latency_ms": case.bound},
+        roofline={} if case.bound is None or LATENCY in unpriced else {LATENCY: case.bound},
         unknown_operators=unknown,
         bound_dimensions=bound_dimensions(query.run),
         device=DeviceOut(name=query.device.name, origin=query.device.origin),
@@ -196,6 +201,10 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
+    limits += [
+        Limit(readable(sentence), LATENCY)
+        for sentence in operator_graph(case.query.run).assumptions
+    ]
     return limits + set_up_limits(case.query)
 
 

@@ -33,7 +33,7 @@ def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Que
     """The question for a query; equal content gives an equal key.
 
     The key holds every field of the query and its workload, with the graph replaced by its digest
-    and the sizes of its free dimensions.
+    and what does not enter that.
     """
     given = query.run
     graph = operator_graph(given)
@@ -41,6 +41,7 @@ def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Que
     key = (
         digest,
         graph.bound_dimensions,
+        graph.assumptions,
         *(_plain(given, name) for name in _SMALL[type(given)]),
         *_rest(query),
         metrics,

@@ -1,4 +1,4 @@
-"""The sizes at which the free dimensions of a model's inputs were taken, in answers and in words."""
+"""The sizes that the free dimensions of a model's inputs were taken at, as data and in words."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -79,4 +79,5 @@ def _inputs(inputs: Mapping[str, Iterable[str]]) -> str:
 def _axis_name(dimension: BoundDimensionOut) -> str:
     if dimension.why == "default_image_size" and dimension.axis in (2, 3):
         return "height" if dimension.axis == 2 else "width"
-    return dimension.symbol or f"axis {dimension.axis}"
+    symbol = dimension.symbol
+    return symbol if symbol.isidentifier() else f"axis {dimension.axis}"

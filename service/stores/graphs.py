@@ -33,7 +33,7 @@ class GraphStore:
     def put(self, graph: OperatorGraph) -> str:
         """Store a graph on disk, unless an intact file holds it, and return its digest.
 
-        Of two graphs that differ in `bound_dimensions` alone, the later one is kept.
+        Of two graphs of one digest that were read in different ways, the later one is kept.
 
         Raises:
             StoreFull: `kept` graphs are stored; the message names the setting to raise.
@@ -52,11 +52,15 @@ class GraphStore:
         return graph.digest
 
     def _is_stored(self, name: str, graph: OperatorGraph) -> bool:
-        """Whether an intact file holds the graph with the same `bound_dimensions`."""
+        """Whether an intact file holds the graph, read in the same way."""
         try:
-            return self._files.get(name).bound_dimensions == graph.bound_dimensions
+            stored = self._files.get(name)
         except (FileNotFoundError, DamagedFile):
             return False
+        return (stored.bound_dimensions, stored.assumptions) == (
+            graph.bound_dimensions,
+            graph.assumptions,
+        )
 
     def get(self, digest: str) -> OperatorGraph:
         """The graph of that digest.
