@@ -15,12 +15,12 @@ import onnx
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.features.readers.input_sizes import InputSizes
-from forerun.features.readers.onnx_binding import Binding, Tensor
-from forerun.features.readers.onnx_control_flow import ControlFlow
-from forerun.features.readers.onnx_file import check_dimensions, opsets, ordered, parse
-from forerun.features.readers.onnx_kinds import SIZES, VIEWS
-from forerun.features.readers.onnx_operators import Node, operators_of
-from forerun.features.readers.onnx_shapes import Shapes, constant_of
+from forerun.features.readers.onnx_graph.binding import Binding, Tensor
+from forerun.features.readers.onnx_graph.control_flow import ControlFlow
+from forerun.features.readers.onnx_graph.file import check_dimensions, opsets, ordered, parse
+from forerun.features.readers.onnx_graph.kinds import SIZES, VIEWS
+from forerun.features.readers.onnx_graph.operators import Node, operators_of
+from forerun.features.readers.onnx_graph.shapes import Shapes, constant_of
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 
 _USES_PAST = "use_cache_branch"

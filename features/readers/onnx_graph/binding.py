@@ -131,9 +131,10 @@ class Binding:
                     f"input {name!r}", f"dimension {axis} is {dim.dim_value}; it must be positive."
                 )
             return int(dim.dim_value)
-        label = dim.dim_param
-        if (name, axis) in self._given:
-            size, why = self._given[name, axis], "given"
+        label, given = dim.dim_param, self._given.get((name, axis))
+        why: BindingReason = "given"
+        if given is not None:
+            size = given
         elif label in self._named:
             size, why = self._named[label]
         else:

@@ -10,8 +10,8 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from forerun.data.graph import Shape
-from forerun.features.readers.onnx_binding import Binding, Tensor
-from forerun.features.readers.onnx_kinds import FOLDED_VALUES, KIND_OF, SIZES, STANDARD_FORM
+from forerun.features.readers.onnx_graph.binding import Binding, Tensor
+from forerun.features.readers.onnx_graph.kinds import FOLDED_VALUES, KIND_OF, SIZES, STANDARD_FORM
 
 VALUES_KEPT = 4096
 """Elements of the largest constant whose value is kept: shapes and axes, never weights."""

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 
 from forerun.data.graph import Operator
-from forerun.features.readers.onnx_binding import Tensor
-from forerun.features.readers.onnx_shapes import Shapes
+from forerun.features.readers.onnx_graph.binding import Tensor
+from forerun.features.readers.onnx_graph.shapes import Shapes
 
 DEEPEST = 16
 _ENDLESS = 2**31
@@ -57,10 +57,11 @@ class ControlFlow:
 
     def _follows_if(self, node: onnx.NodeProto, depth: int) -> bool:
         bodies = {a.name: a.g for a in node.attribute if a.type == a.GRAPH}
-        branches = [bodies.get("then_branch"), bodies.get("else_branch")]
-        if any(b is None or len(b.output) != len(node.output) for b in branches):
+        if not {"then_branch", "else_branch"} <= bodies.keys():
             return False
-        then, other = branches
+        then, other = bodies["then_branch"], bodies["else_branch"]
+        if {len(then.output), len(other.output)} != {len(node.output)}:
+            return False
         condition = self._value(node.input[0])
         if condition is None:
             branch = max(then, other, key=_nodes)
