@@ -3,7 +3,7 @@
 Weights are never read, only their shapes. Free dimensions are bound as `Binding` says.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -148,8 +148,17 @@ class _Walk:
                 replace(bound, size=self._probe.size(bound.size, batch_size))
                 for bound in self.binding.bound
             ),
-            assumptions=tuple(dict.fromkeys(self._control_flow.assumptions)),
+            assumptions=tuple(dict.fromkeys([*self._control_flow.assumptions, *self._doubts()])),
         )
+
+    def _doubts(self) -> Iterator[str]:
+        """What is wrong with the shapes, where some of them do not follow from the inputs'."""
+        if self._unknown_shapes:
+            count, first = self._unknown_shapes, self._first_unknown
+            yield (
+                f"shapes of {count} operators, {first!r:.80} first, do not follow from those of the "
+                "inputs, which may not fit the network; shapes can be given"
+            )
 
     def _take_weights(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:

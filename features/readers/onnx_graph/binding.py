@@ -20,6 +20,8 @@ _PAST = re.compile(r"past", re.IGNORECASE)
 _SEQUENCE = re.compile(r"seq|len|time|token|frame|^t$|^s$|^l$", re.IGNORECASE)
 _IMAGE = re.compile(r"^(h|w|height|width|.*(height|width|size|image).*)$", re.IGNORECASE)
 _CHANNELS = re.compile(r"^(c|.*channel.*)$", re.IGNORECASE)
+_STATE = re.compile(r"state|hidden|^[hc]_?[0n]?$", re.IGNORECASE)
+"""Names of inputs that hold the state of a recurrent layer, whose second dimension is the batch."""
 _NO_NAMES = frozenset({"", "?", "*", "-1", "None", "none", "unk", "unknown", "dynamic"})
 """Labels that exporters write for dimensions without a name; two of them may differ in size."""
 
@@ -138,7 +140,7 @@ class Binding:
         elif label in self._named:
             size, why = self._named[label]
         else:
-            size, why = self._sum_of_named(label) or self._guess(label, axis, dims)
+            size, why = self._sum_of_named(label) or self._guess(label, axis, dims, name)
             if label not in _NO_NAMES:
                 self._name(label, size, why)
         self.batch_is_free |= why == "batch"
@@ -153,8 +155,11 @@ class Binding:
         known = (self._named.get(p) or self._guess(p, 1, []) for p in parts if not p.isdigit())
         return sum(int(p) for p in parts if p.isdigit()) + sum(s for s, _ in known), "sum_of_others"
 
-    def _guess(self, label: str, axis: int, dims: Sequence[Any]) -> tuple[int, BindingReason]:
-        if _is_batch(label, axis):
+    def _guess(
+        self, label: str, axis: int, dims: Sequence[Any], name: str = ""
+    ) -> tuple[int, BindingReason]:
+        is_state = axis == 1 and len(dims) == 3 and _STATE.search(name) and not is_free(dims[0])
+        if _is_batch(label, axis) or is_state:
             return self.batch, "batch"
         if _PAST.search(label):
             return 0, "empty_past"
