@@ -125,7 +125,7 @@ def _strip(graph):
                 _strip(attribute.g)
             elif attribute.type == attribute.TENSOR:
                 _empty(attribute.t)
-            elif node.domain == "ai.onnx.ml":
+            elif node.op_type.startswith("TreeEnsemble"):
                 for field in ("floats", "ints", "strings"):
                     attribute.ClearField(field)
 

@@ -156,8 +156,8 @@ class _Walk:
         if self._unknown_shapes:
             count, first = self._unknown_shapes, self._first_unknown
             yield (
-                f"shapes of {count} operators, {first!r:.80} first, do not follow from those of the "
-                "inputs, which may not fit the network; shapes can be given"
+                f"shapes of {count} operators, {first!r:.80} first, do not follow from those of "
+                "the inputs, which may not fit the network; shapes can be given"
             )
 
     def _take_weights(self, graph: onnx.GraphProto) -> None:
