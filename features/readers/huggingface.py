@@ -98,8 +98,10 @@ def _traced(where: str, given: Mapping[str, Any], sizes: InputSizes) -> Operator
     rest = {k: v for k, v in given.items() if k not in _NOT_ARCHITECTURE}
     try:
         config = transformers.AutoConfig.for_model(str(given.get("model_type")), **rest)
-        if sizes.image_size is not None and hasattr(config, "image_size"):
-            config.image_size = sizes.image_size
+        own = getattr(config, "image_size", None)
+        if sizes.image_size is not None and own is not None:
+            pair = [sizes.image_size] * 2
+            config.image_size = pair if isinstance(own, list | tuple) else sizes.image_size
         with torch.device("meta"):
             model = _built(transformers, config, given.get("architectures"))
         inputs, bound = _inputs(torch, model, config, sizes)

@@ -70,10 +70,14 @@ def sentence(bound: Sequence[BoundDimensionOut]) -> str:
 
 def _inputs(inputs: Mapping[str, Iterable[str]]) -> str:
     """`images height and width`, and the same of a few inputs that share a size."""
-    axes = {name: " and ".join(listed) for name, listed in inputs.items()}
+    axes = {name: _listed(listed) for name, listed in inputs.items()}
     if len(axes) > _NAMES_LISTED:
         return f"dimensions of {len(axes)} inputs"
     return ", ".join(f"{name} {listed}" for name, listed in axes.items())
+
+
+def _listed(axes: Sequence[str]) -> str:
+    return " and ".join(axes) if len(axes) <= 2 else ", ".join(axes)
 
 
 def _axis_name(dimension: BoundDimensionOut) -> str:
