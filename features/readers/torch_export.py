@@ -12,7 +12,7 @@ from typing import Any
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.readers.aten import plain_name
+from forerun.features.readers.aten import operator_name
 from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.probe import Probe
@@ -95,7 +95,7 @@ def _graph(program: Mapping[str, Any]) -> OperatorGraph:
     for node in graph["nodes"]:
         arguments = {given["name"]: _argument(given["arg"]) for given in node["inputs"]}
         outputs = tuple(_names(node["outputs"]))
-        collected.add(Call(plain_name(_target(node["target"])), arguments, outputs))
+        collected.add(Call(operator_name(_target(node["target"])), arguments, outputs))
     return collected.graph("torch_export", batch)
 
 

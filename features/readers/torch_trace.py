@@ -10,7 +10,7 @@ from typing import Any
 
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.readers.aten import plain_name
+from forerun.features.readers.aten import operator_name
 from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 from forerun.features.readers.strides import Meta
@@ -221,20 +221,13 @@ def _call(graph: AtenGraph, node: Any, prefix: str) -> None:
         names = [argument.name for argument in schema.arguments]
         given = (*zip(names, node.args, strict=False), *node.kwargs.items())
         arguments = {name: _argument(value, prefix) for name, value in given}
-        graph.add(Call(_name(node.target), arguments, outputs))
+        graph.add(Call(operator_name(str(node.target)), arguments, outputs))
     elif "getitem" in str(node.target):
         graph.alias(prefix + node.name, f"{prefix}{node.args[0].name}.{node.args[1]}")
     elif outputs:
         # Control flow: which branch runs, and how often, is not known before the run.
         reads = [Ref(prefix + n.name) for n in node.all_input_nodes if not _is_held(n)]
         graph.add(Call(f"torch::{node.target}", {"operands": reads}, outputs))
-
-
-def _name(target: Any) -> str:
-    library, _, rest = str(target).partition(".")
-    if library in ("aten", "prims"):
-        return plain_name(str(target))
-    return f"{library}::{rest.partition('.')[0]}"
 
 
 def _argument(value: Any, prefix: str) -> Any:

@@ -1,7 +1,7 @@
 """Answers to questions: estimates, roofline bound, limits, memory fit, missing metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 import numpy as np
@@ -45,12 +45,14 @@ class _Case:
         query: the query in the form in which the predictors receive it.
         bound: roofline time in milliseconds; None where it cannot be computed.
         untimed: the reason where there is no bound.
+        unpriced: metric -> the reason, where the time of most operators is not known.
     """
 
     question: Question
     query: Query
     bound: float | None
     untimed: InputError | None = None
+    unpriced: Mapping[str, str] = field(default_factory=dict)
 
 
 def answer_of(question: Question, in_use: InUse) -> PredictionOut:
@@ -72,7 +74,11 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     All queries go to the predictor in one call.
     """
     predictor = in_use.loaded.predictor
-    cases = [_case(question, predictor) for question in questions]
+    # Measurements of a device may be of the operators that no predictor knows.
+    cases = [
+        _case(question, predictor, priced=question.query.device in in_use.rows)
+        for question in questions
+    ]
     outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
     outcomes |= _predicted(predictor, [cases[row].query for row in timed], timed)
@@ -85,12 +91,15 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     ]
 
 
-def _case(question: Question, predictor: Predictor) -> _Case:
+def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
     query = question.query
     if isinstance(predictor, Router):
         query = predictor.seen(query)
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
+    unpriced = {} if priced else not_priced(query)
+    if unpriced:
+        return _Case(question, query, None, unpriced=unpriced)
     try:
         # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
         with np.errstate(all="ignore"):
@@ -135,10 +144,8 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     latency = prediction.estimates.get(LATENCY)
-    # Measurements of a device may be of the operators that no predictor knows.
-    unpriced = {} if question.query.device in in_use.rows else not_priced(query)
     short = below_a_launch(query, None if latency is None else latency.value)
-    hidden = short | unpriced | not_known(query)
+    hidden = short | case.unpriced | not_known(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     unknown = unknown_operators(query.run)
     answered = [name for name in question.metrics if name in estimates]
@@ -169,7 +176,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         power=power_facts(query, estimates.get("energy_j")),
         breakdown_ms=_breakdown(prediction, estimates.get("latency_ms")),
         breakdown_mib=dict(prediction.breakdown_mib),
-        roofline={} if case.bound is None or LATENCY in unpriced else {LATENCY: case.bound},
+        roofline={} if case.bound is None else {LATENCY: case.bound},
         unknown_operators=unknown,
         bound_dimensions=bound_dimensions(query.run),
         device=DeviceOut(name=query.device.name, origin=query.device.origin),

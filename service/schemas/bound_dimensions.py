@@ -1,6 +1,6 @@
 """The sizes that the free dimensions of a model's inputs were taken at, as data and in words."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
@@ -68,7 +68,7 @@ def sentence(bound: Sequence[BoundDimensionOut]) -> str:
     )
 
 
-def _inputs(inputs: Mapping[str, Iterable[str]]) -> str:
+def _inputs(inputs: Mapping[str, Sequence[str]]) -> str:
     """`images height and width`, and the same of a few inputs that share a size."""
     axes = {name: _listed(listed) for name, listed in inputs.items()}
     if len(axes) > _NAMES_LISTED:
